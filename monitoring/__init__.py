@@ -1,0 +1,1 @@
+"""What Weir tells about itself: metrics, alerts, Grafana."""

@@ -1,0 +1,127 @@
+"""What a metric is: a declared value that makes its own series in this process's registry when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
+
+Values = tuple[str, ...] | None
+"""The closed set of a label's values; None where a job gives it when it starts (rejection reasons, the version)."""
+
+REGISTRY = CollectorRegistry()
+"""The series of this process; its own registry, so that no library adds series of its own."""
+
+_COUNTERS: dict[str, Counter] = {}
+_GAUGES: dict[str, Gauge] = {}
+_HISTOGRAMS: dict[str, Histogram] = {}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as a value. `name` is the name that Prometheus stores; `jobs` are the applications that expose it (none: all)."""
+
+    kind: ClassVar[str]
+
+    name: str
+    unit: str
+    help: str
+    labels: Mapping[str, Values] = field(default_factory=dict)
+    jobs: tuple[str, ...] = ()
+
+    def check(self, labels: Mapping[str, str]) -> None:
+        """Raise ValueError for a label or a value outside the declared sets: an open label grows without limit."""
+        if labels.keys() != self.labels.keys():
+            raise ValueError(f"{self.name} has the labels {sorted(self.labels)}, not {sorted(labels)}")
+        for label, value in labels.items():
+            allowed = self.labels[label]
+            if allowed is not None and value not in allowed:
+                raise ValueError(f"{self.name}: {label}={value!r} is none of {', '.join(allowed)}")
+
+    def start(self, **labels: str) -> None:
+        """Make the series of these labels exist."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CounterMetric(Metric):
+    """Counts upwards from 0 since the process started."""
+
+    kind: ClassVar[str] = "counter"
+
+    def inc(self, amount: float = 1, **labels: str) -> None:
+        """Add `amount` to the series of these labels."""
+        self._series(labels).inc(amount)
+
+    def start(self, **labels: str) -> None:
+        """Make the series of these labels exist, at 0."""
+        self._series(labels)
+
+    def _series(self, labels: dict[str, str]) -> Counter:
+        self.check(labels)
+        counter = _COUNTERS.get(self.name)
+        if counter is None:
+            counter = _COUNTERS[self.name] = Counter(self.name, self.help, tuple(self.labels), registry=REGISTRY)
+        return counter.labels(**labels) if labels else counter
+
+
+@dataclass(frozen=True)
+class GaugeMetric(Metric):
+    """A value that is read now; absent until it is first known."""
+
+    kind: ClassVar[str] = "gauge"
+
+    def set(self, value: float, **labels: str) -> None:
+        """Set the series of these labels."""
+        self.check(labels)
+        gauge = _GAUGES.get(self.name)
+        if gauge is None:
+            gauge = _GAUGES[self.name] = Gauge(self.name, self.help, tuple(self.labels), registry=REGISTRY)
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def start(self, **labels: str) -> None:
+        """Nothing: a gauge that was never set has no value, and 0 would be a false one."""
+
+
+@dataclass(frozen=True)
+class HistogramMetric(Metric):
+    """A distribution in the buckets `buckets` (upper bounds, in the metric's unit)."""
+
+    kind: ClassVar[str] = "histogram"
+
+    buckets: tuple[float, ...] = ()
+
+    def observe(self, value: float, **labels: str) -> None:
+        """Count `value` in the series of these labels."""
+        self._series(labels).observe(value)
+
+    def start(self, **labels: str) -> None:
+        """Make the series of these labels exist, with every bucket at 0."""
+        self._series(labels)
+
+    def _series(self, labels: dict[str, str]) -> Histogram:
+        self.check(labels)
+        histogram = _HISTOGRAMS.get(self.name)
+        if histogram is None:
+            histogram = _HISTOGRAMS[self.name] = Histogram(
+                self.name, self.help, tuple(self.labels), buckets=self.buckets, registry=REGISTRY
+            )
+        return histogram.labels(**labels) if labels else histogram
+
+
+def serve(port: int, address: str = "127.0.0.1") -> int:
+    """Serve `/metrics` from a daemon thread; port 0 takes a free one. Returns the port. Raises OSError when it is taken."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
+    ProcessCollector(registry=REGISTRY)
+    server, _ = start_http_server(port, addr=address, registry=REGISTRY)
+    return int(server.server_port)

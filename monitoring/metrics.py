@@ -1,0 +1,164 @@
+"""Every metric, declared once: kind, name, unit, labels with their closed sets of values, and which jobs expose it.
+
+Counters start at 0 with all their label sets, so that their first increase is seen. Gauges appear when they are first
+set: after a restart an unknown lag must not read as no lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+from monitoring.instruments import REGISTRY, CounterMetric, GaugeMetric, HistogramMetric, Metric, serve
+
+__all__ = ["METRICS", "REGISTRY", "init_labels", "label_sets", "serve"]
+
+JOBS = ("ingestion", "sessionization", "joins", "billing")
+DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
+JOIN_OUTCOMES = ("matched", "abandoned", "orphaned", "superseded")
+METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
+DECISIONS = ("correct", "drop")
+SESSION_CHANGES = ("opened", "extended", "merged", "retracted")
+GIVEN_AT_START = None
+
+_JOB = {"job": JOBS}
+
+LAG_RECORDS = GaugeMetric("weir_lag_records", "records", "Input records that the job has not yet committed.", _JOB)
+LAG_SECONDS = GaugeMetric(
+    "weir_lag_seconds",
+    "seconds",
+    "Age of the oldest input record that the job has not yet committed; 0 without one.",
+    _JOB,
+)
+FRONTIER = GaugeMetric(
+    "weir_frontier_timestamp_seconds",
+    "seconds",
+    "The frontier (watermark) that the job has reached: all that was received before it is committed. Unix time.",
+    _JOB,
+)
+LAST_PROGRESS = GaugeMetric(
+    "weir_last_progress_timestamp_seconds",
+    "seconds",
+    "When the job last finished a batch, also an empty one. Unix time.",
+    _JOB,
+)
+EPOCH = GaugeMetric("weir_epoch", "epochs", "The job's fencing epoch: one more at each start.", _JOB)
+BUILD_INFO = GaugeMetric(
+    "weir_build_info", "", "Always 1; the labels say what runs.", {**_JOB, "version": GIVEN_AT_START}
+)
+BATCH_DURATION = HistogramMetric(
+    "weir_batch_duration_seconds",
+    "seconds",
+    "Time from the start of a micro-batch to its commit in the sink.",
+    _JOB,
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300),
+)
+BATCH_RECORDS = CounterMetric("weir_batch_records_total", "records", "Input records that the job committed.", _JOB)
+FENCED = CounterMetric("weir_fenced_total", "events", "Times that the job found itself fenced by a newer epoch.", _JOB)
+REFUSED = CounterMetric(
+    "weir_refused_batches_total",
+    "batches",
+    "Batches refused because they did not continue at the sink's position.",
+    _JOB,
+)
+
+_INGESTION = ("ingestion",)
+EVENTS = CounterMetric(
+    "weir_events_total",
+    "events",
+    "Records committed to the journal; only rejected ones have a reason.",
+    {"disposition": DISPOSITIONS, "reason": GIVEN_AT_START},
+    _INGESTION,
+)
+ABSENT = CounterMetric(
+    "weir_absent_offsets_total", "offsets", "Kafka offsets that hold no record (compaction, markers).", jobs=_INGESTION
+)
+IDENTITIES = GaugeMetric("weir_identities", "identities", "Identities in the dedupe horizon's index.", jobs=_INGESTION)
+CLOCK_CORRECTED = CounterMetric(
+    "weir_corrected_clock_events_total",
+    "events",
+    "Device events whose event time was corrected by the clock offset.",
+    jobs=_INGESTION,
+)
+UNCORRECTED = CounterMetric(
+    "weir_uncorrected_clock_events_total",
+    "events",
+    "Device events without senttime: their clock could not be judged.",
+    jobs=_INGESTION,
+)
+
+_SESSIONIZATION = ("sessionization",)
+SESSIONS = CounterMetric(
+    "weir_sessions_total", "sessions", "Changes of sessions, by kind.", {"change": SESSION_CHANGES}, _SESSIONIZATION
+)
+
+_JOINS = ("joins",)
+OUTCOMES = CounterMetric(
+    "weir_join_outcomes_total",
+    "outcomes",
+    "Usage rows, by what became of the request.",
+    {"outcome": JOIN_OUTCOMES},
+    _JOINS,
+)
+WAITING = GaugeMetric(
+    "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=_JOINS
+)
+UNPRICED = CounterMetric(
+    "weir_unpriced_usage_rows_total",
+    "rows",
+    "Usage rows with a quantity that no price matched.",
+    {"meter": METERS},
+    _JOINS,
+)
+UNMETERED = CounterMetric(
+    "weir_unmetered_usage_rows_total",
+    "rows",
+    "Usage rows whose completion reported no quantity (null).",
+    {"meter": METERS},
+    _JOINS,
+)
+
+_BILLING = ("billing",)
+LATE = CounterMetric(
+    "weir_late_usage_rows_total",
+    "rows",
+    "Usage rows received within grace after their window's end: included.",
+    {"meter": METERS},
+    _BILLING,
+)
+STRAGGLERS = CounterMetric(
+    "weir_stragglers_total",
+    "rows",
+    "Usage rows received after their window's grace, by what the meter's late policy decided.",
+    {"meter": METERS, "decision": DECISIONS},
+    _BILLING,
+)
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+
+
+def init_labels(job: str, *, reasons: Iterable[str] = (), version: str = "") -> None:
+    """Let this process expose the series of `job` alone, its counters and histograms at 0 with all their label sets.
+
+    `reasons` are the reasons for which ingestion rejects. Raises ValueError for a job that does not exist.
+    """
+    if job not in JOBS:
+        raise ValueError(f"{job!r} is none of the jobs {', '.join(JOBS)}")
+    reasons = tuple(reasons)
+    for metric in METRICS:
+        if job in (metric.jobs or JOBS):
+            for labels in label_sets(metric, job, reasons):
+                metric.start(**labels)
+    BUILD_INFO.set(1, job=job, version=version)
+
+
+def label_sets(metric: Metric, job: str, reasons: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Every combination of label values that `job` may use for `metric`, but for those only known when it runs."""
+    if metric is EVENTS:
+        yield from ({"disposition": kept, "reason": ""} for kept in DISPOSITIONS if kept != "rejected")
+        yield from ({"disposition": "rejected", "reason": reason} for reason in reasons)
+    elif metric is not BUILD_INFO:
+        sets = {label: values or () for label, values in metric.labels.items()}
+        if "job" in sets:
+            sets["job"] = (job,)
+        yield from (dict(zip(sets, values, strict=True)) for values in product(*sets.values()))

@@ -1,0 +1,114 @@
+"""Declared metrics: their names, their closed label sets, and what a process exposes. No engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from jobs import streams
+from monitoring import metrics
+from monitoring.instruments import HistogramMetric, Metric
+from monitoring.render import METRICS_PAGE, metrics_page
+
+ROOT = Path(__file__).parents[2]
+
+every_metric = pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.name)
+
+
+@every_metric
+def test_a_name_follows_the_naming_rules_of_prometheus(metric: Metric) -> None:
+    assert re.fullmatch(r"weir(_[a-z]+)+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    if metric.unit == "seconds":
+        assert metric.name.endswith("_seconds")
+    assert metric.help.endswith(".")
+
+
+@every_metric
+def test_no_label_can_hold_a_customer_or_a_request(metric: Metric) -> None:
+    open_labels = {label for label, values in metric.labels.items() if values is metrics.GIVEN_AT_START}
+    assert open_labels <= {"reason", "version"}
+    assert not metric.labels.keys() & {"account", "user", "user_id", "request_id", "source", "model"}
+
+
+def test_names_are_unique() -> None:
+    assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
+
+
+def test_label_values_are_those_of_the_streams() -> None:
+    assert tuple(streams.Disposition) == metrics.DISPOSITIONS
+    assert tuple(streams.Outcome) == metrics.JOIN_OUTCOMES
+    assert tuple(streams.Meter) == metrics.METERS
+
+
+def test_the_page_of_metrics_is_current() -> None:
+    assert METRICS_PAGE.read_text(encoding="utf-8") == metrics_page(), "run: python -m monitoring.render"
+
+
+def test_buckets_grow() -> None:
+    for metric in metrics.METRICS:
+        if isinstance(metric, HistogramMetric):
+            assert metric.buckets and list(metric.buckets) == sorted(set(metric.buckets))
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (lambda: metrics.OUTCOMES.inc(outcome="lost"), "outcome='lost' is none of matched"),
+        (lambda: metrics.OUTCOMES.inc(), "has the labels"),
+        (lambda: metrics.LAG_RECORDS.set(1, job="nobody"), "is none of ingestion"),
+        (lambda: metrics.init_labels("nobody"), "none of the jobs"),
+    ],
+)
+def test_a_label_outside_the_declared_set_is_refused(use: Callable[[], None], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        use()
+
+
+def exposed(script: str) -> dict[str, float]:
+    """The series that a fresh process shows after `script`: a registry is one per process."""
+    code = (
+        "import json\nfrom prometheus_client import generate_latest\nfrom monitoring import metrics\n"
+        f"{script}\nprint(json.dumps(generate_latest(metrics.REGISTRY).decode()))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = json.loads(shown.stdout).splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line[0] != "#"}
+
+
+@pytest.mark.parametrize("job", metrics.JOBS)
+def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> None:
+    series = exposed(f"metrics.init_labels({job!r}, reasons=['too_old'], version='1')")
+
+    assert set(re.findall(r'job="(\w+)"', " ".join(series))) == {job}
+    assert series.pop(f'weir_build_info{{job="{job}",version="1"}}') == 1
+    counters = {name for name in series if "_total" in name}
+    assert f'weir_fenced_total{{job="{job}"}}' in counters
+    assert all(series[name] == 0 for name in counters)
+    assert ('weir_events_total{disposition="rejected",reason="too_old"}' in series) == (job == "ingestion")
+    assert ("weir_absent_offsets_total" in series) == (job == "ingestion")
+
+
+def test_a_gauge_shows_nothing_before_it_is_known() -> None:
+    assert not [name for name in exposed("metrics.init_labels('joins')") if "lag" in name or "waiting" in name]
+    assert exposed("metrics.WAITING.set(3)") == {"weir_join_waiting_records": 3}
+
+
+def test_served_series_can_be_scraped_at_the_returned_port() -> None:
+    metrics.init_labels("billing", version="test")
+    metrics.STRAGGLERS.inc(2, meter="requests", decision="drop")
+    metrics.BATCH_DURATION.observe(0.3, job="billing")
+
+    with urlopen(f"http://127.0.0.1:{metrics.serve(0)}/metrics") as answer:
+        page = answer.read().decode()
+
+    assert 'weir_stragglers_total{decision="drop",meter="requests"} 2.0' in page
+    assert 'weir_batch_duration_seconds_count{job="billing"} 1.0' in page
+    assert "_created" not in page
