@@ -1,0 +1,48 @@
+"""The Postgres schema: brought up to date once, by whoever starts first, and checked by every application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+MIGRATION_LOCK = 0x57656972
+"""Key of the advisory lock that lets one process migrate at a time: "Weir" in ASCII."""
+
+
+def migrate(url: str) -> None:
+    """Bring the schema to this version's, in one transaction: wholly or not at all; nothing to do is no error.
+
+    `url` is anything libpq takes. Raises `sqlalchemy.exc.DBAPIError` when the server or a step refuses.
+    """
+    with _engine(url).begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def schema_is_current(url: str) -> bool:
+    """Whether the database has exactly this version's schema: neither older nor newer."""
+    with _engine(url).connect() as connection:
+        applied = MigrationContext.configure(connection).get_current_heads()
+    return set(applied) == set(ScriptDirectory.from_config(_config()).get_heads())
+
+
+def _config() -> Config:
+    config = Config()
+    # The option is interpolated by configparser, so a percent sign in the path is doubled.
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _engine(url: str) -> Engine:
+    # Handing over the connection keeps every form of libpq's address working, not only SQLAlchemy's own.
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)

@@ -1,0 +1,1 @@
+"""The laptop: broker, database, supervisor, traffic, and the `weir` command."""

@@ -1,0 +1,1 @@
+"""The `weir` subcommands, one module each."""

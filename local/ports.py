@@ -1,0 +1,40 @@
+"""Free TCP ports on this machine, remembered so that a restart keeps its addresses."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port on the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the port now."""
+    with socket.socket() as probe:
+        # As servers do: a connection that is still winding down does not keep the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def kept_port(file: Path) -> int:
+    """The port noted in `file` while it is free, else a new one, which is noted there."""
+    with suppress(OSError, ValueError):
+        port = int(file.read_text(encoding="ascii"))
+        if 0 < port < 65_536 and is_free(port):
+            return port
+    port = free_port()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{port}\n", encoding="ascii")
+    return port

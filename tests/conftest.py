@@ -1,0 +1,61 @@
+"""What the tests share: one Spark session and one Postgres server per run, one fresh database per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.runtime.database import migrate
+from jobs.runtime.spark import spark_session
+from local.database import embedded_database
+from local.jars import connector_jars
+
+TEMPLATE = "weir_template"
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """The folder with Spark's connectors."""
+    return connector_jars()
+
+
+@pytest.fixture(scope="session")
+def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a test run: two cores, UTC, Kafka and Delta."""
+    warehouse = tmp_path_factory.mktemp("spark-warehouse")
+    session = spark_session(
+        "weir-tests", jars, master="local[2]", memory_mib=1024, conf={"spark.sql.warehouse.dir": str(warehouse)}
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running, migrated database of a server that lives as long as the test run. Shared: write to `database`."""
+    with embedded_database(tmp_path_factory.mktemp("postgres")) as url:
+        migrate(url)
+        with psycopg.connect(_named(url, "postgres"), autocommit=True) as server:
+            # A template nobody connects to: making a test's database from it takes 30 ms, not a migration.
+            server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE weir")
+        yield url
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[str]:
+    """The address of a fresh, migrated database; dropped after the test."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(_named(postgres_url, "postgres"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        yield _named(postgres_url, name)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _named(url: str, database: str) -> str:
+    return urlsplit(url)._replace(path=f"/{database}").geturl()
