@@ -1,0 +1,1 @@
+"""The four always-on Spark applications of Weir: ingestion, sessionization, joins, billing."""

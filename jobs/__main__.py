@@ -1,0 +1,101 @@
+"""`python -m jobs NAME --config FILE`: run one application."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+from pydantic import ValidationError
+
+from jobs.runtime.config import Environment
+from jobs.runtime.database import migrate as migrate_database
+from jobs.runtime.errors import ExitStatus, Fenced, Refused
+from jobs.stack import Jobs, load_stack_config, validated
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+log = structlog.get_logger()
+Config = Annotated[Path | None, typer.Option("--config", help="YAML file; the defaults when left out.")]
+
+
+def environment() -> Environment:
+    """Where this process runs, from `WEIR_*`. Raises SystemExit that names what is missing."""
+    names = {field: f"WEIR_{field.upper()}" for field in Environment.model_fields}
+    try:
+        return Environment.model_validate({f: os.environ[name] for f, name in names.items() if name in os.environ})
+    except ValidationError as error:
+        wrong = ", ".join(f"{names[str(problem['loc'][0])]}: {problem['msg']}" for problem in error.errors())
+        typer.echo(f"The environment is not complete: {wrong}", err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+
+
+def _run(name: str, config_file: Path | None) -> ExitStatus:
+    from monitoring import metrics  # the other commands need neither metrics nor Spark
+
+    from jobs.ingestion.rules import Reason
+    from jobs.runtime.run import run
+
+    job = importlib.import_module(f"jobs.{name}.pipeline").JOB
+    try:
+        config = validated(job.config, config_file) if config_file else job.config()
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        return ExitStatus.BAD_CONFIGURATION
+    where = environment()
+    metrics.init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
+    metrics.serve(where.metrics_port)
+    try:
+        run(job, config, where)
+    except Fenced as error:
+        metrics.FENCED.inc(job=name)
+        log.error("fenced: another driver of this job has taken over", job=name, reason=str(error))
+        return ExitStatus.FENCED
+    except Refused as error:
+        metrics.REFUSED.inc(job=name)
+        log.error("refused to go on", job=name, reason=str(error))
+        return ExitStatus.REFUSED
+    except Exception:
+        log.exception("crashed", job=name)
+        return ExitStatus.CRASHED
+    return ExitStatus.STOPPED
+
+
+def _command(name: str) -> None:
+    def command(config: Config = None) -> None:
+        status = _run(name, config)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not sys.exit: a thread that waits for a dead JVM must not keep a fenced driver alive.
+        os._exit(status)
+
+    app.command(name, help=f"Run {name} until it is asked to stop.")(command)
+
+
+for _name in Jobs.model_fields:
+    _command(_name)
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database's schema to this version's."""
+    migrate_database(os.environ["WEIR_POSTGRES_URL"])
+
+
+@app.command()
+def check(config: Config = None) -> None:
+    """Check a file with the configuration of all jobs; nothing is started."""
+    try:
+        load_stack_config(config)
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+    typer.echo("The configuration is valid.")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,1 @@
+"""Kafka records → journal: every record exactly once, with its disposition."""

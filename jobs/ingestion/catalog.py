@@ -1,0 +1,68 @@
+"""Catalog changes for the journal: the `catalog.*` topics, read to their end before each batch of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import polars as pl
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
+
+from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.rules import Reason
+from jobs.runtime.catalog_changes import change_problem
+from jobs.runtime.kafka import KafkaSettings, Positions, TopicsReader, received_at
+from jobs.streams import Disposition
+
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "topic": pl.String,
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+    "received_at": pl.Datetime("us", "UTC"),
+    "disposition": pl.String,
+    "reason": pl.String,
+    "key": pl.Binary,
+    "value": pl.Binary,
+}
+
+
+class CatalogReader:
+    """Reads catalog changes as journal rows. A change that nobody could apply is rejected, like an event."""
+
+    def __init__(self, kafka: KafkaSettings, admin: AdminClient, ledgers: Sequence[OffsetLedger]) -> None:
+        self._ledgers = {ledger.topic.name: ledger for ledger in ledgers}
+        positions = {(name, p): at for name, ledger in self._ledgers.items() for p, at in ledger.next_offsets().items()}
+        self._reader = TopicsReader(kafka, admin, [ledger.topic for ledger in ledgers], positions)
+
+    def read_to_end(self) -> tuple[list[Message], Positions]:
+        """All changes up to now, and the positions after them."""
+        return self._reader.read_to_end()
+
+    def rows(self, changes: Sequence[Message]) -> pl.DataFrame:
+        """Changes as journal rows, in the order of their append."""
+        rows = sorted((_row(change) for change in changes), key=lambda row: (row[3], *row[:3]))
+        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+    def taken(self, positions: Positions, rows: pl.DataFrame) -> dict[str, int]:
+        """The transactions that say how far the topics were read."""
+        transactions: dict[str, int] = {}
+        for name, ledger in self._ledgers.items():
+            ends = {partition: at for (topic, partition), at in positions.items() if topic == name}
+            transactions |= ledger.take(rows.filter(pl.col("topic") == name), ends)
+        return transactions
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._reader.close()
+
+
+def _row(change: Message) -> tuple[str, int, int, datetime, str, str | None, bytes | None, bytes | None]:
+    topic, partition, offset = change.topic(), change.partition(), change.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    problem = change_problem(topic, change.key(), change.value())
+    disposition = Disposition.ACCEPTED if problem is None else Disposition.REJECTED
+    reason = None if problem is None else Reason.INVALID_CATALOG_CHANGE.value
+    return topic, partition, offset, received_at(change), disposition.value, reason, change.key(), change.value()

@@ -1,0 +1,115 @@
+"""Which offsets of a topic the journal holds: positions, holes, and how far time has come per partition.
+
+The ledger is kept in the journal's own transactions, so it is committed with the rows or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+
+import polars as pl
+from confluent_kafka.admin import AdminClient
+
+from jobs.runtime.delta import DeltaWriter, instant_of, microseconds_of
+from jobs.runtime.errors import Refused
+from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
+
+
+class OffsetLedger:
+    """The journal's account of one topic. Raises Refused when the topic is not the one that was read before."""
+
+    def __init__(self, writer: DeltaWriter, admin: AdminClient, topic: Topic) -> None:
+        self.topic = topic
+        self.absent_in_last_take = 0
+        self._writer = writer
+        self._identity = f"topic:{topic.name}"
+        self._fingerprint = int.from_bytes(hashlib.sha256(topic.topic_id.encode()).digest()[:7])
+        known = writer.recall(self._identity)
+        if known is not None and known != self._fingerprint:
+            raise Refused(
+                f"topic {topic.name} was deleted and made again since the journal read it, so offsets mean other "
+                "records now; restore the topic, or start a new journal with `weir up --data-dir NEW`"
+            )
+        self._positions: dict[int, int] = {}
+        self._received_at: dict[int, datetime] = {}
+        for partition in topic.partitions:
+            self._recall(partition)
+        refuse_lost_records(admin, topic, self._positions)
+        self._earliest = offsets(admin, topic, EARLIEST)
+
+    def _recall(self, partition: int) -> None:
+        position = self._writer.recall(self.topic.position(partition))
+        received_at = instant_of(self._writer.recall(self._received(partition)))
+        self._writer.recall(self.topic.absent(partition))
+        if position is not None:
+            self._positions[partition] = position
+        if received_at is not None:
+            self._received_at[partition] = received_at
+
+    def _received(self, partition: int) -> str:
+        return f"received:{self.topic.topic_id}:{partition}"
+
+    def positions(self) -> Mapping[int, int]:
+        """The next offset per partition that was ever read."""
+        return self._positions
+
+    def next_offsets(self) -> dict[int, int]:
+        """The next offset per partition; the first that the topic holds where none was read."""
+        return {**self._earliest, **self._positions}
+
+    def frontier(self) -> datetime | None:
+        """The smallest, over the partitions, of the latest `received_at`: all received before it was read.
+
+        A partition without a record does not count: a batch takes from every partition that has any.
+        """
+        return min(self._received_at.values(), default=None)
+
+    def take(self, rows: pl.DataFrame, ends: Mapping[int, int] | None = None) -> dict[str, int]:
+        """Account for new rows (partition, offset, received_at), and return the transactions that say so.
+
+        `ends` are positions beyond the last row, where offsets at the end hold no record. Offsets that no row has are
+        counted as absent. Raises Refused for a row below the position, or two of one offset.
+        """
+        transactions = {self._identity: self._fingerprint}
+        self.absent_in_last_take = 0
+        reach = {
+            p: (end, 0) for p, end in (ends or {}).items() if end > self._positions.get(p, self._earliest.get(p, 0))
+        }
+        latest: dict[int, datetime] = {}
+        per_partition = rows.group_by("partition").agg(
+            pl.col("offset").min().alias("first"),
+            (pl.col("offset").max() + 1).alias("next"),
+            pl.col("offset").n_unique().alias("offsets"),
+            pl.len().alias("rows"),
+            pl.col("received_at").max(),
+        )
+        for partition, first, next_offset, distinct, count, received_at in per_partition.iter_rows():
+            if distinct != count or first < self._positions.get(partition, 0):
+                raise Refused(
+                    f"{self.topic.name}[{partition}] is at {self._positions.get(partition)}, but the batch holds "
+                    f"{count} records of {distinct} offsets from {first} on; start ingestion again"
+                )
+            reach[partition] = (max(next_offset, reach.get(partition, (0, 0))[0]), count)
+            latest[partition] = received_at
+            if partition not in self._positions:
+                self._earliest.setdefault(partition, first)
+        for partition, (next_offset, count) in reach.items():
+            transactions |= self._moved(partition, next_offset, count)
+        for partition, received_at in latest.items():
+            self._received_at[partition] = max(received_at, self._received_at.get(partition, received_at))
+            transactions[self._received(partition)] = microseconds_of(self._received_at[partition])
+        return transactions
+
+    def _moved(self, partition: int, next_offset: int, rows: int) -> dict[str, int]:
+        moved = {}
+        position = self._positions.get(partition)
+        if position is None:
+            position = self._earliest[partition]
+            moved[self.topic.first(partition)] = position
+        absent = next_offset - position - rows
+        self.absent_in_last_take += absent
+        moved[self.topic.absent(partition)] = (self._writer.known.get(self.topic.absent(partition)) or 0) + absent
+        moved[self.topic.position(partition)] = self._positions[partition] = next_offset
+        return moved

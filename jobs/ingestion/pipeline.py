@@ -1,0 +1,167 @@
+"""Kafka `events` and `catalog.*` → Delta `journal`: every record exactly once, in one order, with its disposition.
+
+The journal's commit holds the offsets that it has read, so a driver may die, repeat or freeze anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.ingestion.catalog import CatalogReader
+from jobs.ingestion.classify import classify
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.identity_index import IdentityIndex, entries
+from jobs.ingestion.ledger import OffsetLedger
+from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.job import Context, Progress, TopicJob
+from jobs.runtime.kafka import Heartbeat, KafkaSettings, average_record_bytes, describe_topic
+from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
+
+NAME = "ingestion"
+
+
+def build(records: DataFrame, positions: Mapping[int, int], config: IngestionConfig) -> DataFrame:
+    """Kafka records from `positions` on, judged; the columns of `classify`."""
+    if not positions:
+        return classify(records, config)
+    known = F.create_map(*[F.lit(number) for pair in positions.items() for number in pair])
+    position = F.coalesce(F.try_element_at(known, F.col("partition")), F.lit(0))
+    return classify(records.where(F.col("offset") >= position), config)
+
+
+class JournalSink:
+    """Numbers records, marks repeats, and appends them to the journal with the offsets they came from."""
+
+    def __init__(self, context: Context[IngestionConfig]) -> None:
+        config, where = context.config, context.environment
+        kafka: KafkaSettings = {"bootstrap.servers": where.kafka_bootstrap}
+        admin = AdminClient(kafka)
+        self._config = config
+        self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, context.ownership.epoch)
+        self._events = OffsetLedger(self._writer, admin, describe_topic(admin, config.topic))
+        self._catalog = CatalogReader(
+            kafka, admin, [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
+        )
+        self._index = IdentityIndex(timedelta(seconds=config.dedupe_horizon_seconds))
+        self._remember()
+        self._record_bytes = average_record_bytes(kafka, self._events.topic, self._events.positions())
+        interval = timedelta(seconds=config.heartbeat_interval_seconds)
+        self._heartbeat = Heartbeat(kafka, admin, config.topic, context.ownership.epoch, interval)
+        self._heartbeat.start()
+
+    def _remember(self) -> None:
+        """Derive the index from the journal: what was accepted within the horizon before the frontier."""
+        frontier = self._events.frontier()
+        if frontier is None:
+            return
+        oldest = frontier - timedelta(seconds=self._config.dedupe_horizon_seconds)
+        accepted = (
+            pl.scan_pyarrow_dataset(self._writer.table.to_pyarrow_dataset())
+            .filter(
+                (pl.col("disposition") == Disposition.ACCEPTED)
+                & (pl.col("received_at") >= oldest)
+                & (pl.col("log_date") >= oldest.date())
+                & pl.col("identity").is_not_null()
+            )
+            .select("identity", "content_digest", "lsn", "received_at")
+            .collect()
+        )
+        self._index.add(entries(*accepted.get_columns()))
+
+    def process(self, batch: DataFrame) -> Progress:
+        """Append the new records of a batch, and the catalog changes that came before them."""
+        changes, offsets_after = self._catalog.read_to_end()
+        judged = pl.DataFrame(build(batch, self._events.positions(), self._config).toArrow())
+        if judged.is_empty() and not changes:
+            return Progress(0, {})
+        first_lsn = self._writer.next_lsn
+        catalog = (
+            self._catalog.rows(changes).with_row_index("lsn", first_lsn).with_columns(pl.col("lsn").cast(pl.Int64))
+        )
+        events = judged.sort("received_at", "partition", "offset").with_row_index("lsn", first_lsn + len(catalog))
+        taken = self._events.take(events)
+        frontier = self._events.frontier()
+        rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")
+        transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
+        if frontier is not None:
+            transactions[FRONTIER] = microseconds_of(frontier)
+        self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
+        self._learn(rows, frontier)
+        self._record_bytes = max(1, judged.select(_size()).item() or 1)
+        return Progress(len(rows), _counts(rows, self._events.absent_in_last_take))
+
+    def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
+        """Every record's disposition; a repeat names the lsn of its first."""
+        events = events.with_columns(pl.col("lsn").cast(pl.Int64))
+        valid = events.filter(pl.col("reason").is_null())
+        candidates = entries(*(valid[name] for name in ("identity", "content_digest", "lsn", "received_at")))
+        repeats = self._index.find_repeats(candidates)
+        return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
+            pl.when(pl.col("reason").is_not_null())
+            .then(pl.lit(Disposition.REJECTED.value))
+            .when(pl.col("same"))
+            .then(pl.lit(Disposition.DUPLICATE.value))
+            .when(pl.col("same").not_())
+            .then(pl.lit(Disposition.CONFLICT.value))
+            .otherwise(pl.lit(Disposition.ACCEPTED.value))
+            .alias("disposition")
+        )
+
+    def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
+        accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
+        self._index.add(entries(*(accepted[name] for name in ("identity", "content_digest", "lsn", "received_at"))))
+        self._index.forget(frontier)
+
+    def positions(self) -> Mapping[int, int]:
+        """The next offset of `events` per partition."""
+        return self._events.positions()
+
+    def record_bytes(self) -> int:
+        """Mean size of the records read last."""
+        return self._record_bytes
+
+    def frontier(self) -> datetime | None:
+        """F of the journal."""
+        return self._events.frontier()
+
+    def status(self) -> dict[str, Any]:
+        """How many identities are remembered."""
+        return {"identities": len(self._index)}
+
+    def close(self) -> None:
+        """Stop the heartbeat and leave the broker."""
+        self._heartbeat.close()
+        self._catalog.close()
+
+
+def journal_rows(rows: pl.DataFrame, frontier: datetime | None, logged_at: datetime) -> pa.Table:
+    """Rows with the journal's columns; what a row does not have is null. All rows of a commit share their log date."""
+    complete = rows.with_columns(
+        pl.lit(logged_at).alias("logged_at"),
+        pl.lit(logged_at.date()).alias("log_date"),
+        pl.lit(frontier, dtype=pl.Datetime("us", "UTC")).alias("frontier"),
+    )
+    missing = [pl.lit(None).alias(name) for name in JOURNAL.names if name not in complete.columns]
+    return complete.with_columns(missing).select(JOURNAL.names).to_arrow().cast(JOURNAL)
+
+
+def _size() -> pl.Expr:
+    return (pl.col("value").bin.size() + pl.col("key").bin.size().fill_null(0)).mean().cast(pl.Int64)
+
+
+def _counts(rows: pl.DataFrame, absent: int) -> dict[tuple[str, ...], int]:
+    judged = rows.group_by("disposition", pl.col("reason").fill_null("")).len()
+    offset = pl.col("clock_offset_ms").is_not_null() & (pl.col("event_time") != pl.col("occurred_at"))
+    counts: dict[tuple[str, ...], int] = {("events", kind, reason): count for kind, reason, count in judged.iter_rows()}
+    return {**counts, ("absent",): absent, ("corrected",): rows.select(offset.sum()).item()}
+
+
+JOB = TopicJob(name=NAME, config=IngestionConfig, start=JournalSink)

@@ -1,0 +1,1 @@
+"""Journal → usage: requests matched with their completions, and priced."""

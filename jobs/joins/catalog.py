@@ -1,0 +1,50 @@
+"""Every version of accounts and prices: kept in Delta, and as frames that a batch is priced with."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.joins.catalog_versions import catalog_frames
+from jobs.runtime.catalog_changes import parse_change
+from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.streams import ACCOUNTS, PRICES, SCHEMAS, CatalogTopic, Table
+
+POSITION = "journal"
+TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
+
+
+class Catalog:
+    """The version tables and their frames; a change that a table holds already is not taken twice."""
+
+    def __init__(self, spark: SparkSession, tables: str, epoch: int) -> None:
+        self._spark = spark
+        self._writers = {table: DeltaWriter(tables, table, "joins", epoch) for table in TABLE_OF.values()}
+        self._taken = {table: writer.recall(POSITION) or 1 for table, writer in self._writers.items()}
+        self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
+        self._frames: tuple[DataFrame, DataFrame] | None = None
+
+    def take(self, changes: pl.DataFrame, position: int) -> None:
+        """Store the changes among journal rows (lsn, topic, value) that end before `position`."""
+        for topic, table in TABLE_OF.items():
+            new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table]))
+            versions = [parse_change(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
+            if rows := [version for version in versions if version is not None]:
+                self._store(table, pa.Table.from_pylist(rows, schema=SCHEMAS[table]), position)
+
+    def _store(self, table: Table, rows: pa.Table, position: int) -> None:
+        writer = self._writers[table]
+        writer.commit(rows, {POSITION: position, LSN: writer.next_lsn})
+        self._taken[table] = position
+        self._versions[table] = pa.concat_tables([self._versions[table], rows])
+        self._frames = None
+
+    def frames(self) -> tuple[DataFrame, DataFrame]:
+        """Accounts and prices as `price` wants them; made anew only when something changed."""
+        if self._frames is None:
+            accounts, prices = (
+                self._versions[t].cast(s) for t, s in ((Table.ACCOUNTS, ACCOUNTS), (Table.PRICES, PRICES))
+            )
+            self._frames = catalog_frames(self._spark, accounts, prices)
+        return self._frames

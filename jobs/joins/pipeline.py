@@ -1,0 +1,150 @@
+"""Delta `journal` → Delta `usage`, `accounts`, `prices`: requests matched with their completions, and priced.
+
+Every accepted request or completion is in exactly one usage row, whatever the micro-batch cuts; a usage commit holds
+the journal position that it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.joins.catalog import Catalog
+from jobs.joins.config import JoinsConfig
+from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.pricing import price
+from jobs.joins.resolve import resolve
+from jobs.runtime.batch import contiguous, cut
+from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
+from jobs.runtime.job import Context, Progress, TableJob
+from jobs.streams import USAGE, Disposition, EventType, Table
+
+NAME = "joins"
+POSITION = "journal"
+PAIRED = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
+COLUMNS = (*(name for name in CARRIED if name != "decided_side"), "disposition", "topic", "frontier", "value")
+
+
+def build(
+    rows: DataFrame, accounts: DataFrame, prices: DataFrame, config: JoinsConfig, frontier: datetime | None
+) -> DataFrame:
+    """Requests, completions and what waits for them → one priced row per outcome; `outcome` null: still waiting."""
+    return price(resolve(rows, config.completion_timeout_seconds, frontier), accounts, prices)
+
+
+class UsageSink:
+    """Matches, prices, and appends usage with the journal position that it was made from."""
+
+    def __init__(self, context: Context[JoinsConfig]) -> None:
+        self._config = context.config
+        self._spark = context.spark
+        tables, epoch = context.environment.tables, context.ownership.epoch
+        self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch)
+        self._catalog = Catalog(context.spark, tables, epoch)
+        self._position = self._usage.recall(POSITION) or 1
+        self._frontier = instant_of(self._usage.recall(FRONTIER))
+        self._memory = self._remember(tables)
+
+    def _remember(self, tables: str) -> Memory:
+        """Derive what waits, and what was decided within the timeout, from the journal below the position and usage."""
+        timeout = timedelta(seconds=self._config.completion_timeout_seconds)
+        journal = open_table(tables, Table.JOURNAL)
+        if journal is None or self._frontier is None:
+            return Memory(timeout)
+        oldest = self._frontier - timeout
+        recent = (pl.col("received_at") >= oldest) & (pl.col("log_date") >= oldest.date())
+        rows = (
+            pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset())
+            .filter(recent & (pl.col("lsn") < self._position) & _paired())
+            .select(name for name in CARRIED if name != "decided_side")
+            .collect()
+        )
+        outcomes = (
+            pl.scan_pyarrow_dataset(self._usage.table.to_pyarrow_dataset())
+            .filter(recent)
+            .select("outcome", "request_lsn", "completion_lsn")
+            .collect()
+        )
+        memory = Memory(timeout)
+        memory.learn(memory.involved(rows, None), outcomes, self._frontier)
+        return memory
+
+    def process(self, batch: DataFrame) -> Progress:
+        """Decide what the new rows and the passing of time decide, and append it."""
+        is_change = F.col("topic").startswith("catalog.")
+        new = cut(batch, self._position).withColumn("value", F.when(is_change, F.col("value")))
+        arrow = new.toArrow()
+        lsn = pc.min_max(arrow["lsn"]).as_py()
+        rows = contiguous(self._position, arrow.num_rows, lsn["min"], lsn["max"], NAME)
+        if rows.records == 0:
+            return Progress(0, {})
+        journal = pl.DataFrame(arrow)
+        frontier = pc.max(arrow["frontier"]).as_py() or self._frontier
+        accepted = pl.col("disposition") == Disposition.ACCEPTED
+        self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), rows.next)
+        involved = self._memory.involved(journal.filter(_paired()), frontier)
+        outcomes = self._decide(involved, frontier)
+        self._memory.learn(involved, outcomes, frontier)
+        self._commit(outcomes.filter(pl.col("outcome").is_not_null()), rows.next, frontier)
+        return Progress(rows.records, _counts(outcomes))
+
+    def _decide(self, involved: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
+        if involved.is_empty():
+            return pl.DataFrame(schema=pl.Schema(pl.DataFrame(USAGE.empty_table()).schema))
+        rows = self._spark.createDataFrame(involved.to_arrow())
+        decided = build(rows, *self._catalog.frames(), self._config, frontier)
+        return pl.DataFrame(decided.toArrow())
+
+    def _commit(self, outcomes: pl.DataFrame, position: int, frontier: datetime | None) -> None:
+        next_lsn = self._usage.next_lsn + len(outcomes)
+        transactions = {POSITION: position, LSN: next_lsn, **self._memory.waiting()}
+        if frontier is not None:
+            transactions[FRONTIER] = microseconds_of(frontier)
+        self._usage.commit(usage_rows(outcomes, self._usage.next_lsn, datetime.now(UTC)), transactions)
+        self._position, self._frontier = position, frontier
+
+    def position(self) -> int:
+        """The next lsn of the journal."""
+        return self._position
+
+    def advance(self) -> None:
+        """Nothing: the journal's heartbeats move the frontier."""
+
+    def frontier(self) -> datetime | None:
+        """F of the journal prefix that usage was made from."""
+        return self._frontier
+
+    def status(self) -> dict[str, Any]:
+        """How many requests and completions wait for their partner."""
+        waiting = self._memory.waiting()
+        return {"waiting": waiting["waiting"], "oldest_waiting_lsn": waiting["waiting.lsn"] or None}
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _paired() -> pl.Expr:
+    return (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(PAIRED)
+
+
+def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime) -> pa.Table:
+    """Decided outcomes as rows of `usage`, in the order of the journal."""
+    ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn")).with_columns(
+        pl.lit(logged_at).alias("logged_at"), pl.lit(logged_at.date()).alias("log_date")
+    )
+    return ordered.drop("lsn", strict=False).with_row_index("lsn", first_lsn).select(USAGE.names).to_arrow().cast(USAGE)
+
+
+def _counts(outcomes: pl.DataFrame) -> Mapping[tuple[str, ...], int]:
+    decided = outcomes.filter(pl.col("outcome").is_not_null()).group_by("outcome").len()
+    return {("outcomes", outcome): count for outcome, count in decided.iter_rows()}
+
+
+JOB = TableJob(name=NAME, reads=Table.JOURNAL, columns=COLUMNS, config=JoinsConfig, start=UsageSink)

@@ -1,0 +1,34 @@
+"""Configuration of a job: what it does (a frozen model, verbatim in Helm) and where it runs (the environment)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class JobConfig(BaseModel):
+    """What every job has. Unknown fields are refused; a wrong value names the field, the value and what is allowed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=False)
+
+    max_records_per_batch: int = Field(
+        default=200_000,
+        ge=1,
+        le=1_000_000,
+        description="Most records in one micro-batch; it passes through the driver.",
+    )
+    driver_memory_mib: int = Field(default=512, ge=384, le=65_536, description="Java heap of the driver, in MiB.")
+
+
+class Environment(BaseModel):
+    """Where a job runs, read from `WEIR_*` variables; addresses and secrets never stand in a job's configuration."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kafka_bootstrap: str
+    postgres_url: str = Field(repr=False)
+    tables: str
+    checkpoints: Path
+    jars: Path
+    metrics_port: int = Field(default=0, ge=0, le=65_535)

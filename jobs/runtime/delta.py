@@ -1,0 +1,135 @@
+"""One driver's handle on a Delta table: it commits Arrow tables with its epoch and positions, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import obstore
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from jobs.runtime.errors import Fenced, Refused
+from jobs.streams import SCHEMAS, Table
+
+LSN = "lsn"
+FRONTIER = "frontier"
+STATISTICS = {"lsn", "log_date", "partition", "offset", "received_at", "logged_at", "event_time", "effective_from"}
+ONE_FILE_BYTES = 1 << 40
+"""A commit is one file, so that a reader never sees half of one."""
+
+
+def open_table(tables: str, table: Table) -> DeltaTable | None:
+    """The table as it is now; None when nobody has made it yet."""
+    try:
+        return DeltaTable(f"{tables}/{table}")
+    except TableNotFoundError:
+        return None
+
+
+def instant_of(transaction_version: int | None) -> datetime | None:
+    """A frontier as a transaction stores it, in microseconds since 1970."""
+    return None if not transaction_version else datetime.fromtimestamp(transaction_version / 1_000_000, UTC)
+
+
+def microseconds_of(instant: datetime) -> int:
+    """Microseconds since 1970, exactly."""
+    elapsed = instant - datetime(1970, 1, 1, tzinfo=UTC)
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+
+
+class DeltaWriter:
+    """Appends to one table for one job and epoch.
+
+    `known` holds the transaction versions as this driver's last commit left them. A commit first looks whether they
+    still stand; delta-rs then refuses two concurrent commits, because both carry the transaction `lsn`.
+    """
+
+    def __init__(self, tables: str, table: Table, job: str, epoch: int) -> None:
+        self.path = f"{tables}/{table}"
+        self._schema = SCHEMAS[table]
+        self._epoch = f"{job}.epoch"
+        probe_put_if_absent(tables, job, epoch)
+        self._table = DeltaTable.create(
+            self.path,
+            self._schema,
+            mode="ignore",
+            partition_by=["log_date"] if "log_date" in self._schema.names else None,
+            configuration={
+                "delta.dataSkippingStatsColumns": ",".join(n for n in self._schema.names if n in STATISTICS),
+                "delta.logRetentionDuration": "interval 30 days",
+            },
+        )
+        self.known: dict[str, int | None] = {}
+        self._take(epoch)
+
+    def _take(self, epoch: int) -> None:
+        self._table.update_incremental()
+        committed = self._table.transaction_version(self._epoch)
+        if committed is not None and committed >= epoch:
+            raise Fenced(f"{self.path} knows {self._epoch} {committed}, this driver has {epoch}")
+        next_lsn = self._table.transaction_version(LSN) or 1
+        self._write(self._schema.empty_table(), {self._epoch: epoch, LSN: next_lsn})
+        self.known.update({self._epoch: epoch, LSN: next_lsn})
+
+    def recall(self, transaction: str) -> int | None:
+        """A transaction's version in this driver's snapshot; from now on it must stay as this driver leaves it."""
+        version: int | None = self._table.transaction_version(transaction)
+        self.known[transaction] = version
+        return version
+
+    @property
+    def table(self) -> DeltaTable:
+        """The snapshot of this driver's last commit."""
+        return self._table
+
+    @property
+    def next_lsn(self) -> int:
+        """The lsn of the next row."""
+        next_lsn = self.known[LSN]
+        assert next_lsn is not None
+        return next_lsn
+
+    def commit(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
+        """Append `rows` (the table's schema, lsn from `next_lsn`) and move `transactions` in one commit.
+
+        Raises Fenced when the table is not as this driver's last commit left it. After any other error the outcome is
+        unknown: the driver must end and derive its memory anew.
+        """
+        self._table.update_incremental()
+        for name, version in self.known.items():
+            if (found := self._table.transaction_version(name)) != version:
+                raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {version}")
+        fence = {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
+        self._write(rows, {**fence, **transactions})
+        self.known.update(transactions)
+
+    def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
+        write_deltalake(
+            self._table,
+            rows,
+            mode="append",
+            target_file_size=ONE_FILE_BYTES,
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(name, version) for name, version in transactions.items()]
+            ),
+        )
+
+
+def probe_put_if_absent(tables: str, job: str, epoch: int) -> None:
+    """Refuse a store on which two drivers could both create the same commit."""
+    store: ObjectStore = from_url(tables) if "://" in tables else LocalStore(tables, mkdir=True)
+    name = f"_probe/{job}.{epoch}"
+    obstore.put(store, name, b"", mode="overwrite")
+    try:
+        obstore.put(store, name, b"", mode="create")
+    except AlreadyExistsError:
+        obstore.delete(store, name)
+        return
+    raise Refused(
+        f"the store of {tables} let a file be created twice, so it cannot fence drivers; use a store with "
+        "conditional put (a local or POSIX file system, S3 since 2024, GCS, Azure)"
+    )

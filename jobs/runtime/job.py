@@ -1,0 +1,128 @@
+"""A job is a value: what it reads, how it is configured, and what folds its micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.config import Environment, JobConfig
+from jobs.streams import Table
+
+if TYPE_CHECKING:
+    from jobs.runtime.ownership import Ownership
+
+C = TypeVar("C", bound=JobConfig)
+Counts = Mapping[tuple[str, ...], int]
+"""What a fold counted: (name of the metric, its label values...) → increase."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Frontiers around a batch: stored with the position before it, and to be stored with it."""
+
+    previous_frontier: datetime | None
+    frontier: datetime | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a sink did with one micro-batch."""
+
+    records: int
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Context(Generic[C]):
+    """All that a starting sink may use."""
+
+    config: C
+    environment: Environment
+    spark: SparkSession
+    ownership: Ownership
+
+
+class Sink(Protocol):
+    """Where a job's results and its position live, committed together."""
+
+    def process(self, batch: DataFrame) -> Progress:
+        """Cut the batch to what is new, reduce it, and commit it with the new position.
+
+        Raises Refused when records are missing before it, Fenced when another driver owns the job.
+        """
+
+    def frontier(self) -> datetime | None:
+        """F: all that was received before it is committed."""
+
+    def status(self) -> dict[str, Any]:
+        """What `weir status` shows beside the lag, as JSON values."""
+
+    def close(self) -> None:
+        """Give back what the sink holds."""
+
+
+class TopicSink(Sink, Protocol):
+    """A sink whose input is a Kafka topic."""
+
+    def record_bytes(self) -> int:
+        """Mean size of a record, to bound batches by the memory of the driver."""
+
+    def positions(self) -> Mapping[int, int]:
+        """The next offset per partition; a partition without one is new and starts at its beginning."""
+
+
+class TableSink(Sink, Protocol):
+    """A sink whose input is a Delta table, in `lsn` order."""
+
+    def position(self) -> int:
+        """The next lsn to fold; 1 before the first."""
+
+    def advance(self) -> None:
+        """Called between batches: let time pass where no record came."""
+
+
+@dataclass(frozen=True)
+class TopicJob(Generic[C]):
+    """A job that reads the Kafka topic `events`."""
+
+    name: str
+    config: type[C]
+    start: Callable[[Context[C]], TopicSink]
+
+
+@dataclass(frozen=True)
+class TableJob(Generic[C]):
+    """A job that reads a Delta table."""
+
+    name: str
+    reads: Table
+    columns: tuple[str, ...]
+    config: type[C]
+    start: Callable[[Context[C]], TableSink]
+
+
+@dataclass(frozen=True)
+class PostgresJob(Generic[C]):
+    """A job that folds a Delta table into Postgres.
+
+    Only `columns` of the table are read. `build` reduces a batch to summaries (pure, built-in operators). They are
+    copied into the temporary table `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them
+    in the transaction that moves the position.
+    """
+
+    name: str
+    reads: Table
+    columns: tuple[str, ...]
+    config: type[C]
+    build: Callable[[DataFrame, C], DataFrame]
+    staged: pa.Schema
+    fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
+
+
+AnyJob = TopicJob[Any] | TableJob[Any] | PostgresJob[Any]

@@ -1,0 +1,215 @@
+"""Plain Kafka: what a topic is and where it ends, reading a topic to its end, and the heartbeat."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+
+from jobs.runtime.errors import Refused
+
+TIMEOUT_SECONDS = 30.0
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+KafkaSettings = dict[str, str | int | float | bool]
+"""Settings of librdkafka: addresses and credentials."""
+Positions = Mapping[tuple[str, int], int]
+"""Next offset per topic and partition."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the broker knows it. Its id changes when it is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+
+    def position(self, partition: int) -> str:
+        """The transaction that holds the next offset to read."""
+        return f"kafka:{self.topic_id}:{partition}"
+
+    def first(self, partition: int) -> str:
+        """The transaction that holds the first offset ever read."""
+        return f"first:{self.topic_id}:{partition}"
+
+    def absent(self, partition: int) -> str:
+        """The transaction that counts the offsets below the position that held no record."""
+        return f"absent:{self.topic_id}:{partition}"
+
+
+def describe_topic(admin: AdminClient, name: str) -> Topic:
+    """The topic's id and partitions. Raises Refused when it does not exist or is not stamped by the broker."""
+    try:
+        described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    except KafkaException as error:
+        raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; create it, then start again") from error
+    if (stamp := settings["message.timestamp.type"].value) != "LogAppendTime":
+        raise Refused(
+            f"topic {name} has message.timestamp.type={stamp}, so producers set when it was received; run: "
+            f"kafka-configs.sh --alter --topic {name} --add-config message.timestamp.type=LogAppendTime"
+        )
+    return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
+
+
+def offsets(admin: AdminClient, topic: Topic, at: OffsetSpec) -> dict[int, int]:
+    """The earliest or latest offset per partition."""
+    asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
+    answers = admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
+    return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
+
+
+def refuse_lost_records(admin: AdminClient, topic: Topic, positions: Mapping[int, int]) -> None:
+    """Refuse when retention took records that were not read yet, or the topic ends before the position."""
+    earliest = offsets(admin, topic, EARLIEST)
+    latest = offsets(admin, topic, LATEST)
+    for partition, position in positions.items():
+        if partition not in earliest:
+            raise Refused(f"topic {topic.name} has lost partition {partition}; restore the topic")
+        if earliest[partition] > position:
+            raise Refused(
+                f"{topic.name}[{partition}]: records {position} to {earliest[partition] - 1} were deleted by retention "
+                "before they were read; restore them, and give the topic more time with kafka-configs.sh --alter "
+                f"--topic {topic.name} --add-config retention.ms=MILLISECONDS"
+            )
+        if latest[partition] < position:
+            raise Refused(
+                f"{topic.name}[{partition}] ends at {latest[partition]}, the journal is at {position}: this is not the "
+                "topic that was read before, or it lost records; restore the topic"
+            )
+
+
+class TopicsReader:
+    """Reads topics from given positions to their ends, only committed records, without a consumer group."""
+
+    def __init__(self, kafka: KafkaSettings, admin: AdminClient, topics: Sequence[Topic], positions: Positions) -> None:
+        self._admin = admin
+        self._positions = dict(positions)
+        self._consumer = Consumer(
+            {
+                **kafka,
+                "group.id": "weir",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+            }
+        )
+        self._consumer.assign(
+            [TopicPartition(t.name, p, self._positions[t.name, p]) for t in topics for p in t.partitions]
+        )
+
+    def read_to_end(self) -> tuple[list[Message], Positions]:
+        """All records up to the ends that the topics have now, and the next offset per topic and partition."""
+        asked = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_SECONDS
+        )
+        ends = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+        messages: list[Message] = []
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while any(self._positions[at] < end for at, end in ends.items()):
+            for message in self._consumer.consume(num_messages=10_000, timeout=0.2):
+                if message.error():
+                    raise KafkaException(message.error())
+                messages.append(message)
+            for at in self._consumer.position([TopicPartition(*at) for at in ends]):
+                if at.offset >= 0:
+                    self._positions[at.topic, at.partition] = at.offset
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the catalog could not be read to {ends} in {TIMEOUT_SECONDS} s")
+        return messages, dict(self._positions)
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+
+def received_at(message: Message) -> datetime:
+    """The broker's append time of a record."""
+    kind, milliseconds = message.timestamp()
+    if kind != TIMESTAMP_LOG_APPEND_TIME:
+        raise Refused(f"{message.topic()} is not stamped with LogAppendTime any more")
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+class Heartbeat:
+    """Appends a `source.heartbeat.v1` of source `weir` to every partition, so that frontiers move without traffic."""
+
+    def __init__(self, kafka: KafkaSettings, admin: AdminClient, topic: str, epoch: int, interval: timedelta) -> None:
+        self._producer = Producer({**kafka, "linger.ms": 0, "enable.idempotence": True})
+        self._admin = admin
+        self._topic = topic
+        self._epoch = epoch
+        self._interval = interval
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Beat once and then at every interval until closed."""
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while True:
+            try:
+                metadata = self._admin.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
+                for partition in metadata.topics[self._topic].partitions:
+                    value = heartbeat(self._epoch, partition, datetime.now(UTC))
+                    self._producer.produce(self._topic, value, b"weir", partition)
+                self._producer.poll(0)
+            except (KafkaException, BufferError) as error:
+                log.warning("no heartbeat could be sent", error=str(error))
+            if self._stopped.wait(self._interval.total_seconds()):
+                return
+
+    def close(self) -> None:
+        """Stop beating."""
+        self._stopped.set()
+        self._thread.join(TIMEOUT_SECONDS)
+        self._producer.flush(TIMEOUT_SECONDS)
+
+
+def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
+    """The CloudEvent that one beat appends to one partition."""
+    beat_at = now.isoformat().replace("+00:00", "Z")
+    return json.dumps(
+        {
+            "specversion": "1.0",
+            "type": "source.heartbeat.v1",
+            "source": "weir",
+            "id": f"{epoch}.{partition}.{beat_at}",
+            "time": beat_at,
+            "data": {},
+        }
+    ).encode()
+
+
+def average_record_bytes(kafka: KafkaSettings, topic: Topic, positions: Mapping[int, int]) -> int:
+    """Mean size of the next records to read, key and value, from a sample; 1 when there is none."""
+    consumer = Consumer({**kafka, "group.id": "weir", "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition(topic.name, p, positions.get(p, OFFSET_BEGINNING)) for p in topic.partitions])
+        sizes = [len(m.value() or b"") + len(m.key() or b"") for m in consumer.consume(1_000, 1.0) if not m.error()]
+    finally:
+        consumer.close()
+    return max(1, sum(sizes) // max(1, len(sizes)))

@@ -1,0 +1,113 @@
+"""What a driver tells about itself: Prometheus metrics, and a row for `weir status`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.types.json import Jsonb
+
+from jobs.runtime.errors import Fenced
+from jobs.runtime.job import Progress, Sink
+from jobs.runtime.ownership import Ownership
+from jobs.runtime.source import Source
+from monitoring import metrics
+
+log = structlog.get_logger()
+
+REPORT_SECONDS = 5.0
+COUNTERS = {
+    "events": metrics.EVENTS,
+    "absent": metrics.ABSENT,
+    "corrected": metrics.CLOCK_CORRECTED,
+    "uncorrected": metrics.UNCORRECTED,
+    "outcomes": metrics.OUTCOMES,
+    "sessions": metrics.SESSIONS,
+    "late_rows": metrics.LATE,
+    "stragglers": metrics.STRAGGLERS,
+    "unpriced_rows": metrics.UNPRICED,
+    "unmetered_rows": metrics.UNMETERED,
+}
+"""The metric behind each name that a fold counts under; the values of its labels follow in the key."""
+
+
+GAUGES = {"identities": metrics.IDENTITIES, "waiting": metrics.WAITING}
+"""The metric behind each number of a sink's status."""
+
+
+class Reporter:
+    """Counts what batches did, and every few seconds says how far behind the job is."""
+
+    def __init__(self, job: str, postgres_url: str, ownership: Ownership, sink: Sink, source: Source) -> None:
+        self._job = job
+        self._epoch = ownership.epoch
+        self._sink = sink
+        self._source = source
+        self._last: dict[str, Any] = {}
+        self._due = 0.0
+        # A connection of its own: the owner's may be inside a batch's transaction.
+        self._connection = psycopg.connect(postgres_url, autocommit=True, application_name=f"weir {job} report")
+        metrics.EPOCH.set(ownership.epoch, job=job)
+
+    def batch(self, progress: Progress, seconds: float) -> None:
+        """Count one committed batch."""
+        now = datetime.now(UTC)
+        metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
+        if progress.records == 0:
+            return
+        metrics.BATCH_DURATION.observe(seconds, job=self._job)
+        metrics.BATCH_RECORDS.inc(progress.records, job=self._job)
+        for (name, *values), increase in progress.counts.items():
+            metric = COUNTERS[name]
+            metric.inc(increase, **dict(zip(metric.labels, values, strict=True)))
+        self._last = {
+            "last_batch_at": rfc3339(now),
+            "last_batch_records": progress.records,
+            "last_batch_ms": round(seconds * 1000),
+        }
+        log.info("batch", job=self._job, **self._last)
+
+    def report_if_due(self, state: str) -> None:
+        """Report when the last report is some seconds old."""
+        if time.monotonic() >= self._due:
+            self.report(state)
+            self._due = time.monotonic() + REPORT_SECONDS
+
+    def report(self, state: str) -> None:
+        """Set the lag metrics and the job's row. Raises Fenced when another driver owns the job."""
+        behind, _ = self._source.lag()
+        frontier = self._sink.frontier()
+        seconds = max(0.0, (datetime.now(UTC) - frontier).total_seconds()) if behind and frontier else 0.0
+        metrics.LAG_RECORDS.set(behind, job=self._job)
+        if frontier is not None:
+            metrics.FRONTIER.set(frontier.timestamp(), job=self._job)
+        if not behind or frontier is not None:
+            metrics.LAG_SECONDS.set(seconds, job=self._job)
+        status = self._sink.status()
+        for name in status.keys() & GAUGES.keys():
+            GAUGES[name].set(status[name])
+        progress = {
+            "records_behind": behind,
+            "seconds_behind": round(seconds, 3) if not behind or frontier else None,
+            "frontier": rfc3339(frontier),
+            **self._last,
+            **status,
+        }
+        updated = self._connection.execute(
+            "UPDATE jobs SET state = %s, progress = %s, updated_at = clock_timestamp() WHERE job = %s AND epoch = %s",
+            [state, Jsonb(progress), self._job, self._epoch],
+        )
+        if updated.rowcount == 0:
+            raise Fenced(f"{self._job}: epoch {self._epoch} is no longer the newest")
+
+    def close(self) -> None:
+        """End the database session."""
+        self._connection.close()
+
+
+def rfc3339(instant: datetime | None) -> str | None:
+    """An instant as JSON shows it, in UTC with `Z`."""
+    return None if instant is None else instant.isoformat().replace("+00:00", "Z")

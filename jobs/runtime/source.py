@@ -1,0 +1,163 @@
+"""Where a driver's micro-batches come from: the topic `events`, or a Delta table in lsn order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicSink
+from jobs.runtime.kafka import LATEST, describe_topic, offsets
+from jobs.runtime.upstream import Upstream
+
+log = structlog.get_logger()
+
+COPIES = 5
+"""A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
+MAX_BYTES_PER_TRIGGER = "32m"
+MAX_FILES_PER_TRIGGER = 20
+
+
+class Source(Protocol):
+    """The input of one driver."""
+
+    trigger: str
+
+    def exists(self) -> bool:
+        """Whether there is anything to read from yet."""
+
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """Batches to fold before the streaming query, in order."""
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The streaming frame that goes on from the sink's position."""
+
+    def must_restart(self) -> bool:
+        """Whether the query must be built anew."""
+
+    def advance(self) -> None:
+        """Called between batches."""
+
+    def lag(self) -> tuple[int, datetime | None]:
+        """Records that are there and not committed, and the frontier of the input if it is known."""
+
+
+class TopicSource:
+    """The topic `events`, from the journal's own positions."""
+
+    def __init__(self, config: Any, environment: Environment, sink: TopicSink) -> None:
+        self.trigger = f"{config.trigger_interval_seconds} seconds"
+        self._config = config
+        self._sink = sink
+        self._bootstrap = environment.kafka_bootstrap
+        self._admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        self._limit: int = self._fitting()
+
+    def _fitting(self) -> int:
+        budget_bytes = self._config.driver_memory_mib * 1024 * 1024 // COPIES
+        most: int = self._config.max_records_per_batch
+        return max(1, min(most, budget_bytes // max(1, self._sink.record_bytes())))
+
+    def exists(self) -> bool:
+        """True: a topic that does not exist is refused."""
+        return True
+
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """None: the topic is one stream from its first record on."""
+        return iter(())
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Records with key, value, topic, partition, offset, timestamp."""
+        self._limit = self._fitting()
+        if self._limit < self._config.max_records_per_batch:
+            log.warning("records are large: batches are made smaller", max_records=self._limit)
+        topic = describe_topic(self._admin, self._config.topic)
+        positions = self._sink.positions()
+        start = {str(p): positions.get(p, -2) for p in topic.partitions}
+        return (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self._bootstrap)
+            .option("subscribe", topic.name)
+            .option("startingOffsets", json.dumps({topic.name: start}))
+            .option("failOnDataLoss", "true")
+            .option("kafka.isolation.level", "read_committed")
+            .option("maxOffsetsPerTrigger", self._limit)
+            .load()
+        )
+
+    def must_restart(self) -> bool:
+        """True when records have grown so large that a full batch would not fit the driver."""
+        return self._fitting() < self._limit // 2
+
+    def advance(self) -> None:
+        """Heartbeats move this job: nothing to do."""
+
+    def lag(self) -> tuple[int, datetime | None]:
+        """Kafka's end offsets against the journal's positions."""
+        topic = describe_topic(self._admin, self._config.topic)
+        ends = offsets(self._admin, topic, LATEST)
+        positions = self._sink.positions()
+        return sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items()), None
+
+
+class TableSource:
+    """A Delta table: first what is there, in chunks by lsn, then its commits as they come."""
+
+    trigger = "0 seconds"
+
+    def __init__(
+        self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
+    ) -> None:
+        self._job = job
+        self._path = f"{environment.tables}/{job.reads}"
+        self._chunk = config.max_records_per_batch
+        self._sink = sink
+        self._upstream = Upstream(environment.tables, job.reads)
+        self._version = 0
+
+    def exists(self) -> bool:
+        """Whether the job before this one has made the table."""
+        self._upstream.refresh()
+        return self._upstream.version is not None
+
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """What the table held when this driver started, cut into bounded ranges of lsn."""
+        self._upstream.refresh()
+        self._version = self._upstream.version or 0
+        table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
+        end = self._upstream.next_lsn
+        while (first := self._sink.position()) < end:
+            chunk = (F.col("lsn") >= first) & (F.col("lsn") < min(first + self._chunk, end))
+            yield table.where(chunk).select(*self._job.columns)
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Commits from the version that the backlog ended with; the sink cuts what it knows."""
+        return (
+            spark.readStream.format("delta")
+            .option("startingVersion", self._version)
+            .option("skipChangeCommits", "true")
+            .option("maxFilesPerTrigger", MAX_FILES_PER_TRIGGER)
+            .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
+            .load(self._path)
+            .select(*self._job.columns)
+        )
+
+    def must_restart(self) -> bool:
+        """Never: batches are bounded by files."""
+        return False
+
+    def advance(self) -> None:
+        """Let the sink see that time passes."""
+        self._sink.advance()
+
+    def lag(self) -> tuple[int, datetime | None]:
+        """The table's next lsn against the sink's position."""
+        self._upstream.refresh()
+        return max(0, self._upstream.next_lsn - self._sink.position()), self._upstream.frontier

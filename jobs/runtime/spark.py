@@ -1,0 +1,43 @@
+"""The one Spark session of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+SHUFFLE_PARTITIONS = 2
+
+
+def spark_session(
+    name: str, jars: Path, *, master: str = "local[1]", memory_mib: int = 512, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with Kafka and Delta, in UTC, ANSI mode on, two shuffle partitions and no web page.
+
+    `jars` is the folder with the pinned connector jars (`make setup` fills it).
+    """
+    class_path = ":".join(sorted(str(jar) for jar in jars.glob("*.jar")))
+    settings = {
+        "spark.driver.extraClassPath": class_path,
+        "spark.executor.extraClassPath": class_path,
+        "spark.driver.memory": f"{memory_mib}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 -Duser.timezone=UTC",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.pollingDelay": "250ms",
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
+    builder = SparkSession.Builder().appName(name).master(master)
+    for key, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,180 @@
+"""The names and shapes of everything that flows between the applications (DESIGN.md section 3)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pyarrow as pa
+
+EVENTS_TOPIC = "events"
+
+
+class CatalogTopic(StrEnum):
+    """Compacted change topics of the Postgres schema `catalog`, in Debezium's envelope."""
+
+    ACCOUNTS = "catalog.accounts"
+    PLANS = "catalog.plans"
+    PRICES = "catalog.prices"
+
+
+class EventType(StrEnum):
+    """CloudEvents types that Weir gives a meaning; any other type is kept and counted."""
+
+    REQUEST = "ai.inference.request.v1"
+    COMPLETION = "ai.inference.completion.v1"
+    USAGE = "ai.inference.usage.v1"
+    HEARTBEAT = "source.heartbeat.v1"
+
+
+class Disposition(StrEnum):
+    """What became of a Kafka record. Every record has exactly one row and one disposition."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+
+
+class Outcome(StrEnum):
+    """What became of a request or completion."""
+
+    MATCHED = "matched"
+    ABANDONED = "abandoned"
+    ORPHANED = "orphaned"
+    SUPERSEDED = "superseded"
+
+
+class Meter(StrEnum):
+    """What is counted and priced. The value is also the quantity's column in `usage`."""
+
+    REQUESTS = "requests"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+    CACHED_TOKENS = "cached_tokens"
+
+
+class Table(StrEnum):
+    """Delta tables, by their folder below the tables' root."""
+
+    JOURNAL = "journal"
+    USAGE = "usage"
+    ACCOUNTS = "accounts"
+    PRICES = "prices"
+
+
+INSTANT = pa.timestamp("us", tz="UTC")
+UNIT_PRICE = pa.decimal128(20, 12)
+AMOUNT = pa.decimal128(38, 12)
+
+JOURNAL = pa.schema(
+    [
+        pa.field("lsn", pa.int64(), nullable=False),
+        pa.field("log_date", pa.date32(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("received_at", INSTANT, nullable=False),
+        pa.field("logged_at", INSTANT, nullable=False),
+        pa.field("frontier", INSTANT),
+        pa.field("disposition", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("first_lsn", pa.int64()),
+        pa.field("identity", pa.binary()),
+        pa.field("content_digest", pa.int64()),
+        pa.field("source", pa.string()),
+        pa.field("id", pa.string()),
+        pa.field("type", pa.string()),
+        pa.field("account", pa.string()),
+        pa.field("occurred_at", INSTANT),
+        pa.field("sent_at", INSTANT),
+        pa.field("event_time", INSTANT),
+        pa.field("clock_offset_ms", pa.int64()),
+        pa.field("source_epoch", pa.string()),
+        pa.field("sequence", pa.int64()),
+        pa.field("request_id", pa.string()),
+        pa.field("user_id", pa.string()),
+        pa.field("api_key_id", pa.string()),
+        pa.field("model", pa.string()),
+        pa.field("operation", pa.string()),
+        pa.field("route", pa.string()),
+        pa.field("region", pa.string()),
+        pa.field("content_hash", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("input_tokens", pa.int64()),
+        pa.field("output_tokens", pa.int64()),
+        pa.field("cached_tokens", pa.int64()),
+        pa.field("cached", pa.bool_()),
+        pa.field("usage_source", pa.string()),
+        pa.field("latency_ms", pa.float64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+"""One row per Kafka record. `lsn` starts at 1. `frontier` is F of the journal prefix that ends with the row's commit
+(null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file."""
+
+
+def _metered(meter: Meter) -> list[pa.Field]:
+    return [
+        pa.field(meter, pa.int64()),
+        pa.field(f"{meter}_price_version", pa.int64()),
+        pa.field(f"{meter}_unit_price", UNIT_PRICE),
+        pa.field(f"{meter}_amount", AMOUNT),
+    ]
+
+
+USAGE = pa.schema(
+    [
+        pa.field("lsn", pa.int64(), nullable=False),
+        pa.field("log_date", pa.date32(), nullable=False),
+        pa.field("logged_at", INSTANT, nullable=False),
+        pa.field("account", pa.string(), nullable=False),
+        pa.field("request_id", pa.string(), nullable=False),
+        pa.field("user_id", pa.string()),
+        pa.field("model", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("request_lsn", pa.int64()),
+        pa.field("completion_lsn", pa.int64()),
+        pa.field("event_time", INSTANT, nullable=False),
+        pa.field("received_at", INSTANT, nullable=False),
+        pa.field("plan", pa.string()),
+        pa.field("currency", pa.string()),
+        *[field for meter in Meter for field in _metered(meter)],
+        pa.field("sign", pa.int32(), nullable=False),
+        pa.field("cause", pa.string(), nullable=False),
+        pa.field("corrects_lsn", pa.int64()),
+    ]
+)
+"""One signed row per request outcome. Per meter: quantity (null = not reported), `price_version` (the journal lsn of
+the price's change), unit price per one unit, and amount (null = unpriced)."""
+
+ACCOUNTS = pa.schema(
+    [
+        pa.field("lsn", pa.int64(), nullable=False),
+        pa.field("account", pa.string(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("plan", pa.string()),
+        pa.field("currency", pa.string()),
+        pa.field("timezone", pa.string()),
+        pa.field("effective_from", INSTANT, nullable=False),
+        pa.field("deleted", pa.bool_(), nullable=False),
+    ]
+)
+"""Every version of every account; `lsn` is that of its change in the journal."""
+
+PRICES = pa.schema(
+    [
+        pa.field("lsn", pa.int64(), nullable=False),
+        pa.field("plan", pa.string(), nullable=False),
+        pa.field("model", pa.string(), nullable=False),
+        pa.field("meter", pa.string(), nullable=False),
+        pa.field("currency", pa.string(), nullable=False),
+        pa.field("effective_from", INSTANT, nullable=False),
+        pa.field("unit_price", UNIT_PRICE),
+        pa.field("deleted", pa.bool_(), nullable=False),
+    ]
+)
+"""Every version of every price; `lsn` is that of its change in the journal."""
+
+SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
