@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
+from local.commands.dead_letters import dead_letters
+from local.commands.journal import journal
+from local.commands.sessions import sessions
+from local.commands.stragglers import stragglers
+from local.commands.usage import usage
+
 app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
+app.command()(usage)
+app.command()(sessions)
+app.command()(stragglers)
+app.command("dead-letters")(dead_letters)
+app.command()(journal)
 
 if __name__ == "__main__":
     app()

@@ -1,0 +1,137 @@
+"""How lists are printed: the same rows as a table for people, as JSON and as CSV for programs.
+
+JSON is a contract: a list of objects with snake_case keys, instants as RFC 3339 in UTC, decimals as strings in plain
+notation (a binary float would change the last digit of a bill).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, TextIO
+
+import typer
+
+Value = str | int | float | bool | Decimal | datetime | None
+Row = Mapping[str, Value]
+
+_UNBOUNDED_WIDTH = 100_000
+
+
+class Format(StrEnum):
+    """What a list is printed as."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="What to print: a table, JSON, or CSV.")]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, help="Print at most so many rows, and say when there are more.")
+]
+
+
+def print_rows(
+    rows: Iterable[Row], columns: Sequence[str], form: Format, limit: int | None = None, out: TextIO | None = None
+) -> None:
+    """Print `rows`, each with exactly the keys `columns`. JSON and CSV are written as the rows come.
+
+    A list cut by `limit` says so on standard error. Raises KeyError for a row without one of the columns, ValueError
+    for a datetime without a zone.
+    """
+    out = out or sys.stdout
+    kept = _cut(rows, limit)
+    match form:
+        case Format.JSON:
+            _print_json(kept, columns, out)
+        case Format.CSV:
+            _print_csv(kept, columns, out)
+        case Format.TABLE:
+            _print_table(kept, columns, out)
+
+
+def plain(value: Decimal) -> str:
+    """A decimal without exponent and without trailing zeros, every other digit kept."""
+    digits = format(value, "f")
+    shorter = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0" if shorter == "-0" else shorter
+
+
+def rfc3339(instant: datetime) -> str:
+    """An instant in UTC with `Z`; fractions only where there are some. Raises ValueError without a zone."""
+    if instant.tzinfo is None:
+        raise ValueError(f"{instant.isoformat()} has no time zone")
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _cut(rows: Iterable[Row], limit: int | None) -> Iterable[Row]:
+    for count, row in enumerate(rows):
+        if limit is not None and count == limit:
+            typer.echo(f"Cut after {limit} rows; there are more. Raise --limit, or leave it out for all.", err=True)
+            return
+        yield row
+
+
+def _print_json(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    separator = "[\n"
+    for row in rows:
+        out.write(f"{separator}  {json.dumps({name: _json_value(row[name]) for name in columns})}")
+        separator = ",\n"
+    out.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _print_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_text(row[name]) for name in columns] for row in rows)
+
+
+def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    # Rich takes 0.2 s to import; programs that ask for JSON do not pay for it.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    listed = list(rows)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        is_number = any(isinstance(row[name], int | float | Decimal) for row in listed)
+        # Folding keeps every digit; Rich's default would cut an amount short with an ellipsis.
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(Text(_printable(_text(row[name]))) for name in columns))
+    console = Console(file=out, width=None if out.isatty() else _UNBOUNDED_WIDTH)
+    console.print(table)
+    if not listed:
+        console.print("Nothing to list.")
+
+
+def _json_value(value: Value) -> str | int | float | bool | None:
+    if isinstance(value, Decimal | datetime):
+        return _text(value)
+    return value
+
+
+def _text(value: Value) -> str:
+    match value:
+        case None:
+            return ""
+        case Decimal():
+            return plain(value)
+        case float():
+            return plain(Decimal(repr(value)))
+        case datetime():
+            return rfc3339(value)
+    return str(value)
+
+
+def _printable(text: str) -> str:
+    """Control characters escaped: what a stranger sent must not steer the reader's terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

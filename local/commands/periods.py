@@ -1,0 +1,66 @@
+"""Which longer window a minute belongs to: hours in UTC, days and months of a time zone's calendar."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+
+class Window(StrEnum):
+    """Sizes of windows, as ISO 8601 durations."""
+
+    MINUTE = "PT1M"
+    HOUR = "PT1H"
+    DAY = "P1D"
+    MONTH = "P1M"
+
+
+UTC_ZONE = ZoneInfo("UTC")
+
+_FIXED = {Window.MINUTE: timedelta(minutes=1), Window.HOUR: timedelta(hours=1)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def window_key_sql(window: Window) -> str:
+    """The SQL expression that names the window of `window_start`; it uses the parameter `zone`.
+
+    An instant (the start) for minutes and hours, the first local date for days and months: `bounds` takes either.
+    """
+    match window:
+        case Window.MINUTE:
+            return "window_start"
+        case Window.HOUR:
+            return "date_trunc('hour', window_start, 'UTC')"
+        case Window.DAY:
+            return "date_trunc('day', window_start AT TIME ZONE %(zone)s)::date"
+        case Window.MONTH:
+            return "date_trunc('month', window_start AT TIME ZONE %(zone)s)::date"
+
+
+def bounds(window: Window, key: datetime | date, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """Start (inclusive) and end (exclusive), in UTC, of the window that `window_key_sql` calls `key`."""
+    if isinstance(key, datetime):
+        return key.astimezone(UTC), key.astimezone(UTC) + _FIXED[window]
+    return _midnight(key, zone), _midnight(_next_first_date(window, key), zone)
+
+
+def first_start_from(window: Window, instant: datetime, zone: ZoneInfo) -> datetime:
+    """The earliest start of such a window at or after `instant`, in UTC."""
+    if window in _FIXED:
+        size = _FIXED[window]
+        return _EPOCH - (_EPOCH - instant) // size * size
+    today = instant.astimezone(zone).date()
+    start, end = bounds(window, today if window is Window.DAY else today.replace(day=1), zone)
+    return start if start == instant else end
+
+
+def _next_first_date(window: Window, first: date) -> date:
+    if window is Window.DAY:
+        return first + timedelta(days=1)
+    return (first + timedelta(days=31)).replace(day=1)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    """When `day` begins in `zone`: the first of two midnights, or the moment that a skipped one falls on (fold 0)."""
+    return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)

@@ -1,0 +1,153 @@
+"""Dead letters and the conservation equation, from real Delta tables in a temporary folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from jobs.runtime.kafka import Topic
+from jobs.streams import JOURNAL, Disposition, Table
+from local.commands.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
+from local.commands.journal import DISPOSITIONS, Consumed, RowKey, summary_rows
+from local.commands.journal_offsets import consumed_ranges
+from local.commands.journal_table import count_rows, open_journal
+
+T0 = datetime(2026, 3, 1, 23, 59, 58, tzinfo=UTC)
+EVENTS = Topic("events", "AAAAAAAAAAEAAAAAAAAAAg", (0, 1))
+
+
+def record(
+    lsn: int, disposition: str, reason: str | None = None, value: bytes | None = b"{}", **more: Any
+) -> Mapping[str, Any]:
+    at = T0 + timedelta(seconds=lsn)
+    row = {"lsn": lsn, "log_date": at.date(), "topic": "events", "partition": 0, "offset": lsn, "received_at": at}
+    return {**row, "logged_at": at, "disposition": disposition, "reason": reason, "value": value, **more}
+
+
+def commit(tables: Path, *rows: Mapping[str, Any], **positions: int) -> None:
+    write_deltalake(
+        str(tables / Table.JOURNAL),
+        pa.Table.from_pylist(list(rows), JOURNAL),
+        mode="append",
+        partition_by=["log_date"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(app, at) for app, at in positions.items()]),
+    )
+
+
+def journal(tables: Path) -> DeltaTable:
+    opened = open_journal(str(tables))
+    assert opened is not None
+    return opened
+
+
+def dead_letters(tables: Path, query: DeadLetterQuery | None = None) -> list[Any]:
+    return list(dead_letter_rows(journal(tables), query or DeadLetterQuery()))
+
+
+def test_there_is_no_journal_before_ingestion_made_it(tmp_path: Path) -> None:
+    assert open_journal(str(tmp_path)) is None
+
+
+def test_dead_letters_come_in_the_order_of_record_across_days_and_files(tmp_path: Path) -> None:
+    commit(tmp_path, record(5, "rejected", "future"), record(6, "accepted"))
+    commit(tmp_path, record(4, "duplicate"), record(3, "rejected", "malformed"))
+    commit(tmp_path, record(2, "rejected", "malformed"), record(1, "rejected", "too_old", source="s", id="e1"))
+    rows = dead_letters(tmp_path)
+    assert [row["offset"] for row in rows] == [1, 2, 3, 5]
+    assert tuple(rows[0]) == COLUMNS
+    assert (rows[0]["source"], rows[0]["id"], rows[0]["reason"]) == ("s", "e1", "too_old")
+    assert rows[0]["received_at"] == T0 + timedelta(seconds=1)
+    assert {row["reason"] for row in dead_letters(tmp_path, DeadLetterQuery(reasons=("future", "none")))} == {"future"}
+    some = DeadLetterQuery(T0 + timedelta(seconds=2), T0 + timedelta(seconds=5))
+    assert [row["offset"] for row in dead_letters(tmp_path, some)] == [2, 3]
+
+
+def test_dead_letters_keep_their_order_when_files_were_compacted(tmp_path: Path) -> None:
+    for lsn in (4, 1, 3, 2):
+        commit(tmp_path, record(lsn, "rejected", "malformed", log_date=T0.date()))
+    journal(tmp_path).optimize.compact()
+    assert [row["offset"] for row in dead_letters(tmp_path)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b'{"id": "\xc3\xa9\\n"}', '{"id": "é\\n"}'),
+        (b"\xff\xfe{", "\\xff\\xfe{"),
+        (b"a\x00b", "a\x00b"),
+        (b"\xed\xa0\x80", "\\xed\\xa0\\x80"),
+        (b"", ""),
+        (None, None),
+    ],
+)
+def test_a_value_is_text_whatever_its_bytes(tmp_path: Path, value: bytes | None, text: str | None) -> None:
+    commit(tmp_path, record(1, "rejected", "malformed", value))
+    assert [row["value"] for row in dead_letters(tmp_path)] == [text]
+
+
+def test_a_shortened_value_says_how_much_is_missing() -> None:
+    assert shortened({"value": "x" * 1000})["value"] == "x" * 200 + "… (800 more characters)"
+    assert shortened({"value": "x" * 200})["value"] == "x" * 200
+    assert shortened({"value": None})["value"] is None
+
+
+def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
+    first, second = ({EVENTS.first(0): 1, EVENTS.position(0): 5}, {EVENTS.position(0): 8, EVENTS.absent(0): 1})
+    commit(
+        tmp_path,
+        record(1, "accepted"),
+        record(2, "accepted"),
+        record(3, "rejected", "future"),
+        record(4, "duplicate"),
+        **first,
+    )
+    commit(tmp_path, record(5, "conflict"), record(6, "rejected", "malformed"), **second)
+    table = journal(tmp_path)
+    consumed = consumed_ranges(table, [EVENTS, Topic("catalog.plans", "x", (0,))])
+    rows = count_rows(table)
+
+    (line,) = summary_rows(consumed, rows, by_reason=False)
+    assert line == {
+        "topic": "events",
+        "partition": 0,
+        "reason": None,
+        "first_offset": 1,
+        "next_offset": 8,
+        "absent": 1,
+        "accepted": 2,
+        "rejected": 2,
+        "duplicate": 1,
+        "conflict": 1,
+        "residual": 0,
+    }
+    split = list(summary_rows(consumed, rows, by_reason=True))
+    assert [(row["reason"], row["accepted"], row["rejected"], row["residual"]) for row in split] == [
+        (None, 2, 0, 0),
+        ("future", 0, 1, 0),
+        ("malformed", 0, 1, 0),
+    ]
+    for disposition in Disposition:
+        assert sum(int(str(row[disposition])) for row in split) == line[disposition]
+
+
+def test_the_columns_are_the_dispositions_of_the_streams() -> None:
+    assert tuple(Disposition) == DISPOSITIONS
+
+
+def test_a_missing_record_leaves_a_residual_and_so_does_one_too_many() -> None:
+    rows: dict[RowKey, int] = {("events", 0, "accepted", None): 3}
+    assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 4, 0)}, rows, by_reason=False)] == [1]
+    assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 4, 2)}, rows, by_reason=False)] == [-1]
+
+
+def test_a_partition_with_no_row_and_one_kafka_forgot_are_both_shown() -> None:
+    rows: dict[RowKey, int] = {("gone", 3, "accepted", None): 2}
+    empty, gone = summary_rows({("events", 1): Consumed(0, 2, 2)}, rows, by_reason=False)
+    assert (empty["partition"], empty["absent"], empty["accepted"], empty["residual"]) == (1, 2, 0, 0)
+    assert (gone["topic"], gone["first_offset"], gone["accepted"], gone["residual"]) == ("gone", None, 2, None)

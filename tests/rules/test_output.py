@@ -1,0 +1,95 @@
+"""Printed lists: JSON and CSV as a contract, tables that hide nothing. No stack."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.commands.output import Format, Row, plain, print_rows, rfc3339
+
+COLUMNS = ("account", "window_start", "quantity", "amount", "events")
+ROW: Row = {
+    "account": "a1",
+    "window_start": datetime(2026, 3, 1, 13, 5, tzinfo=timezone(timedelta(hours=2))),
+    "quantity": Decimal(1200),
+    "amount": Decimal("0.000000300000"),
+    "events": 7,
+}
+
+
+def printed(rows: list[Row], form: Format, columns: tuple[str, ...] = COLUMNS, limit: int | None = None) -> str:
+    out = StringIO()
+    print_rows(rows, columns, form, limit, out)
+    return out.getvalue()
+
+
+def test_json_is_a_list_of_objects_with_text_decimals_and_utc_instants() -> None:
+    assert (
+        json.loads(printed([ROW, ROW], Format.JSON))
+        == [
+            {
+                "account": "a1",
+                "window_start": "2026-03-01T11:05:00Z",
+                "quantity": "1200",
+                "amount": "0.0000003",
+                "events": 7,
+            }
+        ]
+        * 2
+    )
+
+
+def test_an_empty_list_is_a_list_and_an_empty_csv_has_its_header() -> None:
+    assert json.loads(printed([], Format.JSON)) == []
+    assert printed([], Format.CSV) == "account,window_start,quantity,amount,events\n"
+    assert "account" in printed([], Format.TABLE)
+
+
+def test_csv_says_the_same_as_json() -> None:
+    (row,) = csv.DictReader(StringIO(printed([ROW], Format.CSV)))
+    assert row == {name: str(value) for name, value in json.loads(printed([ROW], Format.JSON))[0].items()}
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**25), max_value=10**25))
+def test_a_decimal_keeps_its_value_in_plain_notation(value: Decimal) -> None:
+    assert Decimal(plain(value)) == value
+    assert set(plain(value)) <= set("-.0123456789")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("1E+3", "1000"), ("1E-12", "0.000000000001"), ("-0.00", "0"), ("100", "100"), ("2.50", "2.5")]
+)
+def test_no_exponent_and_no_trailing_zeros(value: str, text: str) -> None:
+    assert plain(Decimal(value)) == text
+
+
+def test_an_instant_has_a_zone_and_its_fraction() -> None:
+    assert rfc3339(datetime(2026, 1, 1, 0, 0, 0, 250000, tzinfo=UTC)) == "2026-01-01T00:00:00.250000Z"
+    with pytest.raises(ValueError, match="no time zone"):
+        rfc3339(datetime(2026, 1, 1))  # noqa: DTZ001 - the zone is what is missing
+
+
+def test_a_table_cuts_no_money_and_obeys_no_stranger() -> None:
+    amount = Decimal("12345678901234567890.123456789012")
+    table = printed([{**ROW, "account": "[red]\x1b[31m\nx" * 30, "amount": amount}], Format.TABLE)
+    assert "12345678901234567890.123456789012" in table
+    assert "[red]\\x1b[31m\\nx" in table
+    assert "\x1b" not in table
+
+
+def test_small_floats_have_no_exponent_in_csv() -> None:
+    assert printed([{"late_seconds": 1e-06}], Format.CSV, ("late_seconds",)) == "late_seconds\n0.000001\n"
+
+
+def test_a_cut_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(json.loads(printed([ROW] * 3, Format.JSON, limit=3))) == 3
+    assert capsys.readouterr().err == ""
+    assert len(json.loads(printed([ROW] * 4, Format.JSON, limit=3))) == 3
+    assert "Cut after 3 rows" in capsys.readouterr().err
