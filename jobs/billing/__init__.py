@@ -1,0 +1,1 @@
+"""Usage → usage windows and stragglers: quantities and money per minute."""

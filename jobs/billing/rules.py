@@ -1,0 +1,34 @@
+"""What billing decides about one usage row and meter; the pipeline's columns are the copy of these rules."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from jobs.event_time.lateness import Arrival, arrival
+from jobs.event_time.windows import Window
+
+JUDGED_CAUSE = "stream"
+"""Only rows of this cause are judged by arrival; any other inherits the decision of the row it negates or replaces."""
+
+
+class Decision(StrEnum):
+    """A meter's `late_policy`: a straggler changes its closed window (`correct`), or is only recorded (`drop`)."""
+
+    CORRECT = "correct"
+    DROP = "drop"
+
+
+def decide(received_at: datetime, window: Window, grace: timedelta, policy: Decision) -> Decision | None:
+    """The decision about a row of `window`; None for one that is no straggler and is simply included."""
+    return policy if arrival(received_at, window, grace) is Arrival.STRAGGLER else None
+
+
+def is_metered(quantity: int | None) -> bool:
+    """True when there is something to count: zero changes nothing, so it makes neither a window nor a straggler."""
+    return quantity is not None and quantity != 0
+
+
+def is_unmetered(outcome: str, quantity: int | None) -> bool:
+    """True when a completion came but did not report this meter: null is not 0, so it is counted and not billed."""
+    return outcome == "matched" and quantity is None

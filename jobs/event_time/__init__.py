@@ -1,0 +1,1 @@
+"""Pure rules of event time: clocks, windows, lateness, frontier. Standard library only."""

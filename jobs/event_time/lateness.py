@@ -1,0 +1,46 @@
+"""Lateness is `received_at - window end`: a pure function of the event, never of when it was processed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from jobs.event_time.windows import Window
+
+
+class Arrival(StrEnum):
+    """How a row stands to its window. On time and late rows are included; a straggler's fate is its meter's policy."""
+
+    ON_TIME = "on_time"
+    LATE = "late"
+    STRAGGLER = "straggler"
+
+
+class WindowState(StrEnum):
+    """How far a window has come; `corrected` says that a straggler changed it after it had closed."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    CORRECTED = "corrected"
+
+
+def arrival(received_at: datetime, window: Window, grace: timedelta) -> Arrival:
+    """Judge a row of `window` by when it was received: each border belongs to the later side."""
+    if received_at < window.end:
+        return Arrival.ON_TIME
+    if received_at < window.end + grace:
+        return Arrival.LATE
+    return Arrival.STRAGGLER
+
+
+def window_state(window: Window, grace: timedelta, frontier: datetime | None, *, corrected: bool = False) -> WindowState:
+    """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
+
+    A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one.
+    """
+    if corrected:
+        return WindowState.CORRECTED
+    if frontier is None or frontier < window.end:
+        return WindowState.OPEN
+    return WindowState.CLOSING if frontier < window.end + grace else WindowState.CLOSED

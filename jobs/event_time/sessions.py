@@ -1,0 +1,44 @@
+"""Sessions: events of one user belong together when each is at most one gap from the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, order=True)
+class Session:
+    """`events` events, the first at `start` and the last at `end`. Raises ValueError when it could not exist."""
+
+    start: datetime
+    end: datetime
+    events: int
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise ValueError(f"a session cannot end ({self.end}) before it starts ({self.start})")
+        if self.events < 1:
+            raise ValueError(f"a session holds at least one event, not {self.events}")
+
+    def near(self, other: Session, gap: timedelta) -> bool:
+        """True when both are one session: they overlap, or at most one gap lies between them."""
+        return self.start <= other.end + gap and other.start <= self.end + gap
+
+    def closed(self, gap: timedelta, frontier: datetime | None) -> bool:
+        """True when `frontier` has passed the last event by more than the gap."""
+        return frontier is not None and frontier > self.end + gap
+
+
+def merge(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
+    """One user's sessions as they must be: disjoint, more than a gap apart, in order; events are summed.
+
+    Associative and commutative: any cut of the events, in any order, merges to the same sessions.
+    """
+    merged: list[Session] = []
+    for session in sorted(sessions):
+        if merged and merged[-1].near(session, gap):
+            last = merged.pop()
+            session = Session(last.start, max(last.end, session.end), last.events + session.events)
+        merged.append(session)
+    return merged

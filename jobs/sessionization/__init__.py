@@ -1,0 +1,1 @@
+"""Journal → sessions: a user's activity, cut where it pauses for more than the gap."""

@@ -1,0 +1,25 @@
+"""What sessionization may be told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pydantic import Field
+
+from jobs.runtime.config import JobConfig
+
+
+class SessionizationConfig(JobConfig):
+    """`jobs.sessionization.config`."""
+
+    session_gap_seconds: int = Field(
+        default=1_800,
+        ge=1,
+        le=86_400,
+        description="Events of one user at most this far apart belong to one session; in seconds.",
+    )
+
+    @property
+    def session_gap(self) -> timedelta:
+        """The gap as a duration."""
+        return timedelta(seconds=self.session_gap_seconds)

@@ -1,0 +1,156 @@
+"""journal → mini-sessions of each micro-batch → Postgres `sessions`.
+
+Sessions of a user are disjoint and more than a gap apart, however late an event comes and however the input was cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.runtime.job import Counts, Fold, PostgresJob
+from jobs.sessionization.config import SessionizationConfig
+from jobs.streams import INSTANT, Disposition, EventType, Table
+
+STAGED = pa.schema(
+    [
+        pa.field("account", pa.string(), nullable=False),
+        pa.field("user_id", pa.string(), nullable=False),
+        pa.field("session_start", INSTANT, nullable=False),
+        pa.field("session_end", INSTANT, nullable=False),
+        pa.field("events", pa.int64(), nullable=False),
+    ]
+)
+"""One row per mini-session: what one micro-batch alone knows of a session."""
+
+
+def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
+    """Journal rows → mini-sessions, one row per (account, user_id, session_start); columns of `STAGED`.
+
+    Only accepted requests with a user count. Spark joins two events that are exactly one gap apart, as the rule asks.
+    """
+    is_request = F.col("type").isin(EventType.REQUEST.value, EventType.USAGE.value)
+    is_accepted = F.col("disposition") == Disposition.ACCEPTED.value
+    gap = f"{config.session_gap_seconds} seconds"
+    return (
+        journal.where(is_accepted & is_request & F.col("user_id").isNotNull())
+        .groupBy("account", "user_id", F.session_window("event_time", gap).alias("session"))
+        .agg(F.count("*").alias("events"))
+        .select(
+            "account",
+            "user_id",
+            F.col("session.start").alias("session_start"),
+            (F.col("session.end") - F.expr(f"INTERVAL '{config.session_gap_seconds}' SECOND")).alias("session_end"),
+            "events",
+        )
+    )
+
+
+# A user's live sessions are more than a gap apart, so at most one that starts before the range can reach into it.
+# Rows are locked in key order, so that two folds never wait for each other in a ring.
+TOUCHED = """
+CREATE TEMP TABLE touched ON COMMIT DROP AS
+SELECT session_id, account, user_id, session_start, session_end, events, version,
+       coalesce(%(previous_frontier)s::timestamptz > session_end + %(gap)s, false) AS closed
+FROM sessions
+WHERE session_id IN (
+    SELECT near.session_id
+    FROM staged AS mini CROSS JOIN LATERAL (
+        (SELECT session_id, session_end FROM sessions
+         WHERE account = mini.account AND user_id = mini.user_id AND retracted_at IS NULL
+           AND session_start < mini.session_start - %(gap)s
+         ORDER BY session_start DESC LIMIT 1)
+        UNION ALL
+        (SELECT session_id, session_end FROM sessions
+         WHERE account = mini.account AND user_id = mini.user_id AND retracted_at IS NULL
+           AND session_start BETWEEN mini.session_start - %(gap)s AND mini.session_end + %(gap)s)
+    ) AS near
+    WHERE near.session_end >= mini.session_start - %(gap)s
+)
+ORDER BY account, user_id, session_start
+FOR UPDATE
+"""
+
+# Gaps and islands: an island begins where nothing before reaches to within one gap.
+MERGED = """
+CREATE TEMP TABLE merged ON COMMIT DROP AS
+WITH parts AS (
+    SELECT account, user_id, session_start, session_end, events,
+           NULL::bigint AS session_id, NULL::integer AS version, false AS closed
+    FROM staged
+    UNION ALL
+    SELECT account, user_id, session_start, session_end, events, session_id, version, closed FROM touched
+),
+begun AS (
+    SELECT *, session_start <= %(gap)s + max(session_end) OVER (
+        PARTITION BY account, user_id ORDER BY session_start, session_end
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) IS NOT TRUE AS begins
+    FROM parts
+),
+numbered AS (
+    SELECT *, count(*) FILTER (WHERE begins) OVER (
+        PARTITION BY account, user_id ORDER BY session_start, session_end ROWS UNBOUNDED PRECEDING
+    ) AS island
+    FROM begun
+)
+SELECT account, user_id, min(session_start) AS session_start, max(session_end) AS session_end,
+       sum(events)::bigint AS events,
+       coalesce(max(version), 1) + bool_or(closed)::integer AS version,
+       min(session_id) FILTER (WHERE NOT closed) AS extended_id
+FROM numbered
+GROUP BY account, user_id, island
+"""
+
+RETRACT = """
+UPDATE sessions SET retracted_at = now(), updated_at = now()
+FROM touched WHERE sessions.session_id = touched.session_id AND touched.closed
+"""
+
+# Two open sessions became one: nobody has seen either closed, so the other one just goes.
+ABSORB = """
+DELETE FROM sessions USING touched
+WHERE sessions.session_id = touched.session_id AND NOT touched.closed
+  AND NOT EXISTS (SELECT FROM merged WHERE merged.extended_id = touched.session_id)
+"""
+
+EXTEND = """
+UPDATE sessions
+SET session_start = merged.session_start, session_end = merged.session_end, events = merged.events,
+    version = merged.version, updated_at = now()
+FROM merged WHERE sessions.session_id = merged.extended_id
+"""
+
+BEGIN = """
+INSERT INTO sessions (account, user_id, session_start, session_end, events, version)
+SELECT account, user_id, session_start, session_end, events, version
+FROM merged WHERE extended_id IS NULL
+ORDER BY account, user_id, session_start
+"""
+
+
+def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: Fold) -> Counts:
+    """Merge `staged` into `sessions`; returns the number of sessions begun, extended, absorbed and retracted.
+
+    A session that was closed as of the previous frontier stays as a retraction; its successor has the next version.
+    """
+    parameters = {"gap": config.session_gap, "previous_frontier": frontiers.previous_frontier}
+    cursor.execute(TOUCHED, parameters)
+    cursor.execute(MERGED, parameters)
+    steps = {"retracted": RETRACT, "absorbed": ABSORB, "extended": EXTEND, "begun": BEGIN}
+    return {("sessions", kind): cursor.execute(statement).rowcount for kind, statement in steps.items()}
+
+
+JOB = PostgresJob(
+    name="sessionization",
+    reads=Table.JOURNAL,
+    columns=("lsn", "type", "disposition", "account", "user_id", "event_time"),
+    config=SessionizationConfig,
+    build=build,
+    staged=STAGED,
+    fold=fold,
+)
