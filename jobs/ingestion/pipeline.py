@@ -164,4 +164,4 @@ def _counts(rows: pl.DataFrame, absent: int) -> dict[tuple[str, ...], int]:
     return {**counts, ("absent",): absent, ("corrected",): rows.select(offset.sum()).item()}
 
 
-JOB = TopicJob(name=NAME, config=IngestionConfig, start=JournalSink)
+JOB = TopicJob(name=NAME, writes=Table.JOURNAL, config=IngestionConfig, start=JournalSink)

@@ -47,7 +47,7 @@ class Memory:
         due = self._rows.filter(overdue).join(met, on="lsn", how="anti")
         of_due = self._rows.join(due.select(KEY).unique(), on=KEY, how="semi").join(met, on="lsn", how="anti")
         new = batch.with_columns(pl.lit(None, pl.String).alias("decided_side"))
-        return pl.concat([part.select(CARRIED) for part in (met, of_due, new)])
+        return pl.concat([part.select(*CARRIED) for part in (met, of_due, new)])
 
     def learn(self, involved: pl.DataFrame, outcomes: pl.DataFrame, frontier: datetime | None) -> None:
         """Take over what became of the involved rows: `outcomes` has outcome, request_lsn, completion_lsn."""
@@ -56,7 +56,7 @@ class Memory:
             pl.coalesce("side", "decided_side").alias("decided_side")
         )
         untouched = self._rows.join(involved, on="lsn", how="anti")
-        rows = pl.concat([untouched, kept.filter(pl.col("decided_side").ne_missing("none")).select(CARRIED)])
+        rows = pl.concat([untouched, kept.filter(pl.col("decided_side").ne_missing("none")).select(*CARRIED)])
         self._rows = rows.filter(self._before(frontier).not_())
 
     def _before(self, frontier: datetime | None) -> pl.Expr:

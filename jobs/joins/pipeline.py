@@ -147,4 +147,4 @@ def _counts(outcomes: pl.DataFrame) -> Mapping[tuple[str, ...], int]:
     return {("outcomes", outcome): count for outcome, count in decided.iter_rows()}
 
 
-JOB = TableJob(name=NAME, reads=Table.JOURNAL, columns=COLUMNS, config=JoinsConfig, start=UsageSink)
+JOB = TableJob(name=NAME, reads=Table.JOURNAL, writes=Table.USAGE, columns=COLUMNS, config=JoinsConfig, start=UsageSink)

@@ -36,8 +36,8 @@ def contiguous(position: int, count: int, lowest: int | None, highest: int | Non
         return LsnRange(position, position)
     if lowest != position or count != highest - lowest + 1:
         raise Refused(
-            f"{job} is at lsn {position}, but the batch holds {count} rows from {lowest} to {highest}: folding it would "
-            f"lose rows; start {job} again: it continues from its own position. If this comes back, restore "
+            f"{job} is at lsn {position}, but the batch holds {count} rows from {lowest} to {highest}, and folding it "
+            f"would lose rows; start {job} again: it continues from its own position. If this comes back, restore "
             "the table that it reads"
         )
     return LsnRange(lowest, highest + 1)

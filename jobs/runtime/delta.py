@@ -30,6 +30,12 @@ def open_table(tables: str, table: Table) -> DeltaTable | None:
         return None
 
 
+def committed_epoch(tables: str, table: Table, job: str) -> int:
+    """The newest epoch of `job` that the table has seen; 0 for none."""
+    found = open_table(tables, table)
+    return 0 if found is None else found.transaction_version(f"{job}.epoch") or 0
+
+
 def instant_of(transaction_version: int | None) -> datetime | None:
     """A frontier as a transaction stores it, in microseconds since 1970."""
     return None if not transaction_version else datetime.fromtimestamp(transaction_version / 1_000_000, UTC)

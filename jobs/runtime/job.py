@@ -89,19 +89,21 @@ class TableSink(Sink, Protocol):
 
 @dataclass(frozen=True)
 class TopicJob(Generic[C]):
-    """A job that reads the Kafka topic `events`."""
+    """A job that reads the Kafka topic `events` and writes a Delta table."""
 
     name: str
+    writes: Table
     config: type[C]
     start: Callable[[Context[C]], TopicSink]
 
 
 @dataclass(frozen=True)
 class TableJob(Generic[C]):
-    """A job that reads a Delta table."""
+    """A job that reads a Delta table and writes another."""
 
     name: str
     reads: Table
+    writes: Table
     columns: tuple[str, ...]
     config: type[C]
     start: Callable[[Context[C]], TableSink]

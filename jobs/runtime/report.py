@@ -48,6 +48,7 @@ class Reporter:
         self._source = source
         self._last: dict[str, Any] = {}
         self._due = 0.0
+        self._state = ""
         # A connection of its own: the owner's may be inside a batch's transaction.
         self._connection = psycopg.connect(postgres_url, autocommit=True, application_name=f"weir {job} report")
         metrics.EPOCH.set(ownership.epoch, job=job)
@@ -71,9 +72,10 @@ class Reporter:
         log.info("batch", job=self._job, **self._last)
 
     def report_if_due(self, state: str) -> None:
-        """Report when the last report is some seconds old."""
-        if time.monotonic() >= self._due:
+        """Report when the state is new or the last report some seconds old."""
+        if state != self._state or time.monotonic() >= self._due:
             self.report(state)
+            self._state = state
             self._due = time.monotonic() + REPORT_SECONDS
 
     def report(self, state: str) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.database import schema_is_current
+from jobs.runtime.delta import committed_epoch
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.ownership import Ownership
@@ -41,7 +42,8 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     spark = spark_session(f"weir-{job.name}", environment.jars, memory_mib=config.driver_memory_mib)
     with ExitStack() as held:
         held.callback(spark.stop)
-        ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"))
+        at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1
+        ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
         held.callback(ownership.close)
         context = Context(config, environment, spark, ownership)
         sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)

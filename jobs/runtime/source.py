@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.errors import Refused
 from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicSink
 from jobs.runtime.kafka import LATEST, describe_topic, offsets
 from jobs.runtime.upstream import Upstream
@@ -33,7 +34,7 @@ class Source(Protocol):
     def exists(self) -> bool:
         """Whether there is anything to read from yet."""
 
-    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def backlog(self, spark: SparkSession, /) -> Iterator[DataFrame]:
         """Batches to fold before the streaming query, in order."""
 
     def stream(self, spark: SparkSession) -> DataFrame:
@@ -69,7 +70,7 @@ class TopicSource:
         """True: a topic that does not exist is refused."""
         return True
 
-    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def backlog(self, _spark: SparkSession) -> Iterator[DataFrame]:
         """None: the topic is one stream from its first record on."""
         return iter(())
 
@@ -131,6 +132,11 @@ class TableSource:
         """What the table held when this driver started, cut into bounded ranges of lsn."""
         self._upstream.refresh()
         self._version = self._upstream.version or 0
+        if self._sink.position() > self._upstream.next_lsn:
+            raise Refused(
+                f"{self._job.name} has folded lsn {self._sink.position() - 1}, but {self._path} ends before lsn "
+                f"{self._upstream.next_lsn}: it is older than what was made of it; restore the newer {self._job.reads}"
+            )
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
         end = self._upstream.next_lsn
         while (first := self._sink.position()) < end:

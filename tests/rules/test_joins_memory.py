@@ -1,0 +1,61 @@
+"""What joins remembers between batches."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from jobs.joins.memory import CARRIED, Memory, decided_sides
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT = timedelta(seconds=120)
+
+
+def rows(*given: tuple[int, str, int]) -> pl.DataFrame:
+    """(lsn, request_id, received after so many seconds) as waiting rows."""
+    columns = [
+        {"lsn": lsn, "request_id": r, "account": "a", "received_at": START + timedelta(seconds=s)}
+        for lsn, r, s in given
+    ]
+    return pl.DataFrame(columns, schema=CARRIED)
+
+
+def outcomes(*given: tuple[str, int | None, int | None]) -> pl.DataFrame:
+    schema = {"outcome": pl.String, "request_lsn": pl.Int64, "completion_lsn": pl.Int64}
+    return pl.DataFrame(given, schema=schema, orient="row")
+
+
+def at(seconds: int) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def test_a_waiting_row_comes_back_only_with_its_key_or_when_it_is_overdue() -> None:
+    memory = Memory(TIMEOUT)
+    memory.learn(rows((1, "r1", 0), (2, "r2", 50)), outcomes(), at(50))
+    assert memory.waiting() == {"waiting": 2, "waiting.lsn": 1}
+    assert memory.involved(rows((3, "r2", 60)), at(60))["lsn"].to_list() == [2, 3]
+    assert memory.involved(rows((3, "r9", 130)), at(121))["lsn"].to_list() == [1, 3]
+    assert memory.involved(rows(), at(120)).is_empty()
+
+
+def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_not() -> None:
+    memory = Memory(TIMEOUT)
+    first = rows((1, "r1", 0), (2, "r1", 1), (3, "r1", 2))
+    memory.learn(first, outcomes(("matched", 1, 2), ("superseded", None, 3)), at(2))
+    met = memory.involved(rows((4, "r1", 100)), at(100))
+    assert met.select("lsn", "decided_side").rows() == [(1, "request"), (2, "completion"), (4, None)]
+    assert memory.waiting()["waiting"] == 0
+    memory.learn(met, outcomes(("superseded", 4, None)), at(122))
+    assert len(memory) == 0
+
+
+def test_an_event_that_is_both_sides_is_remembered_on_both() -> None:
+    assert decided_sides(outcomes(("matched", 5, 5))).rows() == [(5, "both")]
+
+
+def test_without_a_frontier_nothing_is_overdue() -> None:
+    memory = Memory(TIMEOUT)
+    memory.learn(rows((1, "r1", 0)), outcomes(), None)
+    assert memory.involved(rows(), None).is_empty()
+    assert memory.waiting() == {"waiting": 1, "waiting.lsn": 1}

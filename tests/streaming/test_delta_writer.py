@@ -1,0 +1,85 @@
+"""What a Delta sink promises: a fenced or stale driver cannot commit, and a commit is one file with its positions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.runtime.delta import LSN, DeltaWriter, instant_of, microseconds_of, open_table, probe_put_if_absent
+from jobs.runtime.errors import Fenced
+from jobs.streams import ACCOUNTS, Table
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def accounts(lsn: int, count: int = 1) -> pa.Table:
+    row = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezone": "UTC", "effective_from": NOW}
+    return pa.Table.from_pylist([{"lsn": lsn + i, **row, "deleted": False} for i in range(count)], schema=ACCOUNTS)
+
+
+def writer(tables: Path, epoch: int) -> DeltaWriter:
+    return DeltaWriter(str(tables), Table.ACCOUNTS, "joins", epoch)
+
+
+def rows(tables: Path) -> int:
+    table = open_table(str(tables), Table.ACCOUNTS)
+    assert table is not None
+    return int(table.to_pyarrow_table().num_rows)
+
+
+def test_a_commit_holds_its_rows_and_positions_in_one_file(tmp_path: Path) -> None:
+    first = writer(tmp_path, 1)
+    first.commit(accounts(1, 1000), {LSN: 1001, "journal": 7})
+    table = open_table(str(tmp_path), Table.ACCOUNTS)
+    assert table is not None
+    assert (table.transaction_version(LSN), table.transaction_version("journal")) == (1001, 7)
+    assert len(table.file_uris()) == 1
+
+
+def test_an_older_driver_that_wakes_up_cannot_commit(tmp_path: Path) -> None:
+    old = writer(tmp_path, 1)
+    writer(tmp_path, 2).commit(accounts(1), {LSN: 2})
+    with pytest.raises(Fenced, match=r"joins\.epoch is at 2"):
+        old.commit(accounts(1), {LSN: 2})
+    assert rows(tmp_path) == 1
+
+
+def test_two_drivers_of_one_epoch_cannot_both_commit(tmp_path: Path) -> None:
+    one = writer(tmp_path, 1)
+    other = DeltaWriter.__new__(DeltaWriter)
+    other.__dict__.update(one.__dict__, known=dict(one.known), _table=open_table(str(tmp_path), Table.ACCOUNTS))
+    one.commit(accounts(1), {LSN: 2})
+    with pytest.raises(Fenced):
+        other.commit(accounts(1), {LSN: 2})
+    assert rows(tmp_path) == 1
+
+
+def test_a_driver_whose_input_position_was_moved_by_another_is_fenced(tmp_path: Path) -> None:
+    mine = writer(tmp_path, 1)
+    assert mine.recall("journal") is None
+    stranger = open_table(str(tmp_path), Table.ACCOUNTS)
+    assert stranger is not None
+    mine._write(ACCOUNTS.empty_table(), {"journal": 5})
+    with pytest.raises(Fenced, match="journal is at 5, this driver left it at None"):
+        mine.commit(accounts(1), {LSN: 2})
+
+
+def test_an_epoch_that_the_table_has_seen_is_not_taken_twice(tmp_path: Path) -> None:
+    writer(tmp_path, 3)
+    with pytest.raises(Fenced, match="knows joins.epoch 3"):
+        writer(tmp_path, 3)
+
+
+def test_the_probe_finds_that_this_store_can_fence(tmp_path: Path) -> None:
+    probe_put_if_absent(str(tmp_path), "joins", 1)
+    probe_put_if_absent(str(tmp_path), "joins", 1)
+    assert list((tmp_path / "_probe").iterdir()) == []
+
+
+def test_a_frontier_keeps_its_microseconds() -> None:
+    instant = datetime(2026, 11, 21, 7, 38, 0, 123457, tzinfo=UTC)
+    assert instant_of(microseconds_of(instant)) == instant
+    assert instant_of(None) is None
