@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from local.commands.dead_letters import dead_letters
@@ -9,6 +11,7 @@ from local.commands.journal import journal
 from local.commands.sessions import sessions
 from local.commands.stragglers import stragglers
 from local.commands.usage import usage
+from local.errors import CannotRun
 
 app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
 app.command()(usage)
@@ -17,5 +20,15 @@ app.command()(stragglers)
 app.command("dead-letters")(dead_letters)
 app.command()(journal)
 
+
+def main() -> None:
+    """Run a command. What stands in its way is said in a sentence, with exit status 1."""
+    try:
+        app()
+    except CannotRun as obstacle:
+        typer.echo(str(obstacle), err=True)
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    app()
+    main()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 
+from local.errors import CannotRun
 from local.ports import LOOPBACK, kept_port
 
 ROLE = "weir"
@@ -34,7 +35,7 @@ SERVER_SETTINGS = {
 }
 
 
-class DatabaseUnavailable(RuntimeError):
+class DatabaseUnavailable(CannotRun):
     """The embedded server cannot be made or started here; the message says why."""
 
 

@@ -19,7 +19,8 @@ from xml.sax.saxutils import quoteattr
 
 from rich.console import Console
 
-from local.java import JavaMissing, find_java
+from local.errors import CannotRun
+from local.java import find_java
 
 LOCK = Path(__file__).with_name("jars.lock")
 DOWNLOADED_JAR = re.compile(r"(?i)^\s*(?:\[info\]\s*)?downloading\b.*?([^/\s]+\.jar)\b")
@@ -34,7 +35,7 @@ class JarSet(StrEnum):
     BROKER = "broker"
 
 
-class JarsUnavailable(RuntimeError):
+class JarsUnavailable(CannotRun):
     """The jars could not be resolved, or are not the pinned ones; the message says what to do."""
 
 
@@ -160,15 +161,11 @@ def _pom(jars: Sequence[Jar]) -> str:
 
 
 def _ivy_command(jars: Sequence[Jar], target: Path) -> list[str]:
-    try:
-        java = find_java()
-    except JavaMissing as missing:
-        raise JarsUnavailable(str(missing)) from missing
     module = target.parent / "ivy.xml"
     module.write_text(_ivy_module(jars), encoding="utf-8")
     settings = os.environ.get("WEIR_IVY_SETTINGS") or Path.home() / ".ivy2" / "ivysettings.xml"
     return [
-        str(java),
+        str(find_java()),
         "-jar",
         str(_ivy_jar()),
         *(["-settings", str(settings)] if Path(settings).is_file() else []),
@@ -221,7 +218,7 @@ def main() -> int:
     try:
         for name in JarSet:
             print(f"{name}: {jar_folder(name)}")
-    except JarsUnavailable as unavailable:
+    except CannotRun as unavailable:
         print(unavailable, file=sys.stderr)
         return 1
     return 0

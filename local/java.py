@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from local.errors import CannotRun
+
 MINIMUM_JAVA = 17
 INSTALL_JAVA = (
     f"Weir needs Java {MINIMUM_JAVA} or newer: install it (Debian or Ubuntu: `apt install openjdk-17-jre-headless`) "
@@ -15,7 +17,7 @@ INSTALL_JAVA = (
 )
 
 
-class JavaMissing(RuntimeError):
+class JavaMissing(CannotRun):
     """There is no Java, or it is too old; the message says what to install."""
 
 

@@ -1,0 +1,7 @@
+"""What the `weir` command says instead of a traceback."""
+
+from __future__ import annotations
+
+
+class CannotRun(RuntimeError):
+    """Something outside the program stands in the way. The message is a sentence that says what to do; exit status 1."""
