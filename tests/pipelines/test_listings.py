@@ -20,34 +20,15 @@ from local.commands.reading import Database, read_only
 from local.commands.sessions import SessionQuery, session_rows
 from local.commands.stragglers import Decision, StragglerQuery, straggler_rows
 from local.commands.usage import Key, UsageQuery, usage_rows
+from tests.database_rows import MINUTE, progress, window, write
 
 T0 = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
 GRACE = timedelta(seconds=300)
 EPSILON = timedelta(microseconds=1)
 
 
-def write(database: str, table: str, *rows: dict[str, Any]) -> None:
-    with psycopg.connect(database) as connection:
-        for row in rows:
-            names = ", ".join(f'"{name}"' for name in row)
-            values = ", ".join(["%s"] * len(row))
-            connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", list(row.values()))
-
-
-def progress(database: str, job: str, source: str, config: str, frontier: datetime | None) -> None:
-    owner = {"epoch": 1, "owner_pid": 1, "owner_started_at": T0, "started_at": T0}
-    write(database, "jobs", {"job": job, **owner, "config": config, "state": "running"})
-    write(database, "positions", {"job": job, "input": source, "next_position": 1, "frontier": frontier})
-
-
 def billed_to(database: str, frontier: datetime | None) -> None:
-    progress(database, "billing", "usage", '{"grace_seconds": 300}', frontier)
-
-
-def window(start: datetime, quantity: int = 1, **values: Any) -> dict[str, Any]:
-    row = {"account": "a1", "model": "m1", "meter": "requests", "currency": "EUR", "price_version": 1, "amount": 0}
-    return {**row, "window_start": start, "window_end": start + MINUTE, "quantity": quantity, **values}
+    progress(database, "billing", frontier)
 
 
 def listed(database: str, query: UsageQuery) -> list[Row]:
@@ -220,7 +201,7 @@ def test_a_session_closes_when_the_frontier_is_more_than_the_gap_past_it(
 ) -> None:
     write(database, "sessions", session(T0, T0 + MINUTE))
     frontier = T0 + MINUTE + timedelta(seconds=1800) + past_the_gap
-    progress(database, "sessionization", "journal", '{"session_gap_seconds": 1800}', frontier)
+    progress(database, "sessionization", frontier)
     with read_only(database) as connection:
         (row,) = session_rows(connection, SessionQuery())
     assert (row["state"], row["events"], row["version"]) == (state, 2, 1)
