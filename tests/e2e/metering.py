@@ -1,0 +1,107 @@
+"""Traffic of one account with a total that is known, and the ways to look at what became of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from uuid import uuid4
+
+from local.stack import Stack
+
+PRICES = {
+    "requests": Decimal("0.000100000001"),
+    "input_tokens": Decimal("0.000000150000"),
+    "output_tokens": Decimal("0.000000600007"),
+}
+DRAIN_SECONDS = 150
+
+
+def weir(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the `weir` command against the stack."""
+    command = [sys.executable, "-m", "local.cli", *arguments, "--data-dir", str(stack.data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DRAIN_SECONDS + 60)
+
+
+def drain(stack: Stack) -> None:
+    """Wait until all four applications have everything that was sent."""
+    drained = weir(stack, "drain", "--timeout", str(DRAIN_SECONDS))
+    assert drained.returncode == 0, drained.stdout + drained.stderr
+
+
+@dataclass
+class Customer:
+    """One account that sends pairs of requests and completions; its bill is the sum of what it sent."""
+
+    account: str
+    pairs: int = 0
+
+    def send(self, stack: Stack, folder: Path, pairs: int) -> None:
+        """Produce so many requests with their completions, each sent twice."""
+        numbers = range(self.pairs, self.pairs + pairs)
+        lines = [json.dumps(event) for number in numbers for event in self._events(number)]
+        file = folder / f"{uuid4().hex}.jsonl"
+        file.write_text("\n".join(lines + lines) + "\n")
+        sent = weir(stack, "produce", str(file))
+        assert sent.returncode == 0, sent.stderr
+        self.pairs += pairs
+
+    def _events(self, number: int) -> list[dict[str, object]]:
+        now = datetime.now(UTC).isoformat()
+        common = {"specversion": "1.0", "source": f"gateway/{self.account}", "subject": self.account, "time": now}
+        request_id = f"{self.account}-{number}"
+        request = {"request_id": request_id, "user_id": f"u{number % 7}", "model": "m", "operation": "chat"}
+        completion = {
+            **{"request_id": request_id, "status": "completed", "usage_source": "provider"},
+            **{"input_tokens": 100 + number, "output_tokens": 7 * number},
+        }
+        return [
+            {**common, "id": f"r{number}", "type": "ai.inference.request.v1", "data": request},
+            {**common, "id": f"c{number}", "type": "ai.inference.completion.v1", "data": completion},
+        ]
+
+    def expected(self) -> dict[str, tuple[Decimal, Decimal]]:
+        """(quantity, amount) per meter."""
+        numbers = range(self.pairs)
+        quantities = {
+            "requests": Decimal(self.pairs),
+            "input_tokens": Decimal(sum(100 + number for number in numbers)),
+            "output_tokens": Decimal(sum(7 * number for number in numbers)),
+        }
+        return {meter: (quantity, quantity * PRICES[meter]) for meter, quantity in quantities.items()}
+
+    def billed(self, stack: Stack) -> dict[str, tuple[Decimal, Decimal]]:
+        """(quantity, amount) per meter, as `weir usage` says."""
+        listed = weir(
+            stack, "usage", "--account", self.account, "--group-by", "meter", "--window", "P1M", "--format", "json"
+        )
+        assert listed.returncode == 0, listed.stderr
+        total: dict[str, tuple[Decimal, Decimal]] = {}
+        for row in json.loads(listed.stdout):
+            quantity, amount = total.get(row["meter"], (Decimal(0), Decimal(0)))
+            total[row["meter"]] = (quantity + Decimal(row["quantity"]), amount + Decimal(row["amount"]))
+        return total
+
+
+def new_customer(stack: Stack, folder: Path) -> Customer:
+    """An account of its own, with a plan that prices everything it sends."""
+    account = f"acct-{uuid4().hex[:8]}"
+    plan = f"plan-{account}"
+    catalog = {
+        "plans": [{"plan": plan, "name": plan}],
+        "accounts": [{"account": account, "name": account, "plan": plan, "currency": "EUR", "timezone": "UTC"}],
+        "prices": [
+            {"plan": plan, "model": "m", "meter": meter, "unit_price": f"{price:f}", "currency": "EUR"}
+            | {"effective_from": "2026-01-01T00:00:00Z"}
+            for meter, price in PRICES.items()
+        ],
+    }
+    file = folder / f"{account}.json"
+    file.write_text(json.dumps(catalog))
+    applied = weir(stack, "catalog", "apply", str(file))
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    return Customer(account)
