@@ -1,0 +1,154 @@
+"""Where an event may lie in time so that its fate is certain before it is sent.
+
+`received_at` is the broker's append time, known only afterwards. So every record has an instant at which it is to be
+sent, and arrives between then and `slack` later (the sender fails when it cannot keep that). An event's *lag* is the
+instant of sending minus its event time. A range of lags keeps the event at least `margin` away from
+
+* window end + grace, by the outcome's received_at (its last part's, plus the completion timeout if a part is missing):
+  included or straggler;
+* both ends of the accept window: accepted, `too_old` or `future`;
+* the completion timeout between two parts: matched, or abandoned and orphaned.
+
+The catalog's changes (price or plan of before or after) are kept clear of by `script`, by event time. Being on time or
+late inside grace moves no total, and an event of this very minute is always near that boundary; only events that are
+`certainly late` are said to be. Events of devices move with their delay (`event_time = time + received_at -
+senttime`), so they lie in seconds 5 to 20 of their minute: up to `slack` later it is still the same minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Any
+
+MINUTE_MS = 60_000
+DEVICE_FIRST_MS, DEVICE_LAST_MS = 5_000, 20_000
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the stack that will judge the traffic is configured to do; defaults are the stack's."""
+
+    completion_timeout_seconds: int = 120
+    grace_seconds: int = 300
+    late_policy: Mapping[str, str] = field(default_factory=dict)
+    session_gap_seconds: int = 1_800
+    accept_past_seconds: int = 35 * 86_400
+    accept_future_seconds: int = 300
+    dedupe_horizon_seconds: int = 3_600
+    device_patterns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, jobs: Mapping[str, Mapping[str, Any]]) -> Policy:
+        """From the configuration of each job, as `weir up --config` takes it; what is left out has its default."""
+        known = {
+            name: value
+            for config in jobs.values()
+            for name, value in config.items()
+            if name in cls.__dataclass_fields__ and name != "device_patterns"
+        }
+        return cls(**known, device_patterns=tuple(jobs.get("ingestion", {}).get("clocks", {}).get("device", ())))
+
+    def is_device(self, source: str) -> bool:
+        """Whether this source's clock is corrected."""
+        return any(fnmatchcase(source, pattern) for pattern in self.device_patterns)
+
+
+class UnplaceableError(ValueError):
+    """The stack's configuration leaves no room for an event whose fate is certain."""
+
+
+@dataclass(frozen=True)
+class Lags:
+    """A range of lags, in milliseconds, both ends included."""
+
+    least_ms: int
+    most_ms: int
+
+    def draw(self, rng: Random) -> int:
+        """A lag within the range."""
+        return rng.randint(self.least_ms, self.most_ms)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The ranges of lag for each fate, under one policy."""
+
+    policy: Policy = Policy()
+    margin_seconds: int = 60
+    slack_seconds: int = 30
+
+    @property
+    def margin_ms(self) -> int:
+        """The least distance from any boundary."""
+        return self.margin_seconds * 1000
+
+    @property
+    def slack_ms(self) -> int:
+        """The longest a record may take from its planned instant to the broker."""
+        return self.slack_seconds * 1000
+
+    def included(self, *, alone: bool = False) -> Lags:
+        """On time or late, but not a straggler. `alone`: a part is missing, so that the timeout passes first."""
+        waits = self.policy.completion_timeout_seconds if alone else 0
+        most = self.policy.grace_seconds - self.margin_seconds - self.slack_seconds - waits
+        return _lags(f"grace of {self.policy.grace_seconds} s (completion timeout {waits} s)", 0, most)
+
+    def certainly_late(self) -> Lags:
+        """Received at least the margin after its window ended, and well within grace."""
+        return _lags(
+            f"grace of {self.policy.grace_seconds} s", 60 + self.margin_seconds, self.included().most_ms // 1000
+        )
+
+    def straggler(self, most_seconds: int) -> Lags:
+        """Received at least the margin after its window's grace ended."""
+        return _lags("a straggler", self.policy.grace_seconds + self.margin_seconds + 60, most_seconds)
+
+    def early(self) -> Lags:
+        """Dated after it is received, and still accepted."""
+        return _lags("the accept window", self.margin_seconds - self.policy.accept_future_seconds, -self.margin_seconds)
+
+    def future(self) -> Lags:
+        """Dated so far ahead that it is rejected."""
+        nearest = self.policy.accept_future_seconds + self.margin_seconds + self.slack_seconds
+        return _lags("the future", -nearest - 7_200, -nearest)
+
+    def old(self) -> Lags:
+        """Older than anything else, and still accepted."""
+        most = self.policy.accept_past_seconds - self.margin_seconds - self.slack_seconds
+        return _lags("the accept window", most - 1_500, most)  # narrower than a session gap
+
+    def too_old(self) -> Lags:
+        """Dated so long ago that it is rejected."""
+        nearest = self.policy.accept_past_seconds + self.margin_seconds
+        return _lags("the past", nearest, nearest + 86_400)
+
+    def apart(self) -> Lags:
+        """Between the sending of two parts that are to find each other."""
+        most = self.policy.completion_timeout_seconds - self.margin_seconds - self.slack_seconds
+        return _lags(f"a completion timeout of {self.policy.completion_timeout_seconds} s", 0, most)
+
+    def is_straggler(self, window_end_ms: int, decided_ms: int) -> bool:
+        """Whether the outcome of a request is a straggler. Raises UnplaceableError when that is not certain.
+
+        `decided_ms`: the planned sending of its last part, plus the timeout where a part is missing.
+        """
+        over_ms = window_end_ms + self.policy.grace_seconds * 1000
+        if decided_ms >= over_ms + self.margin_ms:
+            return True
+        if decided_ms + self.slack_ms <= over_ms - self.margin_ms:
+            return False
+        raise UnplaceableError(f"decided at {decided_ms} ms, which is too near to the end of grace at {over_ms} ms")
+
+
+def _lags(what: str, least_seconds: int, most_seconds: int) -> Lags:
+    if least_seconds > most_seconds:
+        raise UnplaceableError(f"{what} leaves no room for events whose fate is certain; the defaults do")
+    return Lags(least_seconds * 1000, most_seconds * 1000)
+
+
+def floor_minute(instant_ms: int) -> int:
+    """The start of the minute window that holds an instant."""
+    return instant_ms - instant_ms % MINUTE_MS
