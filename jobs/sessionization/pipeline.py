@@ -50,8 +50,9 @@ def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
     )
 
 
-# A user's live sessions are more than a gap apart, so at most one that starts before the range can reach into it.
-# Rows are locked in key order, so that two folds never wait for each other in a ring.
+# A user's live sessions are more than a gap apart, so at most one that starts before the reach of a mini-session can
+# extend into it: one index range per mini-session. Rows are locked in key order, so that two folds never wait for each
+# other in a ring.
 TOUCHED = """
 CREATE TEMP TABLE touched ON COMMIT DROP AS
 SELECT session_id, account, user_id, session_start, session_end, events, version,
@@ -59,17 +60,16 @@ SELECT session_id, account, user_id, session_start, session_end, events, version
 FROM sessions
 WHERE session_id IN (
     SELECT near.session_id
-    FROM staged AS mini CROSS JOIN LATERAL (
-        (SELECT session_id, session_end FROM sessions
-         WHERE account = mini.account AND user_id = mini.user_id AND retracted_at IS NULL
-           AND session_start < mini.session_start - %(gap)s
-         ORDER BY session_start DESC LIMIT 1)
-        UNION ALL
-        (SELECT session_id, session_end FROM sessions
-         WHERE account = mini.account AND user_id = mini.user_id AND retracted_at IS NULL
-           AND session_start BETWEEN mini.session_start - %(gap)s AND mini.session_end + %(gap)s)
+    FROM (SELECT * FROM staged ORDER BY account, user_id, session_start) AS mini CROSS JOIN LATERAL (
+        SELECT session_id FROM sessions
+        WHERE account = mini.account AND user_id = mini.user_id AND retracted_at IS NULL
+          AND session_start <= mini.session_end + %(gap)s AND session_end >= mini.session_start - %(gap)s
+          AND session_start >= coalesce((
+              SELECT max(session_start) FROM sessions
+              WHERE account = mini.account AND user_id = mini.user_id AND retracted_at IS NULL
+                AND session_start < mini.session_start - %(gap)s
+          ), '-infinity')
     ) AS near
-    WHERE near.session_end >= mini.session_start - %(gap)s
 )
 ORDER BY account, user_id, session_start
 FOR UPDATE

@@ -98,7 +98,6 @@ CREATE TABLE sessions (
     CHECK (session_start <= session_end)
 );
 CREATE UNIQUE INDEX sessions_live ON sessions (account, user_id, session_start) WHERE retracted_at IS NULL;
-CREATE INDEX sessions_live_by_end ON sessions (account, user_id, session_end) WHERE retracted_at IS NULL;
 COMMENT ON COLUMN sessions.session_end IS
     'Time of the last event; the session is over when the frontier passes it by the gap.';
 COMMENT ON COLUMN sessions.version IS 'One more each time a session that was already closed had to change.';
