@@ -55,10 +55,8 @@ class Customer:
         common = {"specversion": "1.0", "source": f"gateway/{self.account}", "subject": self.account, "time": now}
         request_id = f"{self.account}-{number}"
         request = {"request_id": request_id, "user_id": f"u{number % 7}", "model": "m", "operation": "chat"}
-        completion = {
-            **{"request_id": request_id, "status": "completed", "usage_source": "provider"},
-            **{"input_tokens": 100 + number, "output_tokens": 7 * number},
-        }
+        tokens = {"input_tokens": 100 + number, "output_tokens": 7 * number}
+        completion = {"request_id": request_id, "status": "completed", "usage_source": "provider", **tokens}
         return [
             {**common, "id": f"r{number}", "type": "ai.inference.request.v1", "data": request},
             {**common, "id": f"c{number}", "type": "ai.inference.completion.v1", "data": completion},

@@ -1,4 +1,4 @@
-"""I11: killed, frozen, doubled or amnesiac drivers change no digit of a bill. Every kind, for every job, on one stack."""
+"""I11: killed, frozen, doubled or amnesiac drivers change no digit of a bill. Every kind for every job, one stack."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_driver_whose_input_position_was_moved_by_another_is_fenced(tmp_path: 
 
 def test_an_epoch_that_the_table_has_seen_is_not_taken_twice(tmp_path: Path) -> None:
     writer(tmp_path, 3)
-    with pytest.raises(Fenced, match="knows joins.epoch 3"):
+    with pytest.raises(Fenced, match=r"knows joins\.epoch 3"):
         writer(tmp_path, 3)
 
 

@@ -21,7 +21,7 @@ def test_a_driver_that_was_replaced_is_fenced(database: str) -> None:
 
 def test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor(database: str) -> None:
     old = Ownership.take("billing", database, {})
-    with pytest.raises(Fenced), old.transaction() as cursor:
+    with pytest.raises(Fenced), old.transaction() as cursor:  # noqa: PT012  # the freeze is inside the transaction
         cursor.execute("INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 5)")
         new = Ownership.take("billing", database, {})
         with new.transaction() as other:

@@ -1,4 +1,4 @@
-"""The Postgres sink protocol, with a real table, a real Spark and a real database: folded once, in order, or refused."""
+"""The Postgres sink protocol with real parts: a batch is folded once, in order, or refused."""
 
 from __future__ import annotations
 
@@ -57,11 +57,10 @@ class Stage:
 
 
 def _request(lsn: int, at: datetime) -> dict[str, Any]:
-    return {
-        **{"lsn": lsn, "log_date": at.date(), "topic": "events", "partition": 0, "offset": lsn, "received_at": at},
-        **{"logged_at": at, "disposition": Disposition.ACCEPTED, "type": EventType.REQUEST, "event_time": at},
-        **{"account": "a", "user_id": "u"},
-    }
+    place = {"lsn": lsn, "log_date": at.date(), "topic": "events", "partition": 0, "offset": lsn}
+    instants = {"received_at": at, "logged_at": at, "event_time": at}
+    kind = {"disposition": Disposition.ACCEPTED, "type": EventType.REQUEST}
+    return {**place, **instants, **kind, "account": "a", "user_id": "u"}
 
 
 @pytest.fixture

@@ -1,0 +1,106 @@
+"""What must always hold (DESIGN.md section 7), looked up in the stack that the other tests used and hurt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+import psycopg
+import pytest
+from deltalake import DeltaTable
+
+from local.stack import Stack
+from tests.e2e.metering import drain, weir
+
+PAIRED = ["ai.inference.request.v1", "ai.inference.completion.v1", "ai.inference.usage.v1"]
+METERS = ["requests", "input_tokens", "output_tokens", "cached_tokens"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_rest(stack: Stack) -> None:
+    drain(stack)
+
+
+def table(stack: Stack, name: str) -> pl.DataFrame:
+    return pl.DataFrame(DeltaTable(f"{stack.tables}/{name}").to_pyarrow_table())
+
+
+def query(stack: Stack, sql: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(stack.postgres_url) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_i1_lsns_and_offsets_are_contiguous_each_once(stack: Stack) -> None:
+    for name in ("journal", "usage"):
+        lsn = table(stack, name)["lsn"].sort()
+        assert lsn.to_list() == list(range(1, len(lsn) + 1)), name
+    offsets = (
+        table(stack, "journal")
+        .group_by("topic", "partition")
+        .agg(pl.col("offset").n_unique().alias("distinct"), pl.len().alias("rows"))
+    )
+    assert offsets.filter(pl.col("distinct") != pl.col("rows")).is_empty()
+
+
+def test_i2_every_record_is_accounted_for(stack: Stack) -> None:
+    summary = json.loads(weir(stack, "journal", "--summary", "--format", "json").stdout)
+    assert summary
+    assert [row["residual"] for row in summary if int(row["residual"]) != 0] == []
+
+
+def test_i3_no_identity_is_accepted_twice(stack: Stack) -> None:
+    accepted = table(stack, "journal").filter((pl.col("disposition") == "accepted") & pl.col("identity").is_not_null())
+    assert accepted["identity"].n_unique() == len(accepted)
+
+
+def test_i4_every_decided_event_is_in_exactly_one_outcome(stack: Stack) -> None:
+    journal, usage = table(stack, "journal"), table(stack, "usage").filter(pl.col("cause") == "stream")
+    events = journal.filter((pl.col("disposition") == "accepted") & pl.col("type").is_in(PAIRED))
+    named = pl.concat(
+        [
+            usage.select(pl.col("request_lsn").alias("lsn")).drop_nulls(),
+            usage.filter(pl.col("completion_lsn").ne_missing(pl.col("request_lsn")))
+            .select(pl.col("completion_lsn").alias("lsn"))
+            .drop_nulls(),
+        ]
+    )
+    assert named["lsn"].n_unique() == len(named)
+    assert named.join(events, on="lsn", how="anti").is_empty()
+    undecided = events.join(named, on="lsn", how="anti")
+    waiting = DeltaTable(f"{stack.tables}/usage").transaction_version("waiting") or 0
+    position = DeltaTable(f"{stack.tables}/usage").transaction_version("journal") or 1
+    assert len(undecided.filter(pl.col("lsn") < position)) == waiting
+
+
+def test_i5_sessions_are_disjoint_and_count_every_request_with_a_user(stack: Stack) -> None:
+    closer = """
+        SELECT count(*) FROM sessions a JOIN sessions b
+        ON a.account = b.account AND a.user_id = b.user_id AND a.session_id < b.session_id
+        WHERE a.retracted_at IS NULL AND b.retracted_at IS NULL
+          AND a.session_start <= b.session_end + interval '30 minutes'
+          AND b.session_start <= a.session_end + interval '30 minutes'
+    """
+    assert query(stack, closer) == [(0,)]
+    position = query(stack, "SELECT next_position FROM positions WHERE job = 'sessionization'")[0][0]
+    counted = table(stack, "journal").filter(
+        (pl.col("disposition") == "accepted")
+        & pl.col("type").is_in([PAIRED[0], PAIRED[2]])
+        & pl.col("user_id").is_not_null()
+        & (pl.col("lsn") < position)
+    )
+    folded = query(stack, "SELECT coalesce(sum(events), 0)::bigint FROM sessions WHERE retracted_at IS NULL")
+    assert folded == [(len(counted),)]
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_i6_signed_usage_is_what_windows_and_dropped_stragglers_hold(stack: Stack, meter: str) -> None:
+    position = query(stack, "SELECT next_position FROM positions WHERE job = 'billing'")[0][0]
+    usage = table(stack, "usage").filter(pl.col("lsn") < position)
+    quantity = usage.select((pl.col(meter) * pl.col("sign")).sum()).item() or 0
+    held = query(
+        stack,
+        f"""SELECT (SELECT coalesce(sum(quantity), 0) FROM usage_windows WHERE meter = '{meter}')
+                 + (SELECT coalesce(sum(quantity), 0) FROM stragglers WHERE meter = '{meter}' AND decision = 'drop')""",
+    )
+    assert held == [(quantity,)]
