@@ -46,8 +46,9 @@ def _card(job: str, application: Application | None, now: datetime) -> None:
     if application is None:
         st.caption("This application has not run on this database yet.")
         return
-    st.metric("Records behind", _count(application.records_behind))
-    st.metric(
+    records, seconds = st.columns(2)
+    records.metric("Records behind", _count(application.records_behind))
+    seconds.metric(
         "Seconds behind", "unknown" if application.seconds_behind is None else f"{application.seconds_behind:,.1f}"
     )
     st.markdown(_last_batch(application, now))

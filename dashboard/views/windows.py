@@ -44,29 +44,32 @@ def _explain(live: LiveWindows) -> None:
             since = "ever" if live.billing_reported_at is None else span(live.read_at - live.billing_reported_at)
             st.warning(f"Stale: billing has not reported for {since}; windows do not move.", icon=":material/warning:")
         case Filling.LIVE:
-            grace = "" if live.grace is None else f", and closed {span(live.grace)} of grace later"
+            grace = "unknown" if live.grace is None else span(live.grace)
             st.caption(
                 f"Billing has folded all that was received before {live.frontier:%H:%M:%S} UTC. "
-                f"A window is open until then passes its end{grace}."
+                f"A window is open until that time passes its end, and closing for the grace of {grace}."
             )
 
 
-def _requests_per_minute(windows: Sequence[LiveWindow]) -> alt.LayerChart | alt.FacetChart:
+def _requests_per_minute(windows: Sequence[LiveWindow]) -> alt.Chart:
+    # The word stands under the bar: colour alone says nothing to some, and nothing on paper.
     minutes: dict[str, dict[str, Any]] = {}
     for window in reversed(windows):
-        minute = f"{window.window_start:%H:%M}"
+        minute = f"{window.window_start:%H:%M} {window.state}"
         bar = minutes.setdefault(minute, {"minute": minute, "requests": 0, "state": window.state})
         bar["requests"] += window.requests
-    bars = alt.Chart(alt.InlineData(list(minutes.values()))).encode(
-        x=alt.X("minute:O", title="Minute (UTC)", sort=None, axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("requests:Q", title="Requests"),
-    )
     states = alt.Scale(domain=["open", "closing"], range=["#2a78d6", "#9a9a94"])
-    # The word stands on the bar: colour alone says nothing to some, and nothing on paper.
-    return alt.layer(
-        bars.mark_bar().encode(color=alt.Color("state:N", scale=states, title="State")),
-        bars.mark_text(dy=-6).encode(text="state:N"),
-    ).properties(height=220)
+    chart: alt.Chart = (
+        alt.Chart(alt.InlineData(list(minutes.values())))
+        .mark_bar()
+        .encode(
+            x=alt.X("minute:O", title="Minute (UTC) and state", sort=None, axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("requests:Q", title="Requests"),
+            color=alt.Color("state:N", scale=states, legend=None),
+        )
+        .properties(height=220)
+    )
+    return chart
 
 
 def _table(windows: Sequence[LiveWindow]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import typer
 
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, Row, print_rows
+from local.errors import CannotRun
 
 DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
 COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *DISPOSITIONS, "residual")
@@ -107,7 +108,6 @@ def journal(
     try:
         topics = kafka_topics(stack.kafka_bootstrap, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
     except KafkaException as problem:
-        typer.echo(f"Kafka at {stack.kafka_bootstrap} does not answer: {problem.args[0].str()}", err=True)
-        raise typer.Exit(1) from None
+        raise CannotRun(f"Kafka at {stack.kafka_bootstrap} does not answer: {problem.args[0].str()}.") from None
     lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None)
     print_rows(lines, columns, form)

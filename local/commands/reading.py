@@ -12,6 +12,8 @@ import psycopg
 import typer
 from psycopg.rows import DictRow, dict_row
 
+from local.errors import CannotRun
+
 STATEMENT_TIMEOUT_SECONDS = 120
 EARLIEST_YEAR, LATEST_YEAR = 1970, 9999
 _ROWS_PER_FETCH = 5_000
@@ -59,7 +61,7 @@ def check_range(start: datetime | None, end: datetime | None) -> None:
 def read_only(postgres_url: str) -> Iterator[Database]:
     """A connection that sees one snapshot, cannot write, and gives up on a statement that takes too long.
 
-    A database that does not answer, or not in time, ends the command with a sentence and exit code 1.
+    Raises `CannotRun` for a database that does not answer, or not in time.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -70,14 +72,11 @@ def read_only(postgres_url: str) -> Iterator[Database]:
             database.execute("SELECT set_config('statement_timeout', %s, true)", [f"{STATEMENT_TIMEOUT_SECONDS}s"])
             yield database
     except psycopg.errors.QueryCanceled:
-        typer.echo(
-            f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: select less with --from, --to or --account.",
-            err=True,
-        )
-        raise typer.Exit(1) from None
+        raise CannotRun(
+            f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: select less with --from, --to or --account."
+        ) from None
     except psycopg.OperationalError as problem:
-        typer.echo(f"The database does not answer: {str(problem).splitlines()[0]}", err=True)
-        raise typer.Exit(1) from None
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
 
 
 def select(database: Database, statement: str, parameters: Mapping[str, Any]) -> Iterator[DictRow]:
