@@ -2,10 +2,10 @@
 
 The truth is a JSON object (instants RFC 3339 in UTC, amounts as strings):
 
-* `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes); duplicates share a digest;
+* `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
 * `outcomes`: per request outcome `account, request_id, outcome, model`;
-* `totals`: per `account, model, meter, currency, window_start` the `quantity, amount, unpriced_quantity`, without what a
-  dropped straggler would have added;
+* `totals`: per `account, model, meter, currency, window_start` the `quantity, amount, unpriced_quantity`, without what
+  a dropped straggler would have added;
 * `stragglers`: `account, request_id, meter, window_start, decision, quantity, amount`; those of quantity 0 left out;
 * `sessions`: per `account, user_id` the sorted numbers of events of each session; null where a gap is too near to tell;
 * `late`: outcomes that are certainly late.
@@ -16,8 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from local.traffic.placement import MINUTE_MS, floor_minute
 from local.traffic.script import Outcome
 
 Truth = dict[str, Any]
+Cell = tuple[str, str | None, str, int]
+"""Account, model, meter, start of the window in milliseconds."""
 
 
 def truth_of(traffic: Traffic) -> Truth:
@@ -97,7 +100,7 @@ def _is_certainly_late(traffic: Traffic, outcome: Outcome) -> bool:
 
 def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     catalog, placement = traffic.catalog, traffic.placement
-    sums: dict[tuple[str, str | None, str, int], list[Any]] = defaultdict(lambda: [0, Decimal(0), 0])
+    sums: dict[Cell, list[Any]] = defaultdict(lambda: [0, Decimal(0), 0])
     stragglers = []
     for outcome in traffic.outcomes:
         start_ms = floor_minute(outcome.event_ms)
@@ -109,42 +112,38 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
             amount = None if price is None else price * quantity
             decision = placement.policy.late_policy.get(meter, "correct") if straggles else None
             if decision is not None:
-                stragglers.append(_straggler(outcome, meter, start_ms, decision, quantity, amount))
+                stragglers.append(
+                    {
+                        "account": outcome.account,
+                        "request_id": outcome.request_id,
+                        "meter": meter,
+                        "window_start": rfc3339(start_ms),
+                        "decision": decision,
+                        "quantity": str(quantity),
+                        "amount": None if amount is None else f"{amount:f}",
+                    }
+                )
             if decision != "drop":
                 cell = sums[outcome.account, outcome.model, meter, start_ms]
                 cell[0] += quantity
                 cell[1] += amount or 0
                 cell[2] += quantity if price is None else 0
-    totals = [
-        {
+    return list(_totals(traffic, sums)), stragglers
+
+
+def _totals(traffic: Traffic, sums: Mapping[Cell, list[Any]]) -> Iterator[dict[str, Any]]:
+    in_order = sorted(sums.items(), key=lambda cell: (cell[0][3], cell[0][0], cell[0][1] or "", cell[0][2]))
+    for (account, model, meter, start_ms), (quantity, amount, unpriced) in in_order:
+        yield {
             "account": account,
             "model": model,
             "meter": meter,
-            "currency": catalog.accounts[account].currency,
+            "currency": traffic.catalog.accounts[account].currency,
             "window_start": rfc3339(start_ms),
             "quantity": str(quantity),
             "amount": f"{amount:f}",
             "unpriced_quantity": str(unpriced),
         }
-        for (account, model, meter, start_ms), (quantity, amount, unpriced) in sorted(
-            sums.items(), key=lambda item: (item[0][3], item[0][0], item[0][1] or "", item[0][2])
-        )
-    ]
-    return totals, stragglers
-
-
-def _straggler(
-    outcome: Outcome, meter: str, start_ms: int, decision: str, quantity: int, amount: Decimal | None
-) -> dict[str, Any]:
-    return {
-        "account": outcome.account,
-        "request_id": outcome.request_id,
-        "meter": meter,
-        "window_start": rfc3339(start_ms),
-        "decision": decision,
-        "quantity": str(quantity),
-        "amount": None if amount is None else f"{amount:f}",
-    }
 
 
 def _sessions(traffic: Traffic) -> Iterator[dict[str, Any]]:
@@ -155,7 +154,7 @@ def _sessions(traffic: Traffic) -> Iterator[dict[str, Any]]:
     for (account, user), moments in sorted(of_user.items()):
         moments.sort()
         events, certain = [1], True
-        for (before_ms, was_moving), (at_ms, moving) in zip(moments, moments[1:], strict=False):
+        for (before_ms, was_moving), (at_ms, moving) in pairwise(moments):
             room_ms = traffic.placement.margin_ms + (traffic.placement.slack_ms if moving or was_moving else 0)
             certain &= abs(at_ms - before_ms - gap_ms) > room_ms
             if at_ms - before_ms > gap_ms:
