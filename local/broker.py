@@ -129,7 +129,7 @@ def _topics() -> list[NewTopic]:
     return [events, *catalog]
 
 
-def _client(bootstrap: str) -> dict[str, str]:
+def _client(bootstrap: str) -> dict[str, str | int | float | bool]:
     # librdkafka reports each refused connection on standard error while a broker starts; the caller waits anyway.
     return {"bootstrap.servers": bootstrap, "log_level": "0", "socket.connection.setup.timeout.ms": "2000"}
 

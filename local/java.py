@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from local.errors import CannotRun
@@ -41,3 +42,10 @@ def find_java() -> Path:
     if major is None or major < MINIMUM_JAVA:
         raise JavaMissing(f"{program} is Java {major or 'of unknown version'}. {INSTALL_JAVA}")
     return Path(program)
+
+
+if __name__ == "__main__":
+    try:
+        find_java()
+    except JavaMissing as missing:
+        sys.exit(str(missing))

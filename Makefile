@@ -1,0 +1,52 @@
+# `make` lists the targets. Each one sets up .venv first when that is needed, so one command is enough.
+SHELL := bash
+.DEFAULT_GOAL := help
+VENV := .venv
+STAMP := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo up down check test bench format lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP) ## Make .venv with everything, fetch the jars, install Java where that is possible
+	@echo "Ready."
+
+$(STAMP): requirements/dev.txt pyproject.toml local/jars.lock local/setup.sh
+	@bash local/setup.sh
+	@touch $@
+
+demo: $(STAMP) ## Meter generated traffic end to end and compare the bills with the truth
+	@$(BIN)/weir demo $(if $(CI),--exit) $(ARGS)
+
+up: $(STAMP) ## Start broker, database, the four applications and the dashboard; Ctrl-C stops them
+	@$(BIN)/weir up $(ARGS)
+
+down: $(STAMP) ## Stop what `make up` started
+	@$(BIN)/weir down $(ARGS)
+
+check: $(STAMP) ## What CI checks: style, format, types, who imports whom, current lock files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python requirements/lock.py --check
+	$(BIN)/python -m pip check
+
+test: $(STAMP) ## Run the tests; ARGS="tests/rules -k late" selects some
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
+	$(BIN)/python -m bench $(ARGS)
+
+format: $(STAMP) ## Format the code and fix what ruff can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(STAMP) ## Resolve pyproject.toml into requirements/*.txt anew
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python requirements/lock.py
+
+clean: ## Remove .venv and caches; data folders stay (`weir down`, then delete .weir)
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

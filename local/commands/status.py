@@ -1,0 +1,99 @@
+"""`weir status`: the four applications, how far behind they are, and whether everything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import typer
+
+from local.commands.options import DEFAULT_DATA_DIR, DataDir
+from local.commands.output import Format, FormatOption, Value, print_rows
+
+if TYPE_CHECKING:
+    from local.job_states import JobRow
+    from local.stack import Process, Stack
+
+COLUMNS = (
+    "job",
+    "state",
+    "records_behind",
+    "seconds_behind",
+    "last_batch_at",
+    "last_batch_records",
+    "restarts",
+    "pid",
+    "message",
+)
+SILENT_AFTER_SECONDS = 60.0
+"""A job reports every few seconds; one that has not for so long is frozen or stuck."""
+
+
+def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Show each application: state, records and seconds behind, last batch, restarts.
+
+    Exit status 0 when everything runs, else 1.
+    """
+    from local.job_states import read_jobs
+    from local.programs import JOBS
+    from local.stack import read_stack
+
+    stack = read_stack(data_dir)
+    if stack is None or not stack.supervisor.is_running:
+        crashed = stack is not None and any(
+            process.process and process.process.is_running for process in stack.processes
+        )
+        typer.echo(_not_running(data_dir, crashed), err=True)
+        print_rows([_row(job, None, None) for job in JOBS], COLUMNS, form)
+        raise typer.Exit(1)
+    rows: dict[str, JobRow] = {}
+    try:
+        rows = read_jobs(stack.postgres_url) if stack.postgres_url else {}
+    except psycopg.Error as problem:
+        typer.echo(f"The database does not answer: {str(problem).splitlines()[0]}", err=True)
+    processes = {process.name: process for process in stack.processes}
+    listed = [_row(job, processes.get(job), rows.get(job)) for job in JOBS]
+    print_rows(listed, COLUMNS, form)
+    others = [process for name, process in processes.items() if name not in JOBS]
+    typer.echo("\n".join(_others(stack, others)), err=True)
+    well = {"running", "catching_up"}
+    if not all(row["state"] in well for row in listed) or not all(process.state in well for process in others):
+        raise typer.Exit(1)
+
+
+def state_of(process: Process | None, row: JobRow | None) -> str:
+    """One word for a job: the supervisor's while its process is not up, then the job's own, `silent` if that is old."""
+    if process is None:
+        return "stopped"
+    if process.state != "running" or row is None:
+        return str(process.state)
+    return "silent" if row.report_age_seconds > SILENT_AFTER_SECONDS else row.state
+
+
+def _row(job: str, process: Process | None, row: JobRow | None) -> dict[str, Value]:
+    progress = row.progress if row else {}
+    return {
+        "job": job,
+        "state": state_of(process, row),
+        **{name: progress.get(name) for name in COLUMNS[2:6]},
+        "restarts": process.restarts if process else 0,
+        "pid": process.process.pid if process and process.process else None,
+        # Why it ended last time matters until it is up again.
+        "message": process.message if process and process.state == "restarting" else None,
+    }
+
+
+def _others(stack: Stack, others: list[Process]) -> list[str]:
+    places = {"broker": stack.kafka_bootstrap, "dashboard": stack.dashboard_url}
+    return [
+        f"{process.name} {places.get(process.name, '')} {process.state}, {process.restarts} restarts".replace("  ", " ")
+        + (f": {process.message}" if process.message and process.state == "restarting" else "")
+        for process in others
+    ]
+
+
+def _not_running(data_dir: Path, crashed: bool) -> str:
+    if crashed:
+        return f"The supervisor of {data_dir} has crashed: `weir up` stops what it left and starts anew."
+    return f"No stack is running on {data_dir}: start it with `weir up`."

@@ -1,0 +1,171 @@
+"""The programs of a stack: how each is started, and how one knows that it is ready."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from local import broker, database
+from local.broker import BrokerPorts
+from local.folders import Folders
+from local.jars import broker_jars, connector_jars
+from local.job_states import JobStates
+from local.ports import LOOPBACK
+
+JOBS = ("ingestion", "sessionization", "joins", "billing")
+"""In the order in which data flows and they are started."""
+
+KAFKA_VARIABLE = "WEIR_KAFKA_BOOTSTRAP"
+POSTGRES_VARIABLE = "WEIR_POSTGRES_URL"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process of a stack. `command` prepares each start and gives its command line; it may raise `CannotRun`.
+
+    `is_ready` is asked while the process starts and must answer within seconds.
+    """
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    is_ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the parts of a stack are reached. `metrics` is the port by job."""
+
+    broker: BrokerPorts | None
+    kafka_bootstrap: str
+    database_port: int | None
+    dashboard_port: int
+    metrics: Mapping[str, int]
+
+    @property
+    def dashboard_url(self) -> str:
+        """The live page."""
+        return f"http://{LOOPBACK}:{self.dashboard_port}"
+
+    @property
+    def metrics_urls(self) -> dict[str, str]:
+        """Prometheus metrics, by job."""
+        return {job: f"http://{LOOPBACK}:{port}/metrics" for job, port in self.metrics.items()}
+
+
+def choose_addresses(folders: Folders) -> Addresses:
+    """Free ports, the same as last time where they still are; an outside Kafka or Postgres by its variable."""
+    outside_kafka = os.environ.get(KAFKA_VARIABLE)
+    ports = None if outside_kafka else BrokerPorts(folders.kept_port("broker"), folders.kept_port("controller"))
+    return Addresses(
+        broker=ports,
+        kafka_bootstrap=outside_kafka or (ports.bootstrap if ports else ""),
+        database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
+        dashboard_port=folders.kept_port("dashboard"),
+        metrics={job: folders.kept_port(f"{job}-metrics") for job in JOBS},
+    )
+
+
+def servers(folders: Folders, addresses: Addresses) -> list[Program]:
+    """Broker and database, as far as they are not outside ones."""
+    programs = []
+    if addresses.broker is not None:
+        command = partial(_broker_command, folders.broker, addresses.broker)
+        programs.append(Program("broker", command, partial(broker.answers, addresses.kafka_bootstrap)))
+    if addresses.database_port is not None:
+        place = (folders.database, addresses.database_port)
+        programs.append(
+            Program("database", partial(_database_command, *place), partial(database.ensure_database, *place))
+        )
+    return programs
+
+
+def postgres_url(folders: Folders, addresses: Addresses) -> str:
+    """The database's address; an embedded one must have been prepared."""
+    if addresses.database_port is None:
+        return os.environ[POSTGRES_VARIABLE]
+    return database.database_url(folders.database, addresses.database_port)
+
+
+def applications(folders: Folders, addresses: Addresses, url: str) -> list[Program]:
+    """The four jobs and the dashboard. `url` is the database's."""
+    states = JobStates(url)
+    programs = [
+        Program(
+            job,
+            partial(_job_command, job, folders, states),
+            partial(states.is_working, job),
+            job_environment(
+                folders,
+                kafka_bootstrap=addresses.kafka_bootstrap,
+                postgres_url=url,
+                jars=connector_jars(),
+                metrics_port=addresses.metrics[job],
+            ),
+        )
+        for job in JOBS
+    ]
+    command = partial(_dashboard_command, addresses.dashboard_port)
+    is_ready = partial(_is_healthy, f"{addresses.dashboard_url}/_stcore/health")
+    return [*programs, Program("dashboard", command, is_ready, {POSTGRES_VARIABLE: url})]
+
+
+def job_environment(
+    folders: Folders, *, kafka_bootstrap: str, postgres_url: str, jars: Path, metrics_port: int = 0
+) -> dict[str, str]:
+    """The `WEIR_*` variables of one job; metrics port 0 takes a free one."""
+    return {
+        KAFKA_VARIABLE: kafka_bootstrap,
+        POSTGRES_VARIABLE: postgres_url,
+        "WEIR_TABLES": str(folders.tables),
+        "WEIR_CHECKPOINTS": str(folders.checkpoints),
+        "WEIR_JARS": str(jars),
+        "WEIR_METRICS_PORT": str(metrics_port),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _broker_command(folder: Path, ports: BrokerPorts) -> list[str]:
+    jars = broker_jars()
+    broker.prepare(folder, jars, ports)
+    return broker.server_command(folder, jars)
+
+
+def _database_command(folder: Path, port: int) -> list[str]:
+    database.prepare(folder)
+    return database.server_command(folder, port)
+
+
+def _job_command(job: str, folders: Folders, states: JobStates) -> list[str]:
+    states.starting(job)
+    return [sys.executable, "-m", "jobs", job, "--config", str(folders.config(job))]
+
+
+def _dashboard_command(port: int) -> list[str]:
+    spec = find_spec("dashboard")
+    page = Path(spec.origin if spec and spec.origin else "").with_name("app.py")
+    settings = {
+        "server.headless": "true",
+        "server.address": LOOPBACK,
+        "server.port": str(port),
+        "server.fileWatcherType": "none",
+        "browser.gatherUsageStats": "false",
+        "client.showErrorDetails": "none",
+        "client.toolbarMode": "minimal",
+    }
+    options = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return [sys.executable, "-m", "streamlit", "run", str(page), *options]
+
+
+def _is_healthy(url: str) -> bool:
+    with suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False
