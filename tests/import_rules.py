@@ -10,12 +10,12 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class StandardLibraryOnly(Contract):
-    """`modules` (patterns; a package includes its modules) import the standard library, themselves and `also_allowed`."""
+    """`modules` (patterns, packages with all in them) import the standard library, themselves and `also_allowed`."""
 
     modules = fields.SetField(subfield=fields.StringField())
     also_allowed = fields.SetField(subfield=fields.StringField(), required=False)
 
-    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002  # the signature is given
         """Kept when no module under the contract imports anything else directly."""
         allowed = set(self.also_allowed or ())  # type: ignore[arg-type]
         strays = [

@@ -1,0 +1,31 @@
+"""Ports: free ones, and the same as last time where that is possible."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from local.ports import LOOPBACK, free_port, is_free, kept_port
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        assert not is_free(server.getsockname()[1])
+
+
+def test_a_port_is_kept_while_it_is_free_and_replaced_when_not(tmp_path: Path) -> None:
+    port = kept_port(tmp_path / "ports" / "broker")
+    assert kept_port(tmp_path / "ports" / "broker") == port
+    with socket.create_server((LOOPBACK, port)):
+        other = kept_port(tmp_path / "ports" / "broker")
+    assert other != port
+    assert kept_port(tmp_path / "ports" / "broker") == other
+
+
+@pytest.mark.parametrize("content", ["", "x", "0", "-1", "70000"])
+def test_a_damaged_note_is_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / "broker").write_text(content)
+    assert is_free(kept_port(tmp_path / "broker"))
+    assert is_free(free_port())

@@ -1,0 +1,30 @@
+"""`weir status`: one word per job that is true whoever knows it best."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.commands.status import state_of
+from local.job_states import JobRow
+from local.stack import Process, State
+
+
+def row(state: str, age_seconds: float = 1.0) -> JobRow:
+    return JobRow(epoch=1, state=state, progress={}, report_age_seconds=age_seconds)
+
+
+@pytest.mark.parametrize(
+    ("process", "job", "state"),
+    [
+        (None, None, "stopped"),
+        (None, row("running"), "stopped"),
+        (State.STARTING, row("running"), "starting"),
+        (State.RESTARTING, row("running"), "restarting"),
+        (State.RUNNING, None, "running"),
+        (State.RUNNING, row("running"), "running"),
+        (State.RUNNING, row("catching_up"), "catching_up"),
+        (State.RUNNING, row("running", age_seconds=61), "silent"),
+    ],
+)
+def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: str) -> None:
+    assert state_of(Process("joins", process) if process else None, job) == state
