@@ -6,8 +6,11 @@ import sys
 
 import typer
 
+from local.commands.catalog import catalog
 from local.commands.dead_letters import dead_letters
+from local.commands.drain import drain
 from local.commands.journal import journal
+from local.commands.produce import produce
 from local.commands.sessions import sessions
 from local.commands.stack import down, up
 from local.commands.status import status
@@ -19,6 +22,9 @@ app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API
 app.command()(up)
 app.command()(down)
 app.command()(status)
+app.command()(produce)
+app.add_typer(catalog, name="catalog")
+app.command()(drain)
 app.command()(usage)
 app.command()(sessions)
 app.command()(stragglers)

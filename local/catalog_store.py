@@ -1,0 +1,159 @@
+"""The catalog in Postgres: a file's rows are stored in one transaction, and what that changed is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from jobs.streams import CatalogTopic
+from local.catalog_file import CatalogFile
+from local.commands.output import rfc3339
+from local.errors import CannotRun
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of the catalog as it is now. `op` as Debezium has it: c created, u updated, r read (it was so already)."""
+
+    topic: CatalogTopic
+    key: Row
+    after: Row
+    op: str
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """A table of the schema `catalog`. What is stored when only `kept` columns differ from the file: nothing."""
+
+    topic: CatalogTopic
+    name: str
+    key: tuple[str, ...]
+    columns: Mapping[str, str]
+    """Type by column, the key's first."""
+
+    changed: str
+    """When a row `t` differs from the file's row `f`."""
+
+    @property
+    def statement(self) -> str:
+        """Upsert the rows of a JSON array, sorted by key; gives each row as it is then, and its `op`."""
+        names, key = ", ".join(self.columns), ", ".join(self.key)
+        fields = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        values = [name for name in self.columns if name not in self.key]
+        return f"""
+            WITH file AS (
+                SELECT * FROM jsonb_to_recordset(%s) AS r ({fields})
+            ), before AS (
+                SELECT {key}, ({self.changed}) AS differs FROM file AS f JOIN catalog.{self.name} AS t USING ({key})
+            ), stored AS (
+                INSERT INTO catalog.{self.name} AS t ({names})
+                SELECT {names} FROM file AS f
+                WHERE NOT EXISTS (
+                    SELECT FROM before AS b WHERE ({_of("b", self.key)}) = ({_of("f", self.key)}) AND NOT differs
+                )
+                ORDER BY {key}
+                ON CONFLICT ({key}) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in values)}
+                RETURNING {names}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
+            )
+            SELECT * FROM stored
+            UNION ALL
+            SELECT {_of("t", self.columns)}, 'r'
+            FROM catalog.{self.name} AS t JOIN before AS b USING ({key}) WHERE NOT differs
+        """
+
+
+def _of(table: str, names: Iterable[str]) -> str:
+    return ", ".join(f"{table}.{name}" for name in names)
+
+
+TABLES = (
+    CatalogTable(CatalogTopic.PLANS, "plans", ("plan",), {"plan": "text", "name": "text"}, "t.name <> f.name"),
+    CatalogTable(
+        CatalogTopic.ACCOUNTS,
+        "accounts",
+        ("account",),
+        {
+            "account": "text",
+            "name": "text",
+            "plan": "text",
+            "currency": "text",
+            "timezone": "text",
+            "effective_from": "timestamptz",
+        },
+        # A file without `effective_from` says "from now on", which is no change where all else is so already.
+        "(t.name, t.plan, t.currency, t.timezone) <> (f.name, f.plan, f.currency, f.timezone)"
+        " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from",
+    ),
+    CatalogTable(
+        CatalogTopic.PRICES,
+        "prices",
+        ("plan", "model", "meter", "currency", "effective_from"),
+        {
+            "plan": "text",
+            "model": "text",
+            "meter": "text",
+            "currency": "text",
+            "effective_from": "timestamptz",
+            "unit_price": "numeric(20, 12)",
+        },
+        "t.unit_price <> f.unit_price",
+    ),
+)
+
+
+@contextmanager
+def alone(postgres_url: str) -> Iterator[None]:
+    """Keep others from applying a catalog at the same time: changes are published in the order they were made."""
+    try:
+        with psycopg.connect(postgres_url, autocommit=True, connect_timeout=10) as database:
+            database.execute("SELECT pg_advisory_lock(hashtext('weir catalog apply'))")
+            yield
+    except psycopg.OperationalError as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
+
+
+def store(postgres_url: str, catalog: CatalogFile) -> list[Change]:
+    """Upsert the file in one transaction. Gives every row of the file, in the order plans, accounts, prices.
+
+    Raises CannotRun for an account or price of an unknown plan, and when the database refuses.
+    """
+    try:
+        with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+            database.execute("SET LOCAL TimeZone = 'UTC'")
+            known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
+            if unknown := catalog.unknown_plans(known):
+                raise CannotRun("\n".join(unknown))
+            found = []
+            for table in TABLES:
+                rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]
+                found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
+            committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
+            assert committed_at is not None
+        return [_change(table, row, committed_at["now"]) for table, row in found]
+    except psycopg.Error as problem:
+        raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
+
+
+def _change(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
+    after = {name: _text(row[name]) for name in table.columns}
+    return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
+
+
+def _text(value: Any) -> str | None:
+    """As Debezium writes it: decimals and instants with a zone are texts."""
+    match value:
+        case None | str():
+            return value
+        case datetime():
+            return rfc3339(value)
+    return f"{value:f}"

@@ -1,0 +1,77 @@
+"""`weir catalog apply`: store accounts, plans and prices, and return when joins has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from local.commands.drain import TimeoutOption
+from local.commands.options import DEFAULT_DATA_DIR, DataDir
+from local.errors import CannotRun
+
+if TYPE_CHECKING:
+    from local.catalog_file import CatalogFile
+    from local.draining import Tell
+    from local.stack import Stack
+
+catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
+
+
+@catalog.callback()
+def _catalog() -> None:
+    """Accounts, plans and prices."""
+
+
+@catalog.command()
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts` and `prices`.")],
+    *,
+    timeout: TimeoutOption = 60.0,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Upsert the file's rows, all or none, and return when joins prices with them.
+
+    Exit status 2 for a file that is refused; 1 when joins does not have it in time: the catalog is stored then.
+    """
+    from local.catalog_file import CatalogFileError, load_catalog_file
+    from local.progress import telling
+    from local.stack import running_stack
+
+    try:
+        content = load_catalog_file(file)
+    except CatalogFileError as refusal:
+        typer.echo(str(refusal), err=True)
+        raise typer.Exit(2) from None
+    with telling("Applying the catalog …") as tell:
+        typer.echo(apply_catalog(running_stack(data_dir), content, timeout, tell))
+
+
+def apply_catalog(stack: Stack, content: CatalogFile, timeout: float, tell: Tell) -> str:
+    """Store a catalog, publish its changes, and wait until joins has them; says what changed.
+
+    Raises CannotRun when it is refused, or when joins does not have it in time.
+    """
+    from local.catalog_changes import not_yet_known, publish
+    from local.catalog_store import alone, store
+    from local.draining import Stuck, Waiter
+    from local.positions import describe
+
+    with alone(stack.postgres_url):
+        changes = store(stack.postgres_url, content)
+        published = not_yet_known(stack.tables, changes)
+        offsets = publish(stack.kafka_bootstrap, published)
+    counts = Counter(change.op for change in changes)
+    done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
+    if not offsets:
+        return f"{done}; joins has them."
+    positions = {topic.name: topic for topic in describe(stack.kafka_bootstrap, {topic for topic, _ in offsets})}
+    waiter = Waiter(stack, timeout, tell)
+    try:
+        required = {positions[topic].position(partition): offset for (topic, partition), offset in offsets.items()}
+        waiter.until_joined(waiter.until_journalled(required))
+    except Stuck as stuck:
+        raise CannotRun(f"The catalog is stored ({done}), but joins does not have it yet. {stuck}") from stuck
+    return f"{done}; joins has them."

@@ -1,0 +1,31 @@
+"""Saying what a long command is doing: one changing line on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+@contextmanager
+def telling(title: str) -> Iterator[Callable[[str], None]]:
+    """Gives a function that says what is going on now, on standard error."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status(title) as status:
+            yield lambda text: status.update(f"{title} {text}")
+        return
+    said_at = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= SECONDS_BETWEEN_LINES:
+            said_at = time.monotonic()
+            print(f"{title} {text}", file=sys.stderr, flush=True)
+
+    yield tell
