@@ -1,0 +1,176 @@
+"""Catalog changes as Debezium sends them: what a valid one is, and the row of `accounts` or `prices` it becomes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from jobs.event_time.windows import EPOCH
+from jobs.streams import UNIT_PRICE, CatalogTopic, Meter
+
+MAX_TEXT = 512
+"""Characters; a longer name would not fit the database's indexes."""
+
+MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
+
+
+class InvalidChangeError(ValueError):
+    """The record is no catalog change that anybody could apply; the message says why."""
+
+
+def _instant(value: object) -> datetime:
+    if not isinstance(value, str):
+        raise ValueError("an instant is a text like 2026-01-01T00:00:00Z")
+    instant = datetime.fromisoformat(value)
+    if instant.tzinfo is None:
+        raise ValueError("an instant needs its offset from UTC")
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("the instant is outside the calendar") from error
+
+
+def _unit_price(value: object) -> Decimal:
+    if not isinstance(value, str | int | Decimal) or isinstance(value, bool):
+        raise ValueError("a unit price is a decimal number")
+    try:
+        price = Decimal(value)
+    except InvalidOperation as error:
+        raise ValueError("a unit price is a decimal number") from error
+    if not price.is_finite() or not 0 <= price < MAX_UNIT_PRICE:
+        raise ValueError(f"a unit price is at least 0 and below {MAX_UNIT_PRICE}")
+    if price != round(price, UNIT_PRICE.scale):
+        raise ValueError(f"a unit price has at most {UNIT_PRICE.scale} decimals")
+    return price
+
+
+def _text(value: object) -> object:
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("no text column of a database can hold U+0000")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_text), Field(min_length=1, max_length=MAX_TEXT)]
+FreeText = Annotated[str, BeforeValidator(_text), Field(max_length=MAX_TEXT)]
+Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
+UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
+Milliseconds = Annotated[int, Field(ge=0, le=(datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1))]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class _AccountKey(_Part):
+    account: Text
+
+
+class _Account(_AccountKey):
+    name: FreeText | None = None
+    plan: Text
+    currency: Currency
+    timezone: Text | None = None
+    effective_from: Instant | None = None
+
+
+class _Plan(_Part):
+    plan: Text
+
+
+class _PriceKey(_Part):
+    plan: Text
+    model: Text
+    meter: Annotated[Meter, Field(strict=False)]
+    currency: Currency
+    effective_from: Instant | None = None
+
+
+class _Price(_PriceKey):
+    unit_price: UnitPrice
+
+
+class _Source(_Part):
+    ts_ms: Milliseconds | None = None
+
+
+class _Envelope(_Part):
+    """Debezium's envelope without schemas."""
+
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    op: Literal["c", "u", "d", "r"]
+    ts_ms: Milliseconds | None = None
+    source: _Source | None = None
+
+    def committed_at(self) -> datetime:
+        """When the change was committed, or else seen."""
+        moment = self.ts_ms if self.source is None or self.source.ts_ms is None else self.source.ts_ms
+        if moment is None:
+            raise InvalidChangeError("neither source.ts_ms nor ts_ms says when the change was made")
+        return EPOCH + timedelta(milliseconds=moment)
+
+
+_STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
+    CatalogTopic.ACCOUNTS: (_Account, _AccountKey),
+    CatalogTopic.PLANS: (_Plan, _Plan),
+    CatalogTopic.PRICES: (_Price, _PriceKey),
+}
+"""Per topic: what `after` must hold, and what `before` of a deletion must."""
+
+
+def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
+    """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
+
+    Without an `effective_from` the version holds from the change's commit. Raises InvalidChangeError.
+    """
+    if value is None:
+        return None
+    try:
+        envelope = _Envelope.model_validate(_object(value, "the value"))
+        deleted = envelope.op == "d"
+        state = _STATES[topic][deleted].model_validate(envelope.before if deleted else envelope.after)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidChangeError(f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}") from error
+    committed_at = envelope.committed_at()
+    if topic == CatalogTopic.PLANS:
+        return None
+    row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
+    return {**row, "effective_from": row.get("effective_from") or committed_at}
+
+
+def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:
+    """Why nobody could apply this record, as a sentence; None when it is fine."""
+    try:
+        parse_change(topic, value, 0)
+        if key is not None and value is not None:
+            _check_key(_object(key, "the key"), _object(value, "the value"))
+    except InvalidChangeError as error:
+        return str(error)
+    return None
+
+
+def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
+    """Compaction keeps the last record of a key: one under another's key would make that one's changes vanish."""
+    state = value["before" if value["op"] == "d" else "after"]
+    if other := sorted(field for field in key if field in state and state[field] != key[field]):
+        raise InvalidChangeError(f"the key names another {', '.join(other)} than the value")
+
+
+def _object(document: bytes, what: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(document.decode(), parse_float=Decimal, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise InvalidChangeError(f"{what} is no JSON document") from error
+    if not isinstance(parsed, dict):
+        raise InvalidChangeError(f"{what} is no JSON object")
+    return parsed
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
