@@ -8,6 +8,7 @@ import typer
 
 from local.commands.catalog import catalog
 from local.commands.dead_letters import dead_letters
+from local.commands.demo import demo
 from local.commands.drain import drain
 from local.commands.journal import journal
 from local.commands.produce import produce
@@ -15,6 +16,7 @@ from local.commands.sessions import sessions
 from local.commands.stack import down, up
 from local.commands.status import status
 from local.commands.stragglers import stragglers
+from local.commands.traffic import traffic
 from local.commands.usage import usage
 from local.errors import CannotRun
 
@@ -25,6 +27,8 @@ app.command()(status)
 app.command()(produce)
 app.add_typer(catalog, name="catalog")
 app.command()(drain)
+app.command()(traffic)
+app.command()(demo)
 app.command()(usage)
 app.command()(sessions)
 app.command()(stragglers)

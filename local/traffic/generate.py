@@ -35,16 +35,16 @@ class Traffic:
 
 
 def generate(
-    *, seed: int, start_ms: int, records: int, placement: Placement | None = None, rate: float = RATE
+    *, seed: int, start_ms: int, records: int, placement: Placement, catalog: Catalog, rate: float = RATE
 ) -> Traffic:
     """The same arguments give the same bytes. `start_ms`: when sending begins; `rate`: records a second.
+
+    The catalog is that of `catalog_of`, made shortly before the start.
 
     Raises UnplaceableError when the policy leaves no room for an event whose fate is certain, or when there are too
     few records for every kind of trouble.
     """
-    placement = placement or Placement()
-    rng = Random(seed)
-    catalog = make_catalog(rng, tag_of(seed, start_ms), start_ms)
+    rng = Random(f"traffic {seed}")
     timeline = Timeline.within(start_ms, max(1_000, int(records / rate * 1000)), placement)
     _require_room(placement, timeline)
     script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls())
@@ -63,9 +63,12 @@ def generate(
     )
 
 
-def tag_of(seed: int, start_ms: int) -> str:
-    """What marks everything of one run, so that two runs on one stack never share a total."""
-    return f"{seed}x{start_ms // 100:x}"
+def catalog_of(seed: int, made_ms: int) -> Catalog:
+    """The catalog of a run, whose prices and plans change around the instant it is made.
+
+    Its accounts, plans and requests carry a tag of seed and instant, so that two runs never share a total.
+    """
+    return make_catalog(Random(f"catalog {seed}"), f"{seed}x{made_ms // 100:x}", made_ms)
 
 
 def _play(script: Script, troubles: Sequence[Trouble], records: int) -> None:
