@@ -55,7 +55,7 @@ def _file(name: str) -> Path:
 
 
 def _index_settings() -> dict[str, str]:
-    """The environment for uv, which does not read the settings of pip: the machine's index and certificates go along."""
+    """The environment for uv, which does not read pip's settings: the machine's index and certificates go along."""
     environment = {**os.environ, "UV_NATIVE_TLS": "true"}
     answer = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False

@@ -61,7 +61,7 @@ def describe_topic(admin: AdminClient, name: str) -> Topic:
     """The topic's id and partitions. Raises Refused when it does not exist or is not stamped by the broker."""
     try:
         described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        resource = ConfigResource(ResourceType.TOPIC, str(name))  # the library refuses a StrEnum
         settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
     except KafkaException as error:
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; create it, then start again") from error
