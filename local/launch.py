@@ -72,13 +72,11 @@ class Launch:
 
         A signal that asks this process to end ends the block first, and thereby the stack.
         """
-        launch = cls(_start_supervisor(folders, config), folders, console)
         with _signals_interrupt():
+            launch = cls(_start_supervisor(folders, config), folders, console)
             try:
                 launch._stack = launch._until_ready()
                 yield launch
-            except KeyboardInterrupt:
-                console.print("Stopping …")
             finally:
                 if not launch._stays:
                     launch._stop()
@@ -119,7 +117,7 @@ class Launch:
                     if stack.is_ready:
                         return stack
                 if self._supervisor.poll() is not None:
-                    words = last_lines(self._folders.log("supervisor"), LAST_LINES)
+                    words = last_lines(self._folders.log("supervisor"), 3)
                     raise CannotRun("\n".join(["The stack could not be started:", *words]))
                 if elapsed > START_LIMIT_SECONDS:
                     raise CannotRun(_not_ready(stack, self._folders))

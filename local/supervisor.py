@@ -18,7 +18,7 @@ from local.errors import CannotRun
 from local.folders import Folders
 from local.processes import STACK_VARIABLE, ProcessId
 from local.programs import POSTGRES_VARIABLE, Program, applications, choose_addresses, postgres_url, servers
-from local.stack import Stack, State, read_stack, remove_stack, write_stack
+from local.stack import Process, Stack, State, read_stack, remove_stack, write_stack
 from local.stopping import stop_processes
 from local.supervised import Supervised
 
@@ -85,7 +85,7 @@ class Supervisor:
     def _step(self) -> None:
         for one in self._supervised:
             if one.step(time.monotonic()):
-                log.info("%s is %s %s", one.record.name, one.record.state, one.record.message or "")
+                log.info("%s", _described(one.record))
                 # At once: a process that is not written down could not be found again after a crash of this one.
                 self._stack = replace(self._stack, processes=tuple(each.record for each in self._supervised))
                 write_stack(self._stack)
@@ -106,6 +106,13 @@ class Supervisor:
             )
         if answer.returncode != 0:
             raise CannotRun(f"The database could not be migrated; see {output}.")
+
+
+def _described(process: Process) -> str:
+    if process.state is State.RESTARTING:
+        how = "could not start" if process.exit_status is None else f"ended with {process.exit_status}"
+        return f"{process.name} {how} and is started again: {process.message}"
+    return f"{process.name} is {process.state}"
 
 
 def recover(data_dir: Path) -> None:

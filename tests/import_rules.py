@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from fnmatch import fnmatchcase
+from typing import cast
 
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
@@ -17,11 +18,13 @@ class StandardLibraryOnly(Contract):
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002  # the signature is given
         """Kept when no module under the contract imports anything else directly."""
-        allowed = set(self.also_allowed or ())  # type: ignore[arg-type]
+        # import-linter puts the configured values where the class declares its fields.
+        patterns = cast("set[str]", self.modules)
+        allowed = cast("set[str] | None", self.also_allowed) or set()
         strays = [
             (module, imported)
             for module in sorted(graph.modules)
-            for pattern in self.modules  # type: ignore[attr-defined]
+            for pattern in patterns
             if _within(module, pattern)
             for imported in sorted(graph.find_modules_directly_imported_by(module))
             if not (_within(imported, pattern) or imported.split(".")[0] in sys.stdlib_module_names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +42,8 @@ def up(detach: DetachOption = False, config: ConfigOption = None, data_dir: Data
             launch.leave_running()
         else:
             typer.echo("Ctrl-C stops it.")
-            launch.wait()
+            with suppress(KeyboardInterrupt):
+                launch.wait()
 
 
 def down(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:

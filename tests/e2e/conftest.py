@@ -1,0 +1,61 @@
+"""The one running stack that all e2e tests share, with the broker, the database and the applications themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from local.processes import STACK_VARIABLE
+from local.stack import Stack, read_stack, running_stack
+from local.supervised import last_lines
+
+LOG_LINES = 25
+_data_dirs: list[Path] = []
+
+
+def weir_at(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a `weir` command on a data folder, as its own process."""
+    command = [sys.executable, "-m", "local.cli", *arguments, "--data-dir", str(data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+
+
+def processes_of(stack_id: str) -> list[int]:
+    """Pids of all processes that were started for this stack, children included, whether written down or not."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(STACK_VARIABLE) == stack_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A running stack. Its addresses hold for the whole run; pids change: ask `running_stack(stack.data_dir)`."""
+    data_dir = tmp_path_factory.mktemp("stack") / "weir"
+    _data_dirs.append(data_dir)
+    started = weir_at(data_dir, "up", "--detach")
+    assert started.returncode == 0, started.stdout + started.stderr
+    yield running_stack(data_dir)
+    last = read_stack(data_dir)
+    stopped = weir_at(data_dir, "down")
+    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+    assert last is None or processes_of(last.id) == [], "weir down left processes running"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows the end of every log."""
+    report = yield
+    if report.failed:
+        for data_dir in _data_dirs:
+            for log in sorted((data_dir / "logs").glob("*.log")):
+                report.sections.append((f"{item.name}: {log.name}", "\n".join(last_lines(log, LOG_LINES))))
+    return report

@@ -1,0 +1,120 @@
+"""The supervisor: one stack per folder, found again after its crash, and nobody else's process ever touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from local.programs import JOBS
+from local.stack import Process, Stack, State, running_stack
+from tests.e2e.conftest import processes_of, weir_at
+
+MEMORY_LIMIT_BYTES = 6 * 1024**3
+NAMES = ["broker", "database", *JOBS, "dashboard"]
+
+
+@pytest.fixture
+def bystander(stack: Stack) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of somebody else, working in the same folder with the same Python."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], cwd=stack.data_dir)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def processes(stack: Stack) -> tuple[Process, ...]:
+    return running_stack(stack.data_dir).processes
+
+
+def test_everything_is_written_down_and_runs(stack: Stack) -> None:
+    assert [process.name for process in processes(stack)] == NAMES
+    assert {process.state for process in processes(stack)} == {State.RUNNING}
+
+
+def test_status_shows_every_application(stack: Stack) -> None:
+    answer = weir_at(stack.data_dir, "status", "--format", "json")
+    rows = json.loads(answer.stdout)
+    assert [row["job"] for row in rows] == list(JOBS)
+    assert {row["state"] for row in rows} <= {"running", "catching_up"}
+    assert all(row["records_behind"] >= 0 and row["pid"] > 0 for row in rows)
+    assert answer.returncode == 0
+
+
+def test_no_command_prints_the_database_password(stack: Stack) -> None:
+    password = (stack.data_dir / "postgres" / "password").read_text().strip()
+    answers = [weir_at(stack.data_dir, *command) for command in (["status"], ["up", "--detach"])]
+    assert all(password not in answer.stdout + answer.stderr for answer in answers)
+    assert all(password not in log.read_text(errors="replace") for log in (stack.data_dir / "logs").iterdir())
+
+
+def test_a_second_up_is_refused_and_disturbs_nothing(stack: Stack) -> None:
+    before = [process.process for process in processes(stack)]
+    answer = weir_at(stack.data_dir, "up", "--detach")
+    assert answer.returncode == 1
+    assert "already runs" in answer.stderr
+    assert [process.process for process in processes(stack)] == before
+
+
+def test_a_configuration_that_is_refused_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("jobs: {billing: {grace_seconds: -1}}")
+    answer = weir_at(tmp_path / "weir", "up", "--detach", "--config", str(file))
+    assert answer.returncode == 2
+    assert "grace_seconds" in answer.stderr
+    assert "-1" in answer.stderr
+    assert not (tmp_path / "weir").exists()
+
+
+def test_the_whole_stack_stays_within_its_memory(stack: Stack) -> None:
+    recorded = running_stack(stack.data_dir)
+    pids = {*processes_of(recorded.id), recorded.supervisor.pid}
+    # Pages that several processes share count once with PSS; RSS would count the same Python four times.
+    used_bytes = sum(psutil.Process(pid).memory_full_info().pss for pid in pids)
+    assert used_bytes < MEMORY_LIMIT_BYTES
+
+
+def test_a_folder_left_behind_by_a_crash_is_recovered(stack: Stack, bystander: subprocess.Popen[bytes]) -> None:
+    crashed = running_stack(stack.data_dir)
+    crashed.supervisor.signal(signal.SIGKILL)
+    down = weir_at(stack.data_dir, "status")
+    assert down.returncode == 1
+    assert "has crashed" in down.stderr
+    assert processes_of(crashed.id) != [], "the applications outlive their supervisor"
+
+    started = weir_at(stack.data_dir, "up", "--detach")
+
+    assert started.returncode == 0, started.stderr
+    assert processes_of(crashed.id) == []
+    assert not any(process.process.is_running for process in crashed.processes if process.process)
+    assert bystander.poll() is None
+    again = running_stack(stack.data_dir)
+    addresses = (again.kafka_bootstrap, again.postgres_url, again.tables, again.dashboard_url, again.metrics_urls)
+    assert addresses == (
+        stack.kafka_bootstrap,
+        stack.postgres_url,
+        stack.tables,
+        stack.dashboard_url,
+        stack.metrics_urls,
+    )
+
+
+def test_down_stops_everything_it_started_and_nothing_else(stack: Stack, bystander: subprocess.Popen[bytes]) -> None:
+    before = running_stack(stack.data_dir)
+    stopped = weir_at(stack.data_dir, "down")
+    assert stopped.returncode == 0, stopped.stderr
+    assert processes_of(before.id) == []
+    assert not before.supervisor.is_running
+    assert not any(process.process.is_running for process in before.processes if process.process)
+    assert bystander.poll() is None
+    assert "Nothing runs" in weir_at(stack.data_dir, "down").stdout
+    assert weir_at(stack.data_dir, "status").returncode == 1
+    # The tests that come after share this stack.
+    started = weir_at(stack.data_dir, "up", "--detach")
+    assert started.returncode == 0, started.stderr
