@@ -104,6 +104,9 @@ def _collected(versions: pl.DataFrame, key: list[str], name: str, struct: pa.Str
 
 
 def _arrow(rows: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    if rows.is_empty():
+        # Spark takes no column without a chunk.
+        return pa.table([pa.array([], field.type) for field in schema], schema=schema)
     return rows.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
 
 

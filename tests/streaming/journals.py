@@ -1,0 +1,101 @@
+"""Journals made by hand for the jobs that read one: rows with the columns that matter, the rest null."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.config import Environment
+from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.streams import JOURNAL, CatalogTopic, Disposition, EventType, Table
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    """An instant so many seconds after the start."""
+    return START + timedelta(seconds=seconds)
+
+
+def environment(database: str, tables: Path) -> Environment:
+    """Where a driver under test runs."""
+    return Environment(
+        kafka_bootstrap="", postgres_url=database, tables=str(tables), checkpoints=tables / "checkpoints", jars=Path()
+    )
+
+
+def event(kind: EventType, request_id: str, received_s: float, **fields: Any) -> dict[str, Any]:
+    """An accepted event of account `a` and user `u`, received so many seconds after the start; it occurred then too."""
+    return {
+        "type": kind.value,
+        "account": "a",
+        "request_id": request_id,
+        "received_at": at(received_s),
+        "event_time": at(received_s),
+        **({"user_id": "u", "model": "m"} if kind is not EventType.COMPLETION else {}),
+        **({"input_tokens": 10, "output_tokens": 3, "status": "completed"} if kind is not EventType.REQUEST else {}),
+        **fields,
+    }
+
+
+def heartbeat(received_s: float) -> dict[str, Any]:
+    """A row that only moves the frontier."""
+    return {"type": EventType.HEARTBEAT.value, "received_at": at(received_s), "event_time": at(received_s)}
+
+
+def change(topic: CatalogTopic, received_s: float, **after: Any) -> dict[str, Any]:
+    """A catalog change as the journal holds it."""
+    committed_ms = microseconds_of(at(received_s)) // 1000
+    value = {"before": None, "after": after, "op": "c", "ts_ms": committed_ms, "source": {"ts_ms": committed_ms}}
+    return {"topic": topic.value, "received_at": at(received_s), "value": json.dumps(value).encode()}
+
+
+class Journal:
+    """A journal that grows by commits, as ingestion's does; the frontier is the latest received_at of an event."""
+
+    def __init__(self, tables: Path) -> None:
+        self.tables = str(tables)
+        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", 1)
+        self._frontier: datetime | None = None
+
+    @property
+    def next_lsn(self) -> int:
+        """The lsn of the next row."""
+        return self._writer.next_lsn
+
+    def commit(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Append rows in one commit."""
+        rows, first = list(rows), self.next_lsn
+        received = [row["received_at"] for row in rows if "topic" not in row]
+        self._frontier = max([*received, *([self._frontier] if self._frontier else [])], default=None)
+        complete = [
+            {
+                "lsn": first + number,
+                "log_date": START.date(),
+                "logged_at": START,
+                "topic": "events",
+                "partition": 0,
+                "offset": first + number,
+                "disposition": Disposition.ACCEPTED.value,
+                "frontier": self._frontier,
+                **row,
+            }
+            for number, row in enumerate(rows)
+        ]
+        moved = {LSN: first + len(rows)}
+        if self._frontier is not None:
+            moved[FRONTIER] = microseconds_of(self._frontier)
+        self._writer.commit(pa.Table.from_pylist(complete, schema=JOURNAL), moved)
+
+    def read(self, spark: SparkSession, columns: Iterable[str], first: int = 1, end: int | None = None) -> DataFrame:
+        """Rows [first, end) as a batch frame."""
+        # The files as delta-rs lists them: Spark's own look at a Delta log takes seconds, and these tests look often.
+        files = DeltaTable(f"{self.tables}/{Table.JOURNAL}").file_uris()
+        return spark.read.parquet(*files).where(f"lsn >= {first} and lsn < {end or self.next_lsn}").select(*columns)
