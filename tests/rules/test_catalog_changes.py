@@ -1,0 +1,143 @@
+"""Method: changes as Debezium writes them, and everything that could be wrong with one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.runtime.catalog_changes import change_problem, parse_change
+from jobs.streams import ACCOUNTS, PRICES, CatalogTopic
+
+COMMITTED_MS = 1_767_225_600_000
+ACCOUNT = {"account": "a1", "name": "Acme", "plan": "pro", "currency": "EUR", "timezone": "UTC", "effective_from": None}
+PRICE = {
+    "plan": "pro",
+    "model": "m",
+    "meter": "input_tokens",
+    "currency": "EUR",
+    "unit_price": "0.000003000001",
+    "effective_from": "2026-02-01T01:00:00+01:00",
+}
+
+
+def change(after: Any = None, *, before: Any = None, op: str = "c", **fields: Any) -> bytes:
+    source = {"ts_ms": COMMITTED_MS, "connector": "postgresql"}
+    return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 5, "source": source, **fields}).encode()
+
+
+def test_an_account_becomes_a_version_that_holds_from_its_commit() -> None:
+    row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
+    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, "effective_from": datetime(2026, 1, 1, tzinfo=UTC)}
+    assert pa.Table.from_pylist([row], schema=ACCOUNTS).num_rows == 1
+
+
+def test_without_a_commit_time_the_connectors_counts() -> None:
+    row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT, source=None, ts_ms=1_000), 7)
+    assert row is not None
+    assert row["effective_from"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+
+
+def test_a_price_keeps_every_digit_and_its_instant() -> None:
+    row = parse_change(CatalogTopic.PRICES, change(PRICE, op="r"), 9)
+    assert row is not None
+    assert row["unit_price"] == Decimal("0.000003000001")
+    assert row["effective_from"] == datetime(2026, 2, 1, tzinfo=UTC)
+    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [row]
+
+
+def test_a_price_given_as_a_json_number_is_read_exactly() -> None:
+    value = change(PRICE).replace(b'"0.000003000001"', b"0.300000000001")
+    row = parse_change(CatalogTopic.PRICES, value, 9)
+    assert row is not None
+    assert row["unit_price"] == Decimal("0.300000000001")
+
+
+def test_a_deletion_is_a_version_too() -> None:
+    account = parse_change(CatalogTopic.ACCOUNTS, change(before={"account": "a1", "name": None}, op="d"), 8)
+    price = parse_change(CatalogTopic.PRICES, change(before=PRICE, op="d"), 9)
+    assert account is not None
+    assert price is not None
+    assert pa.Table.from_pylist([account], schema=ACCOUNTS)["deleted"].to_pylist() == [True]
+    assert pa.Table.from_pylist([price], schema=PRICES)["unit_price"].to_pylist() == [None]
+
+
+def test_tombstones_and_plans_are_no_versions() -> None:
+    assert parse_change(CatalogTopic.PRICES, None, 1) is None
+    assert change_problem(CatalogTopic.PRICES, b'{"plan": "pro"}', None) is None
+    assert parse_change(CatalogTopic.PLANS, change({"plan": "pro", "name": "Pro"}), 1) is None
+
+
+ACCOUNT_PROBLEMS: list[bytes] = [
+    b"",
+    b"{",
+    b"[]",
+    b"\xff",
+    b"null",
+    b"[" * 100_000,
+    change(ACCOUNT).decode().encode("utf-16"),
+    change(ACCOUNT) + b"{}",
+    change(ACCOUNT, op="t"),
+    change(None),
+    change([]),
+    change(None, op="d"),
+    change(before={"name": "Acme"}, op="d"),
+    change(ACCOUNT, source=None, ts_ms=None),
+    change(ACCOUNT, source={"ts_ms": "now"}),
+    change(ACCOUNT, source={"ts_ms": 10**18}),
+    change(ACCOUNT | {"account": ""}),
+    change(ACCOUNT | {"account": None}),
+    change(ACCOUNT | {"account": 5}),
+    change(ACCOUNT | {"account": "a\0"}),
+    change(ACCOUNT | {"account": "\ud800"}),
+    change(ACCOUNT | {"account": "a" * 513}),
+    change(ACCOUNT | {"plan": None}),
+    change(ACCOUNT | {"currency": "eur"}),
+    change(ACCOUNT | {"currency": "EUR\n"}),
+    change(ACCOUNT | {"effective_from": "2026-01-01T00:00:00"}),
+    change(ACCOUNT | {"effective_from": "0001-01-01T00:00:00+14:00"}),
+    change(ACCOUNT | {"effective_from": "infinity"}),
+    change(ACCOUNT | {"effective_from": 1_767_225_600}),
+]
+
+UNIT_PRICES: list[Any] = [
+    "NaN",
+    "Infinity",
+    "-0.1",
+    "0.0000000000001",
+    "100000000",
+    "1,5",
+    "",
+    None,
+    True,
+    float("nan"),
+]
+
+
+@pytest.mark.parametrize("value", ACCOUNT_PROBLEMS)
+def test_a_change_that_nobody_could_apply_has_a_problem(value: bytes) -> None:
+    assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a1"}', value)
+
+
+@pytest.mark.parametrize("unit_price", UNIT_PRICES)
+def test_a_unit_price_that_the_table_could_not_hold_is_a_problem(unit_price: Any) -> None:
+    assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"unit_price": unit_price}))
+
+
+@pytest.mark.parametrize("unit_price", ["0", "99999999.999999999999", "1.5000000000000000", "3E-6", 2])
+def test_a_unit_price_that_the_table_can_hold_is_fine(unit_price: Any) -> None:
+    assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"unit_price": unit_price})) is None
+
+
+def test_an_unknown_meter_is_a_problem() -> None:
+    assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"meter": "images"}))
+
+
+def test_a_change_under_another_key_is_a_problem() -> None:
+    assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a1"}', change(ACCOUNT)) is None
+    assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a2"}', change(ACCOUNT))
+    assert change_problem(CatalogTopic.ACCOUNTS, b"a1", change(ACCOUNT))

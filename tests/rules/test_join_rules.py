@@ -1,0 +1,145 @@
+"""Method: random rows of one key in every order and at every distance that matters, cut anywhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.joins.rules import Decision, Fate, Row, Side, Winners, step
+from jobs.streams import Outcome
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT = timedelta(seconds=3)
+R, C, U = Side.REQUEST, Side.COMPLETION, Side.BOTH
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def rows_of(*events: tuple[Side, float]) -> list[Row]:
+    """Rows with lsn 1, 2, …"""
+    return [Row(lsn, side, at(seconds)) for lsn, (side, seconds) in enumerate(events, start=1)]
+
+
+def decisions(*events: tuple[Side, float], frontier: float | None = None) -> list[Decision]:
+    return step((), rows_of(*events), TIMEOUT, None if frontier is None else at(frontier))[1]
+
+
+keys = st.lists(st.tuples(st.sampled_from(Side), st.integers(0, 14)), max_size=10)
+
+
+@st.composite
+def cut_keys(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], datetime]], datetime]:
+    """Rows, the same rows cut into batches with the frontier after each, and the frontier after all."""
+    rows = rows_of(*draw(keys))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    batches, frontier, begin = [], START, 0
+    for end in cuts:
+        # What comes later was received at or after the frontier; it may stay behind that by any distance.
+        earliest = min((row.received_at for row in rows[end:]), default=at(30))
+        frontier = max(frontier, earliest - timedelta(seconds=draw(st.integers(0, 8))))
+        batches.append((rows[begin:end], frontier))
+        begin = end
+    last = frontier + timedelta(seconds=draw(st.integers(0, 20)))
+    return rows, [*batches, (rows[begin:], last)], last
+
+
+@given(cut_keys())
+def test_outcomes_are_the_same_however_the_rows_are_cut_into_batches(
+    case: tuple[list[Row], list[tuple[list[Row], datetime]], datetime],
+) -> None:
+    rows, batches, last = case
+    memory: Winners = ()
+    decided: list[Decision] = []
+    for batch, frontier in batches:
+        memory, new = step(memory, batch, TIMEOUT, frontier)
+        decided += new
+    memory_at_once, at_once = step((), rows, TIMEOUT, last)
+    assert Counter(decided) == Counter(at_once)
+    assert set(memory) == set(memory_at_once)
+
+
+@given(keys, st.integers(0, 30))
+def test_every_row_ends_in_exactly_one_outcome_or_waits(events: list[tuple[Side, int]], frontier: int) -> None:
+    rows = rows_of(*events)
+    memory, decided = step((), rows, TIMEOUT, at(frontier))
+    named = Counter(lsn for d in decided for lsn in {d.request_lsn, d.completion_lsn} - {None})
+    waiting = Counter(winner.lsn for winner in memory if winner.partner is None)
+    assert named + waiting == Counter(row.lsn for row in rows)
+
+
+@given(keys)
+def test_two_matched_rows_are_within_the_timeout(events: list[tuple[Side, int]]) -> None:
+    received_at = {row.lsn: row.received_at for row in rows_of(*events)}
+    for decision in decisions(*events, frontier=100):
+        if decision.fate is Fate.MATCHED:
+            assert decision.request_lsn is not None
+            assert decision.completion_lsn is not None
+            distance = abs(received_at[decision.request_lsn] - received_at[decision.completion_lsn])
+            assert distance <= TIMEOUT
+
+
+@given(keys)
+def test_nobody_waits_when_the_frontier_is_past_everybodys_timeout(events: list[tuple[Side, int]]) -> None:
+    memory, _ = step((), rows_of(*events), TIMEOUT, at(100))
+    assert memory == ()
+
+
+@pytest.mark.parametrize("events", [[(R, 0), (C, 3)], [(C, 0), (R, 3)]])
+def test_a_pair_exactly_the_timeout_apart_is_matched(events: list[tuple[Side, float]]) -> None:
+    assert [d.fate for d in decisions(*events)] == [Fate.MATCHED]
+
+
+def test_a_pair_further_apart_is_abandoned_and_orphaned() -> None:
+    assert decisions((R, 0), (C, 3.000001), frontier=100) == [
+        Decision(Fate.ABANDONED, 1, None),
+        Decision(Fate.ORPHANED, None, 2),
+    ]
+
+
+def test_a_row_waits_until_the_frontier_is_past_its_timeout() -> None:
+    assert decisions((R, 0), frontier=3) == []
+    assert decisions((R, 0), frontier=3.000001) == [Decision(Fate.ABANDONED, 1, None)]
+    assert decisions((R, 0), frontier=None) == []
+
+
+def test_of_several_requests_the_lowest_lsn_counts() -> None:
+    assert decisions((R, 1), (R, 0), (C, 2)) == [
+        Decision(Fate.SUPERSEDED, 2, None),
+        Decision(Fate.MATCHED, 1, 3),
+    ]
+
+
+def test_a_matched_key_supersedes_what_comes_within_the_timeout() -> None:
+    assert decisions((R, 0), (C, 1), (C, 4), (R, 3))[1:] == [
+        Decision(Fate.SUPERSEDED, None, 3),
+        Decision(Fate.SUPERSEDED, 4, None),
+    ]
+
+
+def test_a_request_id_used_again_after_the_timeout_is_another_request() -> None:
+    again = decisions((R, 0), (C, 1), (R, 6), (C, 7))
+    assert again == [Decision(Fate.MATCHED, 1, 2), Decision(Fate.MATCHED, 3, 4)]
+
+
+def test_usage_is_both_sides_at_once() -> None:
+    assert decisions((U, 0)) == [Decision(Fate.MATCHED, 1, 1)]
+    assert decisions((U, 0), (R, 1), (C, 1), (U, 1))[1:] == [
+        Decision(Fate.SUPERSEDED, 2, None),
+        Decision(Fate.SUPERSEDED, None, 3),
+        Decision(Fate.SUPERSEDED, 4, 4),
+    ]
+
+
+def test_usage_completes_a_waiting_request_and_begins_a_waiting_completion() -> None:
+    assert decisions((R, 0), (U, 1)) == [Decision(Fate.MATCHED, 1, 2)]
+    assert decisions((C, 0), (U, 1)) == [Decision(Fate.MATCHED, 2, 1)]
+
+
+def test_the_words_of_the_rule_are_those_of_the_table() -> None:
+    assert [fate.value for fate in Fate] == [outcome.value for outcome in Outcome]

@@ -1,0 +1,123 @@
+"""Method: the frames that Spark searches against the as-of rule, on random histories; and the rule by example."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.event_time.windows import EPOCH
+from jobs.joins.catalog_versions import account_rows, price_rows
+from jobs.joins.rules import Version, account_as_of, price_as_of
+from jobs.streams import ACCOUNTS, PRICES, Meter
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def day(number: int) -> datetime:
+    return START + timedelta(days=number)
+
+
+def history(*changes: tuple[int, int | None]) -> list[Version[int]]:
+    """(effective day, value or None for a deletion), with lsn 10, 20, …"""
+    return [Version(10 * n, day(effective), value) for n, (effective, value) in enumerate(changes, start=1)]
+
+
+histories = st.lists(
+    st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 9), st.integers(1, 9))), max_size=7
+).map(lambda changes: history(*changes))
+
+
+def picked(row: dict[str, Any], name: str, settled: str, event_time: datetime, decided_lsn: int) -> int | None:
+    """The lsn of the version that `price` takes from a row of the frame: as its SQL, in Python."""
+    event_us = (event_time - EPOCH) // timedelta(microseconds=1)
+    if row[f"{settled}_us"] is not None and decided_lsn > row[f"{settled}_lsn"] and event_us >= row[f"{settled}_us"]:
+        current = row[f"{name}_current"]
+        return None if current is None else int(current["lsn"])
+    for version in row[f"{name}_versions"] or []:
+        is_superseded = version["superseded_lsn"] is not None and version["superseded_lsn"] < decided_lsn
+        if version["lsn"] < decided_lsn and not is_superseded and version["effective_us"] <= event_us:
+            return int(version["lsn"])
+    return None
+
+
+def lsn_of(version: Version[int] | None) -> int | None:
+    return None if version is None else version.lsn
+
+
+@settings(deadline=None, max_examples=60)
+@given(histories)
+def test_differential_the_frame_gives_the_accounts_version_of_the_rule(versions: list[Version[int]]) -> None:
+    changes = [
+        {"lsn": v.lsn, "account": "a", "plan": str(v.value), "currency": "USD", "effective_from": v.effective_from}
+        | {"deleted": v.value is None}
+        for v in versions
+    ]
+    rows = account_rows(pa.Table.from_pylist(changes, schema=ACCOUNTS)).to_pylist()
+    assert len(rows) == bool(versions)
+    for row in rows:
+        for event_time in (day(-1), *map(day, range(4))):
+            for decided_lsn in range(5, 80, 5):
+                expected = lsn_of(account_as_of(versions, event_time, decided_lsn))
+                assert picked(row, "contract", "settled", event_time, decided_lsn) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.fixed_dictionaries({Meter.REQUESTS: histories, Meter.INPUT_TOKENS: histories}))
+def test_differential_the_frame_gives_the_prices_version_of_the_rule(meters: dict[Meter, list[Version[int]]]) -> None:
+    changes = [
+        {"lsn": v.lsn + (meter is Meter.REQUESTS), "plan": "p", "model": "m", "meter": meter.value, "currency": "USD"}
+        | {"effective_from": v.effective_from, "unit_price": v.value and Decimal(v.value), "deleted": v.value is None}
+        for meter, versions in meters.items()
+        for v in versions
+    ]
+    rows = price_rows(pa.Table.from_pylist(changes, schema=PRICES)).to_pylist()
+    assert len(rows) == any(meters.values())
+    for row in rows:
+        for meter, versions in meters.items():
+            shifted = [Version(v.lsn + (meter is Meter.REQUESTS), v.effective_from, v.value) for v in versions]
+            for event_time in (day(-1), *map(day, range(4))):
+                for decided_lsn in range(5, 80, 5):
+                    expected = lsn_of(price_as_of(shifted, event_time, decided_lsn))
+                    assert picked(row, meter, "prices_settled", event_time, decided_lsn) == expected
+
+
+def test_an_accounts_first_version_holds_from_the_beginning_of_time() -> None:
+    versions = history((2, 1), (3, 2))
+    assert lsn_of(account_as_of(versions, day(-400), 99)) == 10
+    assert lsn_of(account_as_of(versions, day(3), 99)) == 20
+
+
+def test_an_account_that_is_not_known_yet_has_no_version() -> None:
+    assert account_as_of(history((0, 1)), day(1), 10) is None
+
+
+def test_a_deletion_ends_an_account_and_the_next_version_is_a_first_one() -> None:
+    versions = history((0, 1), (0, None), (5, 3))
+    assert lsn_of(account_as_of(versions, day(1), 20)) == 10
+    assert lsn_of(account_as_of(versions, day(1), 30)) is None
+    assert lsn_of(account_as_of(versions, day(1), 31)) == 30
+
+
+def test_a_price_holds_from_its_instant_to_the_next_one() -> None:
+    versions = history((0, 1), (2, 2))
+    just_before = day(2) - timedelta(microseconds=1)
+    assert lsn_of(price_as_of(versions, just_before, 99)) == 10
+    assert lsn_of(price_as_of(versions, day(2), 99)) == 20
+    assert price_as_of(versions, day(-1), 99) is None
+
+
+def test_a_backdated_price_is_seen_only_by_what_is_decided_after_it() -> None:
+    versions = history((0, 1), (0, 2))
+    assert lsn_of(price_as_of(versions, day(1), 20)) == 10
+    assert lsn_of(price_as_of(versions, day(1), 21)) == 20
+
+
+def test_a_withdrawn_price_leaves_the_one_before_it_in_force() -> None:
+    versions = history((0, 1), (2, 2), (2, None))
+    assert lsn_of(price_as_of(versions, day(3), 30)) == 20
+    assert lsn_of(price_as_of(versions, day(3), 31)) == 10
