@@ -21,6 +21,7 @@ from local.exact_text import read_as_text
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8
 LONGEST_NAME_BYTES = 512
+RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
 class CatalogFileError(ValueError):
@@ -52,9 +53,7 @@ def _zone(value: str) -> str:
 
 
 def _instant(value: Any) -> datetime:
-    if isinstance(value, str) and re.fullmatch(
-        r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", value
-    ):
+    if isinstance(value, str) and re.fullmatch(RFC3339, value, re.ASCII):
         try:
             return datetime.fromisoformat(value).astimezone(UTC)
         except (ValueError, OverflowError) as problem:
@@ -67,7 +66,7 @@ def _perhaps_instant(value: Any) -> datetime | None:
 
 
 def _unit_price(value: Any) -> Decimal:
-    if not isinstance(value, str) or not re.fullmatch(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", value):
+    if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", value):
         raise ValueError("must be a decimal number, such as 0.0000025")
     price = Decimal(value)
     if price < 0:

@@ -1,0 +1,162 @@
+"""The catalog file: every digit is kept, and what is wrong is said with the field, the value, and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.streams import CatalogTopic
+from local.catalog_changes import envelope
+from local.catalog_file import CatalogFileError, load_catalog_file, parse_catalog
+from local.catalog_store import Change
+
+PLAN = {"plan": "team", "name": "Team"}
+ACCOUNT = {"account": "a1", "name": "One", "plan": "team", "currency": "EUR", "timezone": "Europe/Berlin"}
+PRICE = {
+    "plan": "team",
+    "model": "m",
+    "meter": "input_tokens",
+    "unit_price": "0.0000025",
+    "currency": "EUR",
+    "effective_from": "2026-01-01T00:00:00Z",
+}
+prices = st.decimals(min_value=0, max_value=Decimal("99999999.999999999999"), places=12, allow_nan=False)
+
+
+def file_with(**changes: Any) -> str:
+    """A good catalog but for one field, named `list__field`."""
+    rows = {"plans": dict(PLAN), "accounts": dict(ACCOUNT), "prices": dict(PRICE)}
+    for name, value in changes.items():
+        table, field = name.split("__")
+        rows[table][field] = value
+    return json.dumps({table: [row] for table, row in rows.items()})
+
+
+@given(prices)
+def test_a_price_keeps_every_digit_in_json_and_in_yaml(price: Decimal) -> None:
+    as_number = file_with().replace('"0.0000025"', f"{price:f}")
+    as_yaml = f"prices:\n- {{plan: team, model: m, meter: requests, unit_price: {price:f}, currency: EUR, "
+    as_yaml += "effective_from: 2026-01-01T00:00:00Z}\n"
+    for content in (as_number, as_yaml, file_with(prices__unit_price=f"{price:f}")):
+        assert parse_catalog(content).prices[0].unit_price == price
+
+
+def test_a_price_in_scientific_notation_is_the_same_number() -> None:
+    assert parse_catalog(file_with(prices__unit_price="2.5e-6")).prices[0].unit_price == Decimal("0.0000025")
+
+
+def test_a_yaml_file_is_read_with_its_instants_in_utc(tmp_path: Path) -> None:
+    file = tmp_path / "catalog.yaml"
+    file.write_text(
+        "plans:\n- {plan: 007, name: Seven}\n"
+        "accounts:\n- {account: no, name: 1e3, plan: '007', currency: EUR, timezone: Asia/Kolkata}\n"
+        "prices:\n- plan: 007\n  model: m\n  meter: requests\n  unit_price: 0.1\n  currency: EUR\n"
+        "  effective_from: 2026-01-01T02:00:00+02:00\n"
+    )
+    catalog = load_catalog_file(file)
+    assert catalog.plans[0].plan == "007"
+    assert (catalog.accounts[0].account, catalog.accounts[0].name) == ("no", "1e3")
+    assert catalog.accounts[0].effective_from is None
+    assert catalog.prices[0].effective_from == datetime(2026, 1, 1, tzinfo=UTC)
+    assert catalog.unknown_plans(set()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"prices__unit_price": "0.1234567890123"}, "prices.0.unit_price is '0.1234567890123': must have at most 12"),
+        ({"prices__unit_price": "-1"}, "prices.0.unit_price is '-1': must not be negative"),
+        ({"prices__unit_price": "NaN"}, "prices.0.unit_price is 'NaN': must be a decimal number"),
+        ({"prices__unit_price": "Infinity"}, "prices.0.unit_price is 'Infinity': must be a decimal number"),
+        ({"prices__unit_price": "1_000"}, "prices.0.unit_price is '1_000': must be a decimal number"),
+        ({"prices__unit_price": "١"}, "prices.0.unit_price is '١': must be a decimal number"),
+        ({"prices__unit_price": "100000000"}, "prices.0.unit_price is '100000000': must be less than 100000000"),
+        ({"prices__unit_price": None}, "prices.0.unit_price is None: must be a decimal number"),
+        ({"prices__meter": "tokens"}, "prices.0.meter is 'tokens': must be 'requests', 'input_tokens'"),
+        ({"prices__currency": "euro"}, "prices.0.currency is 'euro': must be three capital letters"),
+        ({"prices__effective_from": "2026-01-01"}, "prices.0.effective_from is '2026-01-01': must be a date and time"),
+        ({"prices__effective_from": "2026-01-01T00:00:00"}, "must be a date and time with its offset"),
+        ({"prices__effective_from": "2026-02-30T00:00:00Z"}, "must be a day and time that exist"),
+        ({"prices__model": ""}, "prices.0.model is '': must be text that is not empty"),
+        ({"prices__model": "a\u0000b"}, "must not hold control characters"),
+        ({"prices__model": "x" * 513}, "must be at most 512 bytes long"),
+        ({"prices__discount": "1"}, "prices.0.discount is not a known field"),
+        ({"accounts__timezone": "Mars/Olympus"}, "accounts.0.timezone is 'Mars/Olympus': must be a time zone"),
+        ({"accounts__timezone": "../etc/passwd"}, "accounts.0.timezone is '../etc/passwd': must be a time zone"),
+        ({"accounts__account": 7}, None),
+        ({"plans__plan": True}, "plans.0.plan is True: must be text that is not empty"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_field_and_what_is_allowed(
+    changes: dict[str, Any], sentence: str | None
+) -> None:
+    if sentence is None:
+        # A number is read as the text that stands there, so an account may be called 7.
+        assert parse_catalog(file_with(**changes)).accounts[0].account == "7"
+        return
+    with pytest.raises(CatalogFileError) as refusal:
+        parse_catalog(file_with(**changes))
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "is empty"),
+        ("{", "is not JSON"),
+        ("plans: [", "is not YAML"),
+        ("- plan: a", "must be an object with fields"),
+        ('{"plans": {}}', "plans: must be a list"),
+        ('{"plan": []}', "plan is not a known field"),
+        ('{"plans": [{"plan": "a"}]}', "plans.0.name is missing"),
+        ('{"plans": [{"plan": "a", "plan": "b", "name": "n"}]}', "has plan twice in one object"),
+        ("plans: []\nplans: []\n", "has plans twice in one object"),
+        ("plans: [{plan: a, name: x}, {plan: a, name: y}]", "plans has a 2 times"),
+    ],
+)
+def test_a_file_that_is_no_catalog_is_refused_with_a_sentence(content: str, sentence: str) -> None:
+    with pytest.raises(CatalogFileError) as refusal:
+        parse_catalog(content)
+    assert sentence in str(refusal.value)
+
+
+def test_one_instant_in_two_spellings_is_one_price_twice() -> None:
+    other = {**PRICE, "effective_from": "2026-01-01T01:00:00+01:00", "unit_price": "1"}
+    with pytest.raises(CatalogFileError, match=r"prices has team, m, input_tokens, EUR, .* 2 times"):
+        parse_catalog(json.dumps({"prices": [PRICE, other]}))
+
+
+def test_an_account_or_price_of_an_unknown_plan_is_named() -> None:
+    catalog = parse_catalog(json.dumps({"accounts": [ACCOUNT], "prices": [PRICE]}))
+    assert catalog.unknown_plans({"team"}) == []
+    assert [line.split(":")[0] for line in catalog.unknown_plans(set())] == [
+        "accounts.0.plan is 'team'",
+        "prices.0.plan is 'team'",
+    ]
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CatalogFileError, match="cannot be read"):
+        load_catalog_file(tmp_path / "none.yaml")
+
+
+def test_a_change_is_published_in_the_envelope_of_debezium() -> None:
+    after = {
+        "account": "a1",
+        "name": "One",
+        "plan": "team",
+        "currency": "EUR",
+        "timezone": "UTC",
+        "effective_from": None,
+    }
+    change = Change(CatalogTopic.ACCOUNTS, {"account": "a1"}, after, "u", datetime(2026, 1, 1, 0, 0, 0, 5_999, UTC))
+    value = envelope(change)
+    assert (value["before"], value["after"], value["op"]) == (None, after, "u")
+    assert value["source"]["ts_ms"] == value["ts_ms"] == 1_767_225_600_005

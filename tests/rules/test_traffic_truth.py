@@ -1,0 +1,211 @@
+"""Generated traffic: the same seed gives the same bytes, and the truth agrees with the bytes, read from outside."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from local.traffic.generate import Traffic, catalog_of, generate
+from local.traffic.placement import Placement, Policy, UnplaceableError
+from local.traffic.truth import digest, truth_of
+
+START_MS = 1_795_000_000_000
+POLICY = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"})
+EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+seeds = st.integers(0, 10_000)
+starts = st.integers(START_MS, START_MS + 40 * 86_400_000)
+sizes = st.integers(200, 1_500)
+
+
+def run(
+    seed: int, records: int = 600, start_ms: int = START_MS, policy: Policy = POLICY, rate: float = 1_500
+) -> Traffic:
+    return generate(
+        seed=seed,
+        start_ms=start_ms,
+        records=records,
+        placement=Placement(policy),
+        catalog=catalog_of(seed, start_ms - 12_345),
+        rate=rate,
+    )
+
+
+def documents(traffic: Traffic) -> list[tuple[int, dict[str, Any]]]:
+    """(planned sending, document) of every valid record that is not a copy, in the order of sending."""
+    return [(r.send_at_ms, json.loads(r.value)) for r in traffic.records if r.disposition == "accepted"]
+
+
+def milliseconds(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    return int(at.timestamp()) * 1000 + at.microsecond // 1000
+
+
+@lru_cache(maxsize=1)
+def large() -> tuple[Traffic, dict[str, Any]]:
+    traffic = run(7, records=20_000)
+    return traffic, truth_of(traffic)
+
+
+@EXAMPLES
+@given(seeds, sizes, starts)
+def test_the_same_seed_gives_the_same_bytes_and_the_same_truth(seed: int, records: int, start_ms: int) -> None:
+    first, second = run(seed, records, start_ms), run(seed, records, start_ms)
+    assert [(r.send_at_ms, r.key, r.value) for r in first.records] == [
+        (r.send_at_ms, r.key, r.value) for r in second.records
+    ]
+    assert truth_of(first) == truth_of(second)
+
+
+def test_another_seed_gives_other_traffic() -> None:
+    assert [r.value for r in run(1).records] != [r.value for r in run(2).records]
+
+
+@EXAMPLES
+@given(seeds, sizes)
+def test_every_record_asked_for_is_there_once_in_the_truth(seed: int, records: int) -> None:
+    traffic = run(seed, records)
+    truth = truth_of(traffic)
+    assert len(traffic.records) == len(truth["records"]) == records
+    assert [record["digest"] for record in truth["records"]] == [digest(r.value) for r in traffic.records]
+    assert sum(truth["kinds"].values()) == records
+    assert all((r["reason"] is not None) == (r["disposition"] == "rejected") for r in truth["records"])
+
+
+@EXAMPLES
+@given(seeds)
+def test_a_repeat_comes_after_its_first_in_the_same_partition_and_names_its_kind(seed: int) -> None:
+    seen: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in run(seed).records:
+        if record.source is None or record.id is None:
+            continue
+        document = json.loads(record.value)
+        content = {name: document.get(name) for name in ("type", "subject", "time", "data")}
+        first = seen.setdefault((record.source, record.id), content)
+        if first is content:
+            assert record.disposition in ("accepted", "rejected")
+        else:
+            assert record.disposition == ("duplicate" if first == content else "conflict")
+        assert record.key == (document["subject"].encode() if "subject" in document else None)
+
+
+def test_every_accepted_request_and_completion_is_in_exactly_one_outcome() -> None:
+    traffic, truth = large()
+    parts: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for _, document in documents(traffic):
+        kind = document["type"].split(".")[2]
+        if kind in ("request", "completion", "usage"):
+            parts[document["subject"], document["data"]["request_id"]].append(kind)
+    outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for outcome in truth["outcomes"]:
+        outcomes[outcome["account"], outcome["request_id"]][outcome["outcome"]] += 1
+    for key, found in parts.items():
+        each = Counter(found)
+        is_whole = bool(each["usage"] or (each["request"] and each["completion"]))
+        decided = 2 if not each["usage"] and is_whole else 1
+        assert outcomes.pop(key) == +Counter(
+            matched=int(is_whole),
+            abandoned=int(not is_whole and each["request"] > 0),
+            orphaned=int(not is_whole and each["completion"] > 0),
+            superseded=len(found) - decided,
+        )
+    assert not outcomes
+
+
+def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are_exact() -> None:
+    traffic, truth = large()
+    policy = traffic.placement.policy
+    expected: Counter[str] = Counter()
+    for outcome in traffic.outcomes:
+        for meter, quantity in zip(
+            ("requests", "input_tokens", "output_tokens", "cached_tokens"), outcome.quantities, strict=True
+        ):
+            expected[meter] += quantity or 0
+    counted: Counter[str] = Counter()
+    for total in truth["totals"]:
+        counted[total["meter"]] += int(total["quantity"])
+        amount = Decimal(total["amount"])
+        assert amount == amount.quantize(Decimal("1e-10"))
+        assert int(total["quantity"]) >= int(total["unpriced_quantity"]) >= 0
+        if total["model"] == "aurora-preview" or total["model"] is None:
+            assert total["unpriced_quantity"] == total["quantity"]
+            assert amount == 0
+        else:
+            assert total["unpriced_quantity"] == "0"
+    for straggler in truth["stragglers"]:
+        assert straggler["decision"] == policy.late_policy.get(straggler["meter"], "correct")
+        if straggler["decision"] == "drop":
+            counted[straggler["meter"]] += int(straggler["quantity"])
+    assert counted == expected
+
+
+def test_a_price_is_the_one_in_force_at_the_event() -> None:
+    catalog = catalog_of(3, START_MS)
+    account = next(a for a in catalog.accounts.values() if len(a.plans) == 2)
+    (_, old), (changed_ms, new) = account.plans
+    assert account.plan_at(0) == old
+    assert account.plan_at(changed_ms - 1) == old
+    assert account.plan_at(changed_ms) == new
+    hot = [p for p in catalog.prices if p.model == "aurora-nano" and p.plan == new and p.meter == "input_tokens"]
+    first, second = (p for p in hot if p.currency == account.currency)
+    paid = [
+        catalog.unit_price(account.account, "aurora-nano", "input_tokens", second.effective_from_ms - d) for d in (1, 0)
+    ]
+    assert paid == [first.unit_price, second.unit_price]
+    assert catalog.unit_price(account.account, "aurora-preview", "requests", START_MS) is None
+    assert catalog.unit_price(account.account, None, "input_tokens", START_MS) is None
+
+
+def test_every_kind_of_trouble_happens() -> None:
+    _, truth = large()
+    kinds = truth["kinds"]
+    for kind in (
+        *("exact_duplicate", "resent_duplicate", "conflict", "out_of_order", "late", "straggler", "old", "early"),
+        *("future", "too_old", "device_clock", "abandoned", "orphaned", "superseded_request", "null_tokens"),
+        *("superseded_completion", "superseded_usage", "unpriced_model", "unknown_type", "quiet_source"),
+    ):
+        assert kinds[kind] > 0
+    assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
+    assert not truth["left_out"]
+    assert {s["decision"] for s in truth["stragglers"]} == {"correct", "drop"}
+    assert all(session["events"] for session in truth["sessions"])
+    assert any(len(session["events"]) > 1 for session in truth["sessions"])
+
+
+def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
+    traffic, truth = large()
+    assert len(truth["sessions"]) > 1_000
+    calls = Counter(outcome.account for outcome in traffic.outcomes)
+    models = Counter(outcome.model for outcome in traffic.outcomes)
+    assert len(calls) == 24
+    assert len(models) > 25
+    assert calls.most_common(1)[0][1] > 5 * sorted(calls.values())[len(calls) // 2]
+
+
+def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
+    truth = truth_of(run(1, policy=Policy()))
+    assert truth["left_out"] == ["device"]
+    assert "device_clock" not in truth["kinds"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "records"),
+    [
+        (Policy(grace_seconds=120), 500),
+        (Policy(completion_timeout_seconds=30), 500),
+        (Policy(accept_future_seconds=10), 500),
+        (Policy(dedupe_horizon_seconds=60), 500),
+        (Policy(), 50),
+    ],
+)
+def test_a_stack_or_a_number_that_leaves_no_room_is_refused(policy: Policy, records: int) -> None:
+    with pytest.raises(UnplaceableError):
+        truth_of(run(1, records, policy=policy))
