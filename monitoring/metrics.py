@@ -18,7 +18,7 @@ DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
 JOIN_OUTCOMES = ("matched", "abandoned", "orphaned", "superseded")
 METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
 DECISIONS = ("correct", "drop")
-SESSION_CHANGES = ("opened", "extended", "merged", "retracted")
+SESSION_CHANGES = ("begun", "extended", "absorbed", "retracted")
 GIVEN_AT_START = None
 
 _JOB = {"job": JOBS}
@@ -103,21 +103,6 @@ OUTCOMES = CounterMetric(
 WAITING = GaugeMetric(
     "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=_JOINS
 )
-UNPRICED = CounterMetric(
-    "weir_unpriced_usage_rows_total",
-    "rows",
-    "Usage rows with a quantity that no price matched.",
-    {"meter": METERS},
-    _JOINS,
-)
-UNMETERED = CounterMetric(
-    "weir_unmetered_usage_rows_total",
-    "rows",
-    "Usage rows whose completion reported no quantity (null).",
-    {"meter": METERS},
-    _JOINS,
-)
-
 _BILLING = ("billing",)
 LATE = CounterMetric(
     "weir_late_usage_rows_total",
@@ -131,6 +116,21 @@ STRAGGLERS = CounterMetric(
     "rows",
     "Usage rows received after their window's grace, by what the meter's late policy decided.",
     {"meter": METERS, "decision": DECISIONS},
+    _BILLING,
+)
+
+UNPRICED = CounterMetric(
+    "weir_unpriced_usage_rows_total",
+    "rows",
+    "Usage rows with a quantity that no price matched.",
+    {"meter": METERS},
+    _BILLING,
+)
+UNMETERED = CounterMetric(
+    "weir_unmetered_usage_rows_total",
+    "rows",
+    "Usage rows whose completion reported no quantity (null).",
+    {"meter": METERS},
     _BILLING,
 )
 
