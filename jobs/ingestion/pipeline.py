@@ -26,6 +26,8 @@ from jobs.runtime.kafka import Heartbeat, KafkaSettings, average_record_bytes, d
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
 NAME = "ingestion"
+CLOCK_SKEW = timedelta(days=1)
+"""A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 
 
 def build(records: DataFrame, positions: Mapping[int, int], config: IngestionConfig) -> DataFrame:
@@ -68,7 +70,7 @@ class JournalSink:
             .filter(
                 (pl.col("disposition") == Disposition.ACCEPTED)
                 & (pl.col("received_at") >= oldest)
-                & (pl.col("log_date") >= oldest.date())
+                & (pl.col("log_date") >= (oldest - CLOCK_SKEW).date())
                 & pl.col("identity").is_not_null()
             )
             .select("identity", "content_digest", "lsn", "received_at")

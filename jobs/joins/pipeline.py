@@ -28,6 +28,8 @@ from jobs.streams import USAGE, Disposition, EventType, Table
 
 NAME = "joins"
 POSITION = "journal"
+CLOCK_SKEW = timedelta(days=1)
+"""A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 PAIRED = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
 COLUMNS = (*(name for name in CARRIED if name != "decided_side"), "disposition", "topic", "frontier", "value")
 
@@ -59,7 +61,7 @@ class UsageSink:
         if journal is None or self._frontier is None:
             return Memory(timeout)
         oldest = self._frontier - timeout
-        recent = (pl.col("received_at") >= oldest) & (pl.col("log_date") >= oldest.date())
+        recent = (pl.col("received_at") >= oldest) & (pl.col("log_date") >= (oldest - CLOCK_SKEW).date())
         rows = (
             pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset())
             .filter(recent & (pl.col("lsn") < self._position) & _paired())

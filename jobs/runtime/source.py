@@ -62,9 +62,9 @@ class TopicSource:
         self._limit: int = self._fitting()
 
     def _fitting(self) -> int:
-        budget_bytes = self._config.driver_memory_mib * 1024 * 1024 // COPIES
-        most: int = self._config.max_records_per_batch
-        return max(1, min(most, budget_bytes // max(1, self._sink.record_bytes())))
+        budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
+        fitting: int = budget_bytes // max(1, self._sink.record_bytes())
+        return max(1, min(int(self._config.max_records_per_batch), fitting))
 
     def exists(self) -> bool:
         """True: a topic that does not exist is refused."""
