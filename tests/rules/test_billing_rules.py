@@ -1,0 +1,69 @@
+"""Billing's decisions about one row, and what its configuration refuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from jobs.billing.config import BillingConfig
+from jobs.billing.rules import Decision, decide, is_metered, is_unmetered
+from jobs.event_time.windows import MINUTE, Window
+from jobs.sessionization.config import SessionizationConfig
+from jobs.streams import Meter, Outcome
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WINDOW = Window(START, START + MINUTE)
+GRACE = timedelta(minutes=5)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize("policy", Decision)
+def test_the_policy_decides_about_stragglers_only(policy: Decision) -> None:
+    assert decide(WINDOW.end - MICROSECOND, WINDOW, GRACE, policy) is None
+    assert decide(WINDOW.end + GRACE - MICROSECOND, WINDOW, GRACE, policy) is None
+    assert decide(WINDOW.end + GRACE, WINDOW, GRACE, policy) is policy
+
+
+@pytest.mark.parametrize(("quantity", "expected"), [(None, False), (0, False), (1, True), (10**12, True)])
+def test_null_and_zero_count_nothing(quantity: int | None, *, expected: bool) -> None:
+    assert is_metered(quantity) is expected
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_a_completion_that_came_can_leave_a_meter_out(outcome: Outcome) -> None:
+    assert is_unmetered(outcome, None) is (outcome is Outcome.MATCHED)
+    assert not is_unmetered(outcome, 0)
+
+
+def test_a_meter_without_a_policy_corrects() -> None:
+    assert BillingConfig().late_policy == dict.fromkeys(Meter, Decision.CORRECT)
+    policy = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).late_policy
+    assert policy == {**dict.fromkeys(Meter, Decision.CORRECT), Meter.OUTPUT_TOKENS: Decision.DROP}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("grace_seconds", -1),
+        ("grace_seconds", 2_678_401),
+        ("grace_seconds", 0.5),
+        ("grace_seconds", "soon"),
+        ("grace_seconds", None),
+        ("late_policy", {"requests": "keep"}),
+        ("late_policy", {"tokens": "drop"}),
+        ("late_policy", "drop"),
+        ("late_policies", {}),
+    ],
+)
+def test_a_wrong_billing_value_is_refused_with_its_field(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        BillingConfig.model_validate({field: value})
+
+
+@pytest.mark.parametrize("value", [0, -1, 86_401, 1.5, "long", None])
+def test_a_wrong_session_gap_is_refused_with_its_field(value: Any) -> None:
+    with pytest.raises(ValidationError, match="session_gap_seconds"):
+        SessionizationConfig.model_validate({"session_gap_seconds": value})

@@ -1,0 +1,75 @@
+"""Lateness and the state of a window, one microsecond before, at and after each border."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.event_time.lateness import Arrival, WindowState, arrival, window_state
+from jobs.event_time.windows import MINUTE, Window
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WINDOW = Window(START, START + MINUTE)
+GRACE = timedelta(minutes=5)
+MICROSECOND = timedelta(microseconds=1)
+delays = st.timedeltas(timedelta(days=-1), timedelta(days=40))
+graces = st.integers(0, 86_400).map(lambda seconds: timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("received_at", "expected"),
+    [
+        (START - timedelta(minutes=5), Arrival.ON_TIME),
+        (WINDOW.end - MICROSECOND, Arrival.ON_TIME),
+        (WINDOW.end, Arrival.LATE),
+        (WINDOW.end + GRACE - MICROSECOND, Arrival.LATE),
+        (WINDOW.end + GRACE, Arrival.STRAGGLER),
+        (WINDOW.end + timedelta(days=35), Arrival.STRAGGLER),
+    ],
+)
+def test_each_border_belongs_to_the_later_side(received_at: datetime, expected: Arrival) -> None:
+    assert arrival(received_at, WINDOW, GRACE) is expected
+
+
+def test_without_grace_nothing_is_late_but_not_a_straggler() -> None:
+    assert arrival(WINDOW.end - MICROSECOND, WINDOW, timedelta()) is Arrival.ON_TIME
+    assert arrival(WINDOW.end, WINDOW, timedelta()) is Arrival.STRAGGLER
+
+
+@given(delays, graces)
+def test_waiting_longer_never_makes_a_row_less_late(delay: timedelta, grace: timedelta) -> None:
+    order = list(Arrival)
+    sooner = arrival(WINDOW.end + delay, WINDOW, grace)
+    later = arrival(WINDOW.end + delay + MICROSECOND, WINDOW, grace)
+    assert order.index(sooner) <= order.index(later)
+
+
+@pytest.mark.parametrize(
+    ("frontier", "expected"),
+    [
+        (None, WindowState.OPEN),
+        (WINDOW.end - MICROSECOND, WindowState.OPEN),
+        (WINDOW.end, WindowState.CLOSING),
+        (WINDOW.end + GRACE - MICROSECOND, WindowState.CLOSING),
+        (WINDOW.end + GRACE, WindowState.CLOSED),
+    ],
+)
+def test_the_frontier_opens_closing_and_closed_at_the_same_borders(
+    frontier: datetime | None, expected: WindowState
+) -> None:
+    assert window_state(WINDOW, GRACE, frontier) is expected
+    assert window_state(WINDOW, GRACE, frontier, corrected=True) is WindowState.CORRECTED
+
+
+@given(delays, delays, graces)
+def test_what_reaches_a_closed_window_is_a_straggler(frontier: timedelta, after: timedelta, grace: timedelta) -> None:
+    """The frontier promises that all received before it is folded, so what comes later was received at it or after."""
+    state = window_state(WINDOW, grace, WINDOW.end + frontier)
+    received_at = WINDOW.end + frontier + abs(after)
+    if state is WindowState.CLOSED:
+        assert arrival(received_at, WINDOW, grace) is Arrival.STRAGGLER
+    if state is not WindowState.OPEN:
+        assert arrival(received_at, WINDOW, grace) is not Arrival.ON_TIME
