@@ -33,6 +33,7 @@ class Sender:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
+                "log_level": 4,
                 "acks": "all",
                 "enable.idempotence": True,
                 "message.max.bytes": LARGEST_RECORD_BYTES,

@@ -102,4 +102,4 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(table)
     for line in comparison.differences:
         console.print(line, markup=False)
-    console.print(comparison.verdict)
+    typer.echo(comparison.verdict)

@@ -1,0 +1,117 @@
+"""`weir catalog apply` returns when joins prices with it: what was applied is what the next event costs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from local.catalog_file import parse_catalog
+from local.catalog_store import store
+from local.stack import Stack
+from tests.e2e.metering import drain, weir
+
+
+@pytest.fixture
+def name() -> str:
+    return f"acct-{uuid4().hex[:10]}"
+
+
+def catalog(name: str, unit_price: str, effective_from: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
+    return {
+        "plans": [{"plan": f"plan-{name}", "name": "Plan"}],
+        "accounts": [{"account": name, "name": name, "plan": f"plan-{name}", "currency": "USD", "timezone": "UTC"}],
+        "prices": [
+            {"plan": f"plan-{name}", "model": "m", "meter": "requests", "currency": "USD"}
+            | {"unit_price": unit_price, "effective_from": effective_from}
+        ],
+    }
+
+
+def apply(stack: Stack, folder: Path, content: Any, *options: str) -> tuple[int, str]:
+    """Exit status and what was said."""
+    file = folder / f"{uuid4().hex}.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    applied = weir(stack, "catalog", "apply", str(file), *options)
+    return applied.returncode, applied.stdout + applied.stderr
+
+
+def use(stack: Stack, folder: Path, account: str) -> None:
+    """One request of the account, now."""
+    now = datetime.now(UTC).isoformat()
+    data = {"request_id": uuid4().hex, "model": "m", "status": "completed", "user_id": "u", "operation": "chat"}
+    event = {"specversion": "1.0", "type": "ai.inference.usage.v1", "source": f"test/{account}", "id": uuid4().hex}
+    file = folder / f"{uuid4().hex}.jsonl"
+    file.write_text(json.dumps({**event, "subject": account, "time": now, "data": data}) + "\n")
+    assert weir(stack, "produce", str(file)).returncode == 0
+    drain(stack)
+
+
+def billed(stack: Stack, account: str) -> tuple[Decimal, Decimal]:
+    """(amount, unpriced quantity) of all requests."""
+    listed = weir(stack, "usage", "--account", account, "--group-by", "meter", "--window", "P1D", "--format", "json")
+    rows = json.loads(listed.stdout)
+    return (
+        sum((Decimal(row["amount"]) for row in rows), Decimal(0)),
+        sum((Decimal(row["unpriced_quantity"]) for row in rows), Decimal(0)),
+    )
+
+
+def test_what_was_applied_prices_the_next_event(stack: Stack, tmp_path: Path, name: str) -> None:
+    status, said = apply(stack, tmp_path, catalog(name, "0.000000000007"))
+    assert status == 0, said
+    assert "3 created, 0 changed, 0 as they were; joins has them." in said
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal("0.000000000007"), Decimal(0))
+    status, said = apply(stack, tmp_path, catalog(name, "0.5"))
+    assert status == 0, said
+    assert "0 created, 1 changed, 2 as they were" in said
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal("0.500000000007"), Decimal(0))
+
+
+def test_applying_a_file_twice_changes_nothing(stack: Stack, tmp_path: Path, name: str) -> None:
+    assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
+    status, said = apply(stack, tmp_path, catalog(name, "0.1"))
+    assert status == 0, said
+    assert "0 created, 0 changed, 3 as they were" in said
+
+
+def test_a_crash_before_publishing_is_healed_by_applying_the_file_again(
+    stack: Stack, tmp_path: Path, name: str
+) -> None:
+    store(stack.postgres_url, parse_catalog(json.dumps(catalog(name, "0.25"))))
+    status, said = apply(stack, tmp_path, catalog(name, "0.25"))
+    assert status == 0, said
+    assert "0 created, 0 changed, 3 as they were" in said
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal("0.25"), Decimal(0))
+
+
+def test_a_file_with_one_bad_row_is_refused_whole(stack: Stack, tmp_path: Path, name: str) -> None:
+    content = catalog(name, "0.1234567890123")
+    status, said = apply(stack, tmp_path, content)
+    assert status == 2
+    assert "prices.0.unit_price is '0.1234567890123': must have at most 12 decimals" in said
+    content = catalog(name, "0.1")
+    content["accounts"].append({**content["accounts"][0], "account": f"{name}-2", "plan": "no-such-plan"})
+    status, said = apply(stack, tmp_path, content)
+    assert status == 1
+    assert "accounts.1.plan is 'no-such-plan': must be a plan of the file or of the catalog" in said
+    with psycopg.connect(stack.postgres_url) as database:
+        assert database.execute("SELECT FROM catalog.accounts WHERE account LIKE %s", [f"{name}%"]).fetchall() == []
+
+
+def test_when_joins_does_not_have_it_in_time_that_is_said(stack: Stack, tmp_path: Path, name: str) -> None:
+    status, said = apply(stack, tmp_path, catalog(name, "0.1"), "--timeout", "0")
+    assert status == 1
+    assert "The catalog is stored (3 created, 0 changed, 0 as they were), but joins does not have it yet." in said
+    assert "still has" in said
+    status, said = apply(stack, tmp_path, catalog(name, "0.1"))
+    assert status == 0, said
