@@ -1,0 +1,90 @@
+"""What ingestion may be told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from jobs.event_time.clock import AcceptWindow
+from jobs.runtime.config import JobConfig
+from jobs.streams import EVENTS_TOPIC
+
+DAY_SECONDS = 86_400
+
+
+class Clocks(BaseModel):
+    """Whose clock is corrected. Every source is trusted unless it is listed as a device."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: tuple[str, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself.",
+    )
+    tolerance_seconds: int = Field(
+        default=2,
+        ge=0,
+        le=3_600,
+        description="A device's clock that is wrong by no more than this is left alone; in seconds, at most an hour.",
+    )
+
+    @field_validator("device")
+    @classmethod
+    def no_empty_pattern(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        """An empty pattern would match nothing: it is a mistake in the file."""
+        for position, pattern in enumerate(patterns):
+            if not 1 <= len(pattern) <= 512:
+                raise ValueError(f"pattern {position} has {len(pattern)} characters, but must have 1 to 512")
+        return patterns
+
+    @property
+    def tolerance(self) -> timedelta:
+        """The tolerance as a duration."""
+        return timedelta(seconds=self.tolerance_seconds)
+
+
+class IngestionConfig(JobConfig):
+    """`jobs.ingestion.config`."""
+
+    trigger_interval_seconds: float = Field(
+        default=5, gt=0, le=600, description="Seconds from the start of one micro-batch to the next; at most 600."
+    )
+    heartbeat_interval_seconds: float = Field(
+        default=5,
+        gt=0,
+        le=60,
+        description="Seconds between heartbeats to every partition: how long a quiet partition may hold the frontier.",
+    )
+    dedupe_horizon_seconds: int = Field(
+        default=3_600,
+        ge=1,
+        le=7 * DAY_SECONDS,
+        description="How long an identity is remembered, in seconds of received_at; memory grows with it.",
+    )
+    accept_past_seconds: int = Field(
+        default=35 * DAY_SECONDS,
+        ge=60,
+        le=3_660 * DAY_SECONDS,
+        description="An event that occurred longer ago than this when it was received is rejected as too_old.",
+    )
+    accept_future_seconds: int = Field(
+        default=300,
+        ge=0,
+        le=DAY_SECONDS,
+        description="An event that occurs later than this after it was received is rejected as future.",
+    )
+    clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
+    topic: str = Field(
+        default=EVENTS_TOPIC,
+        pattern=r"^[A-Za-z0-9._-]{1,249}$",
+        description="The Kafka topic of events; one ingestion per topic.",
+    )
+
+    @property
+    def accept_window(self) -> AcceptWindow:
+        """How far an accepted event's time may be from its reception."""
+        return AcceptWindow(
+            past=timedelta(seconds=self.accept_past_seconds), future=timedelta(seconds=self.accept_future_seconds)
+        )
