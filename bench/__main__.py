@@ -1,0 +1,84 @@
+"""`python -m bench`: measure the four applications one after another, then the whole stack."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.parts import running_parts
+from bench.report import lines, table, write
+from bench.stack import StackMeasured, measure_stack
+from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
+from local.programs import JOBS
+
+WARM_UP_EVENTS = 600_000
+NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
+"""Whose output each application is measured on."""
+STACK_RATE = 50
+
+
+def main(
+    events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 600_000,
+    jobs: Annotated[str, typer.Option(help="Which applications, by commas, and `stack`.")] = ",".join([*JOBS, "stack"]),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
+    ] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep all data and logs in this folder.")] = None,
+) -> None:
+    """Measure CPU per event, near-empty batches, memory and latency; write them to bench/results/."""
+    console = Console(stderr=True, highlight=False)
+    chosen = set(jobs.split(","))
+    if unknown := chosen - {*JOBS, "stack"}:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(JOBS)} and stack")
+    plan = Plan(100_000, min(events, 100_000), 4) if quick else Plan(WARM_UP_EVENTS, events, 12)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
+        folder = keep or Path(scratch)
+        measured = _applications(folder, plan, chosen, console) if chosen & {*JOBS} else []
+        stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
+    found = lines(measured, stack)
+    Console().print(table(found))
+    console.print(f"Written to {write(measured, stack, plan, datetime.now(UTC))}")
+
+
+def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) -> list[Measured]:
+    needed = {*chosen, *(name for job in chosen for name in NEEDS.get(job, []))}
+    found: list[Measured] = []
+    marks: dict[str, Marks] = {}
+    console.print("broker and database start …")
+    with running_parts(folder) as parts:
+        for job in JOBS:
+            if job not in needed:
+                continue
+            tell = _teller(job, console)
+            if job == "ingestion":
+                measured, marks[job] = measure_ingestion(folder, parts, plan, tell)
+            else:
+                writer = NEEDS[job][-1]
+                measured, marks[job] = measure_reader(job, folder, parts, plan, marks=marks[writer], tell=tell)
+            console.print(
+                f"{job}: {measured.cpu_seconds_per_million:.1f} CPU-s/M, "
+                f"{measured.cpu_ms_per_idle_batch:.0f} CPU-ms per near-empty batch, "
+                f"start {measured.start.cpu_seconds:.0f} CPU-s, {measured.resident_mib:.0f} MiB"
+            )
+            found += [measured] if job in chosen else []
+    return found
+
+
+def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:
+    return measure_stack(folder, seconds, STACK_RATE, _teller("stack", console))
+
+
+def _teller(what: str, console: Console) -> Tell:
+    def tell(text: str) -> None:
+        console.print(f"{datetime.now(UTC):%H:%M:%S} {what}: {text} …")
+
+    return tell
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,97 @@
+"""Traffic to measure with: pairs of a request and its completion, made fast. Not the truth generator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+ACCOUNTS = 50
+MODELS = 12
+USERS = 5_000
+DUPLICATES = 0.05
+"""The share of records that are sent a second time."""
+COMPLETION_DELAY = 500
+"""A completion comes so many requests after its own, so that batches cut between the two."""
+SPREAD_SECONDS = 240
+"""Event times lie within so many seconds before they are sent: several windows, none of them over."""
+
+_REQUEST = (
+    '{"specversion":"1.0","type":"ai.inference.request.v1","source":"gateway/eu-%d","id":"%s-r","subject":"acct-%02d",'
+    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%d","data":{"request_id":"%s","user_id":"user-%05d",'
+    '"api_key_id":"key-%05d","model":"model-%02d","operation":"chat","route":"/v1/chat/completions","region":"eu-1",'
+    '"content_hash":"%016x%016x"}}'
+)
+_COMPLETION = (
+    '{"specversion":"1.0","type":"ai.inference.completion.v1","source":"gateway/eu-%d","id":"%s-c","subject":"acct-%02d",'
+    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%d","data":{"request_id":"%s","status":"completed",'
+    '"input_tokens":%d,"output_tokens":%d,"cached_tokens":%d,"cached":false,"usage_source":"provider","latency_ms":%d}}'
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One Kafka record of `events`."""
+
+    key: bytes
+    value: bytes
+
+
+def records(count: int, run: str, now: datetime, seed: int = 1) -> Iterator[Record]:
+    """Exactly `count` records; `run` keeps the ids of one call apart from those of another."""
+    chance = random.Random(seed)
+    seconds = [(now - timedelta(seconds=s)).strftime("%Y-%m-%dT%H:%M:%S") for s in range(SPREAD_SECONDS)]
+    waiting: list[Record] = []
+    left, number = count, 0
+    while left > 0:
+        request, completion = _pair(number, run, seconds, chance)
+        waiting.append(completion)
+        due = [request, *([waiting.pop(0)] if len(waiting) > COMPLETION_DELAY else [])]
+        for record in [*due, *(record for record in due if chance.random() < DUPLICATES)][:left]:
+            left -= 1
+            yield record
+        number += 1
+
+
+def one_pair(run: str, now: datetime) -> Iterator[Record]:
+    """A request and its completion, both now."""
+    yield from _pair(0, run, [now.strftime("%Y-%m-%dT%H:%M:%S")], random.Random(run))
+
+
+def _pair(number: int, run: str, seconds: list[str], chance: random.Random) -> tuple[Record, Record]:
+    request_id = f"{run}-{number:09d}"
+    account = int(ACCOUNTS * chance.random() ** 2)
+    second, milli = seconds[int(len(seconds) * chance.random())], number % 1_000
+    user, model = int(USERS * chance.random() ** 2), int(MODELS * chance.random() ** 2)
+    gateway = account % 8
+    head = (gateway, request_id, account, second, milli, second, milli)
+    hashed = (chance.getrandbits(64), chance.getrandbits(64))
+    request = _REQUEST % (*head, 2 * number, request_id, user, user, model, *hashed)
+    tokens = (200 + number % 3_000, 50 + number % 700, number % 90, 300 + number % 9_000)
+    completion = _COMPLETION % (*head, 2 * number + 1, request_id, *tokens)
+    key = b"acct-%02d" % account
+    return Record(key, request.encode()), Record(key, completion.encode())
+
+
+def catalog() -> dict[str, list[dict[str, str]]]:
+    """A catalog file (as `weir catalog apply` takes it) that prices everything `records` makes."""
+    since = datetime(2026, 1, 1, tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    plans = [{"plan": "bench", "name": "bench"}]
+    accounts = [
+        {"account": f"acct-{n:02d}", "name": f"acct-{n:02d}", "plan": "bench", "currency": "EUR", "timezone": "UTC"}
+        for n in range(ACCOUNTS)
+    ]
+    units = {
+        "requests": "0.0001",
+        "input_tokens": "0.00000015",
+        "output_tokens": "0.0000006",
+        "cached_tokens": "0.00000007",
+    }
+    prices = [
+        {"plan": "bench", "model": f"model-{n:02d}", "meter": meter, "unit_price": unit, "currency": "EUR"}
+        | {"effective_from": since}
+        for n in range(MODELS)
+        for meter, unit in units.items()
+    ]
+    return {"plans": plans, "accounts": accounts, "prices": prices}

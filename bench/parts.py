@@ -1,0 +1,101 @@
+"""The real broker and database that the applications are measured with, for as long as a block lasts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from bench.events import Record, catalog
+from jobs.runtime.database import migrate
+from local import broker
+from local.broker import BrokerPorts
+from local.catalog_changes import publish
+from local.catalog_file import parse_catalog
+from local.catalog_store import store
+from local.database import embedded_database
+from local.jars import broker_jars
+from local.ports import free_port
+
+START_LIMIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A running broker and database. `database_pid` is the server's own process; its sessions are its children."""
+
+    kafka_bootstrap: str
+    postgres_url: str
+    database_pid: int
+
+
+@contextmanager
+def running_parts(folder: Path) -> Iterator[Parts]:
+    """Broker, topics, database and schema under `folder`. Raises `local.errors.CannotRun` when one does not start."""
+    with running_broker(folder / "kafka") as bootstrap, embedded_database(folder / "postgres") as url:
+        migrate(url)
+        pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
+        yield Parts(bootstrap, url, pid)
+
+
+@contextmanager
+def running_broker(folder: Path) -> Iterator[str]:
+    """A broker with Weir's topics; gives its address."""
+    jars, ports = broker_jars(), BrokerPorts(free_port(), free_port())
+    broker.prepare(folder, jars, ports)
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(broker.server_command(folder, jars), stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for("the broker", lambda: broker.answers(ports.bootstrap), START_LIMIT_SECONDS)
+        broker.ensure_topics(ports.bootstrap)
+        yield ports.bootstrap
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def wait_for(what: str, holds: Callable[[], bool], limit_seconds: float, poll_seconds: float = 0.1) -> None:
+    """Ask until it holds. Raises TimeoutError with `what` after the limit."""
+    deadline = time.monotonic() + limit_seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {limit_seconds:.0f} s")
+        time.sleep(poll_seconds)
+
+
+def publish_catalog(parts: Parts) -> None:
+    """Put the catalog that prices the traffic where ingestion reads it."""
+    publish(parts.kafka_bootstrap, store(parts.postgres_url, parse_catalog(json.dumps(catalog()))))
+
+
+def send(bootstrap: str, records: Iterator[Record], topic: str = "events") -> None:
+    """Append the records, as fast as the broker takes them, and wait for all of them."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "batch.size": 256 << 10,
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for record in records:
+        while True:
+            try:
+                producer.produce(topic, record.value, record.key)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    while producer.flush(1.0):
+        pass

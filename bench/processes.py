@@ -1,0 +1,43 @@
+"""CPU and memory of a process with everything below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import psutil
+
+
+def tree(pid: int) -> Iterator[psutil.Process]:
+    """A process and its descendants that run now. Nothing when it has ended."""
+    try:
+        root = psutil.Process(pid)
+        yield root
+        yield from root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process tree has used so far, its ended and waited-for children included."""
+    total = 0.0
+    for process in tree(pid):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+        # What ended children used is in their parent's books; what running ones used is in their own.
+        total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    return total
+
+
+def resident_mib(pids: Iterable[int]) -> float:
+    """Memory that the process trees hold, shared pages divided among their users (PSS) where the system tells it."""
+    total = 0
+    for process in {process.pid: process for pid in pids for process in tree(pid)}.values():
+        try:
+            memory = process.memory_full_info()
+        except psutil.Error:
+            continue
+        total += getattr(memory, "pss", memory.rss)
+    return total / 2**20

@@ -1,0 +1,148 @@
+"""Results as one JSON file per run, and as a table with the aims beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.table import Table
+
+from bench.stack import StackMeasured
+from bench.work import Measured, Plan
+from jobs.runtime.spark import SHUFFLE_PARTITIONS
+from jobs.stack import StackConfig
+from local.java import find_java
+
+RESULTS = Path(__file__).with_name("results")
+PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")
+IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 400, "joins": 400, "billing": 400}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number beside its aim; an aim is the most that is allowed."""
+
+    what: str
+    found: float
+    aim: float | None
+    unit: str
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is within the aim."""
+        return self.aim is None or self.found <= self.aim
+
+
+def lines(measured: list[Measured], stack: StackMeasured | None) -> list[Line]:
+    """What was found, in the order of the pipeline."""
+    found = []
+    for job in measured:
+        aim = 12.0 if job.job == "ingestion" else None
+        found.append(Line(f"{job.job}, warm", job.cpu_seconds_per_million, aim, "CPU-s per million events"))
+    if len(measured) == len(IDLE_AIMS_MS):
+        total = sum(job.cpu_seconds_per_million for job in measured)
+        found.append(Line("all four, warm", total, 30.0, "CPU-s per million events"))
+    found += [
+        Line(f"{job.job}, near-empty batch", job.cpu_ms_per_idle_batch, IDLE_AIMS_MS[job.job], "CPU-ms per batch")
+        for job in measured
+    ]
+    if stack is not None:
+        found += [
+            Line("weir up until ready", stack.ready_seconds, None, "s"),
+            Line("weir up until the first result", stack.first_result_seconds, 90.0, "s"),
+            Line("appended to usage_windows, p50", stack.latency_p50_seconds, 8.0, "s"),
+            Line("appended to usage_windows, p95", stack.latency_p95_seconds, None, "s"),
+            Line("memory of the whole stack", stack.resident_mib, 6 * 1024.0, "MiB"),
+        ]
+    return found
+
+
+def table(found: list[Line]) -> Table:
+    """The lines for a terminal."""
+    shown = Table("what", "found", "aim", "unit", title="What metering costs here")
+    for column in shown.columns[1:3]:
+        column.justify = "right"
+    for line in found:
+        style = "green" if line.aim is not None and line.is_met else "" if line.is_met else "red"
+        shown.add_row(
+            line.what, f"{line.found:,.1f}", "" if line.aim is None else f"{line.aim:,.0f}", line.unit, style=style
+        )
+    return shown
+
+
+def write(measured: list[Measured], stack: StackMeasured | None, plan: Plan, now: datetime) -> Path:
+    """Write everything that was found, with what it was found on, to a file named by `now`."""
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
+    content: dict[str, Any] = {
+        "date": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "machine": machine(),
+        "versions": {
+            "python": platform.python_version(),
+            "java": _java_version(),
+            **{package: version(package) for package in PACKAGES},
+        },
+        "settings": {
+            **asdict(plan),
+            "shuffle_partitions": SHUFFLE_PARTITIONS,
+            "jobs": {name: config.model_dump(mode="json") for name, config in StackConfig().items()},
+        },
+        "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(measured, stack)],
+        "applications": [asdict(job) | _derived(job) for job in measured],
+        "stack": None if stack is None else asdict(stack),
+    }
+    file.write_text(json.dumps(_rounded(content), indent=2) + "\n", encoding="utf-8")
+    return file
+
+
+def machine() -> dict[str, Any]:
+    """Cores, memory, and how busy it was with other things."""
+    return {
+        "cores": os.cpu_count(),
+        "memory_mib": psutil.virtual_memory().total // 2**20,
+        "processor": _processor(),
+        "system": f"{platform.system()} {platform.release()}",
+        "load_average": os.getloadavg(),
+    }
+
+
+def _java_version() -> str:
+    answer = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
+    return answer.stderr.splitlines()[0]
+
+
+def _processor() -> str:
+    try:
+        models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    except OSError:
+        models = []
+    return models[0].partition(":")[2].strip() if models else platform.machine()
+
+
+def _derived(job: Measured) -> dict[str, float]:
+    return {
+        "cpu_seconds_per_million": job.cpu_seconds_per_million,
+        "cpu_seconds_per_million_read": job.cpu_seconds_per_million_read,
+        "database_cpu_seconds_per_million": job.database_cpu_seconds_per_million,
+        "cpu_ms_per_idle_batch": job.cpu_ms_per_idle_batch,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers with as many digits as the measurement has."""
+    match value:
+        case float():
+            return round(value, 3)
+        case dict():
+            return {key: _rounded(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_rounded(inner) for inner in value]
+    return value

@@ -1,0 +1,164 @@
+"""Each application alone: CPU-seconds per million events when warm, and CPU-milliseconds of a near-empty batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from bench.application import Application, Start, Usage
+from bench.events import one_pair, records
+from bench.parts import Parts, publish_catalog, send
+from bench.recording import Recording
+from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
+from local.folders import Folders
+from local.positions import describe, ends
+
+READS = {
+    "sessionization": (Table.JOURNAL, "ingestion"),
+    "joins": (Table.JOURNAL, "ingestion"),
+    "billing": (Table.USAGE, "joins"),
+}
+"""What an application reads, and which one wrote it."""
+IDLE_INTERVAL_SECONDS = 5.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured: records sent before and while it counts, and near-empty batches of each kind."""
+
+    warm_up: int
+    events: int
+    idle_batches: int
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Versions of a recorded table: after the warm-up, after the events, after half of the near-empty batches."""
+
+    warm: int
+    full: int
+    idle: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one application used for `events` records sent, and for near-empty batches."""
+
+    job: str
+    start: Start
+    events: int
+    full: Usage
+    idle: Usage
+    resident_mib: float
+
+    @property
+    def cpu_seconds_per_million(self) -> float:
+        """Per million events sent to Kafka, whatever share of them this application reads."""
+        return self.full.cpu_seconds / self.events * 1e6
+
+    @property
+    def cpu_seconds_per_million_read(self) -> float:
+        """Per million rows that this application read."""
+        return self.full.cpu_seconds / max(1, self.full.records) * 1e6
+
+    @property
+    def database_cpu_seconds_per_million(self) -> float:
+        """What the database used meanwhile, per million events sent."""
+        return self.full.database_cpu_seconds / self.events * 1e6
+
+    @property
+    def cpu_ms_per_idle_batch(self) -> float:
+        """Everything used in the quiet minute, divided by its batches."""
+        return self.idle.cpu_seconds / max(1, self.idle.batches) * 1e3
+
+
+def measure_ingestion(folders: Path, parts: Parts, plan: Plan, tell: Tell) -> tuple[Measured, Marks]:
+    """Feed the topic and measure ingestion; its journal stays under `folders`."""
+    folder = folders / "ingestion"
+    publish_catalog(parts)
+    tell(f"sending {plan.warm_up:,} events to warm up")
+    send(parts.kafka_bootstrap, records(plan.warm_up, "warm", datetime.now(UTC)))
+    with Application.running("ingestion", folder, parts) as job:
+        tell("warming up")
+        _wait_until_journalled(job, parts)
+        warm, before = _version(folder, Table.JOURNAL), job.usage()
+        tell(f"measuring {plan.events:,} events")
+        send(parts.kafka_bootstrap, records(plan.events, "full", datetime.now(UTC), seed=2))
+        _wait_until_journalled(job, parts)
+        full, after = _version(folder, Table.JOURNAL), job.usage()
+        tell("near-empty batches, warming up")
+        _trickle(parts, plan.idle_batches, "idle1")
+        idle, quiet = _version(folder, Table.JOURNAL), job.usage()
+        tell("measuring near-empty batches")
+        _trickle(parts, plan.idle_batches, "idle2")
+        spent = job.usage() - quiet
+        measured = Measured("ingestion", job.start, plan.events, after - before, spent, job.resident_mib())
+    return measured, Marks(warm, full, idle)
+
+
+def measure_reader(
+    name: str, folders: Path, parts: Parts, plan: Plan, *, marks: Marks, tell: Tell
+) -> tuple[Measured, Marks]:
+    """Let the table that the job reads grow as it was recorded, commit by commit, and measure the job alone.
+
+    `marks` are of that table; those that are returned are of the table that the job writes.
+    """
+    table, writer = READS[name]
+    folder = folders / name
+    recording = Recording(Folders(folders / writer).tables, table)
+    target = Folders(folder).tables
+    first_streamed = max(1, (marks.warm + 1) // 2)
+    for version in range(first_streamed):
+        recording.copy(version, target)
+    with Application.running(name, folder, parts) as job:
+        tell("warming up")
+        for version in range(first_streamed, marks.warm + 1):
+            job.wait_until(recording.copy(version, target))
+        warm, before = _version(folder, Table.USAGE), job.usage()
+        tell(f"measuring {plan.events:,} events")
+        for version in range(marks.warm + 1, marks.full + 1):
+            job.wait_until(recording.copy(version, target))
+        full, after = _version(folder, Table.USAGE), job.usage()
+        tell("near-empty batches, warming up")
+        _replay(job, recording, target, range(marks.full + 1, marks.idle + 1))
+        idle, quiet = _version(folder, Table.USAGE), job.usage()
+        tell("measuring near-empty batches")
+        _replay(job, recording, target, range(marks.idle + 1, recording.versions))
+        spent = job.usage() - quiet
+        measured = Measured(name, job.start, plan.events, after - before, spent, job.resident_mib())
+    return measured, Marks(warm, full, idle)
+
+
+def _version(folder: Path, table: Table) -> int:
+    """The version of a table that the job writes; -1 when it writes none."""
+    path = str(Folders(folder).tables / table)
+    return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else -1
+
+
+def _wait_until_journalled(job: Application, parts: Parts) -> None:
+    """Wait until the journal has all that the topics hold now."""
+    required = ends(parts.kafka_bootstrap, describe(parts.kafka_bootstrap, [EVENTS_TOPIC, *CatalogTopic]))
+    job.wait(lambda: job.positions.missing(required) == 0)
+
+
+def _trickle(parts: Parts, batches: int, run: str) -> None:
+    """One request with its completion at each interval: with the heartbeats all that there is."""
+    for number in range(batches):
+        due = time.monotonic() + IDLE_INTERVAL_SECONDS
+        send(parts.kafka_bootstrap, one_pair(f"{run}-{number}", datetime.now(UTC)))
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _replay(job: Application, recording: Recording, target: Path, versions: range) -> None:
+    for version in versions:
+        due = time.monotonic() + IDLE_INTERVAL_SECONDS
+        position = recording.copy(version, target)
+        time.sleep(max(0.0, due - time.monotonic()))
+        job.wait_until(position)
