@@ -15,6 +15,7 @@ from pathlib import Path
 
 from local import broker, database
 from local.broker import BrokerPorts
+from local.class_archive import submit_arguments
 from local.folders import Folders
 from local.jars import broker_jars, connector_jars
 from local.job_states import JobStates
@@ -130,6 +131,7 @@ def job_environment(
         "WEIR_JARS": str(jars),
         "WEIR_METRICS_PORT": str(metrics_port),
         "PYTHONUNBUFFERED": "1",
+        **submit_arguments(),
     }
 
 

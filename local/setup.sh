@@ -58,3 +58,5 @@ echo "Installing the Python packages of requirements/dev.txt …"
     sed -nuE 's/^(Collecting|Building wheel for) ([^ ]+).*/\1 \2/p'
 "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -m local.jars
+echo "Archiving Spark's classes, so that applications start faster …"
+"$venv/bin/python" -m local.class_archive

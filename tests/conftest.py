@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.runtime.database import migrate
 from jobs.runtime.spark import spark_session
+from local.class_archive import submit_arguments
 from local.database import embedded_database
 from local.jars import connector_jars
 
@@ -28,6 +30,7 @@ def jars() -> Path:
 @pytest.fixture(scope="session")
 def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of a test run: two cores, UTC, Kafka and Delta."""
+    os.environ.update(submit_arguments())
     warehouse = tmp_path_factory.mktemp("spark-warehouse")
     session = spark_session(
         "weir-tests", jars, master="local[2]", memory_mib=1024, conf={"spark.sql.warehouse.dir": str(warehouse)}
