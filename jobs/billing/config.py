@@ -18,7 +18,7 @@ class BillingConfig(JobConfig):
         default=300,
         ge=0,
         le=2_678_400,
-        description="How long after its end a window still takes usage without a correction; in seconds, at most 31 days.",
+        description="How long after its end a window takes usage without a correction; seconds, at most 31 days.",
     )
     late_policy: dict[Meter, Decision] = Field(
         default_factory=dict,

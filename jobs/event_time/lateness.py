@@ -34,7 +34,9 @@ def arrival(received_at: datetime, window: Window, grace: timedelta) -> Arrival:
     return Arrival.STRAGGLER
 
 
-def window_state(window: Window, grace: timedelta, frontier: datetime | None, *, corrected: bool = False) -> WindowState:
+def window_state(
+    window: Window, grace: timedelta, frontier: datetime | None, *, corrected: bool = False
+) -> WindowState:
     """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
 
     A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one.

@@ -39,6 +39,7 @@ def merge(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
     for session in sorted(sessions):
         if merged and merged[-1].near(session, gap):
             last = merged.pop()
-            session = Session(last.start, max(last.end, session.end), last.events + session.events)
-        merged.append(session)
+            merged.append(Session(last.start, max(last.end, session.end), last.events + session.events))
+        else:
+            merged.append(session)
     return merged

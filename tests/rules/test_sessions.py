@@ -1,4 +1,4 @@
-"""Sessions: `oracle_*` compares with a walk over the single events; `fold` is checked over any cut, order and frontier."""
+"""Sessions: `oracle_*` compares with a walk over the single events; `fold` is shown for any cut, order and frontier."""
 
 from __future__ import annotations
 

@@ -1,0 +1,160 @@
+"""Rows of `usage`, what billing makes of them, and a second opinion on it: exact, one row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from jobs.billing.config import BillingConfig
+from jobs.billing.pipeline import JOB, build
+from jobs.billing.rules import Decision, decide, is_metered, is_unmetered
+from jobs.event_time.lateness import Arrival, arrival
+from jobs.event_time.windows import MINUTE, tumbling
+from jobs.runtime.job import Counts
+from jobs.streams import USAGE, Meter, Outcome
+from tests.pipelines.folding import fold_table, frame, rows_of
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EXACT = Context(prec=60)
+CONFIG = BillingConfig()
+
+
+@dataclass(frozen=True)
+class Price:
+    """A price's version and its unit price."""
+
+    version: int
+    unit_price: Decimal
+
+
+CHEAP = Price(7, Decimal("0.000003141593"))
+
+
+def usage_row(
+    lsn: int,
+    event_time: datetime = NOON,
+    delay: timedelta = timedelta(seconds=1),
+    *,
+    price: Price | None = CHEAP,
+    quantities: dict[Meter, int | None] | None = None,
+    **other: Any,
+) -> dict[str, Any]:
+    """A matched outcome of one request with `quantities` (null where not named), all at one price."""
+    row: dict[str, Any] = {
+        "lsn": lsn,
+        "account": "acme",
+        "request_id": f"request-{lsn}",
+        "model": "sonnet",
+        "outcome": Outcome.MATCHED,
+        "event_time": event_time,
+        "received_at": event_time + delay,
+        "currency": "EUR",
+        "sign": 1,
+        "cause": "stream",
+    }
+    for meter, quantity in (quantities if quantities is not None else {Meter.REQUESTS: 1}).items():
+        row[meter] = quantity
+        if price is not None:
+            row[f"{meter}_price_version"] = price.version
+            row[f"{meter}_unit_price"] = price.unit_price
+            row[f"{meter}_amount"] = None if quantity is None else EXACT.multiply(price.unit_price, Decimal(quantity))
+    return {**row, **other}
+
+
+@dataclass
+class Billed:
+    """Windows and stragglers, each by its key."""
+
+    windows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    stragglers: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+
+
+def billed(rows: Iterable[dict[str, Any]], config: BillingConfig) -> Billed:
+    """What `rows` bill, by the rules, in exact arithmetic."""
+    result = Billed()
+    for row in rows:
+        for meter in Meter:
+            _bill(result, row, meter, config)
+    return result
+
+
+def _bill(result: Billed, row: dict[str, Any], meter: Meter, config: BillingConfig) -> None:
+    quantity, version = row.get(meter), row.get(f"{meter}_price_version")
+    metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
+    window = tumbling(row["event_time"])
+    decision = decide(row["received_at"], window, config.grace, config.late_policy[meter])
+    if not (metered or unmetered):
+        return
+    signed = row["sign"] * (quantity or 0)
+    amount = None if version is None else EXACT.multiply(row[f"{meter}_amount"] or Decimal(0), Decimal(row["sign"]))
+    if decision is not None and metered:
+        result.stragglers[row["lsn"], meter.value] = {
+            "request_id": row["request_id"],
+            "window_start": window.start,
+            "late_seconds": Decimal((row["received_at"] - window.end) // timedelta(microseconds=1)) / 10**6,
+            "decision": decision.value,
+            "quantity": signed,
+            "amount": amount,
+            "currency": row["currency"],
+            "price_version": version,
+        }
+    if decision is Decision.DROP:
+        return
+    late = arrival(row["received_at"], window, config.grace) is Arrival.LATE
+    key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
+    cell = result.windows.setdefault(
+        key,
+        {
+            "quantity": 0,
+            "amount": None if version is None else Decimal(0),
+            "late_quantity": 0,
+            "late_rows": 0,
+            "unmetered_rows": 0,
+            "corrected": False,
+        },
+    )
+    cell["quantity"] += signed
+    cell["amount"] = None if amount is None else EXACT.add(cell["amount"], amount)
+    cell["late_quantity"] += signed if late else 0
+    cell["late_rows"] += late and metered
+    cell["unmetered_rows"] += unmetered
+    cell["corrected"] |= decision is not None and metered
+
+
+def built(spark: SparkSession, rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Table:
+    """What Spark reduces `rows` to."""
+    return build(frame(spark, USAGE, rows), config).toArrow()
+
+
+def bill(
+    spark: SparkSession,
+    connection: psycopg.Connection[Any],
+    rows: list[dict[str, Any]],
+    config: BillingConfig = CONFIG,
+) -> Counts:
+    """Reduce and fold one batch."""
+    return fold_table(connection, JOB, built(spark, rows, config), config)
+
+
+def stored(connection: psycopg.Connection[Any]) -> Billed:
+    """What the database holds."""
+    result = Billed()
+    names = ("window_start", "account", "model", "meter", "currency", "price_version")
+    for row in rows_of(connection, "SELECT * FROM usage_windows"):
+        key = tuple(row.pop(name) for name in names)
+        assert row.pop("window_end") - key[0] == MINUTE
+        row.pop("updated_at")
+        assert key not in result.windows
+        result.windows[key] = row
+    for row in rows_of(connection, "SELECT * FROM stragglers"):
+        found = (row.pop("usage_lsn"), row.pop("meter"))
+        shown = ("request_id", "window_start", "late_seconds", "decision", "quantity", "amount", "currency")
+        result.stragglers[found] = {name: row[name] for name in (*shown, "price_version")}
+    return result

@@ -1,0 +1,47 @@
+"""Batches for the jobs that fold into Postgres: rows as Arrow, reduced by Spark, folded in a transaction."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg.rows import dict_row
+from pyarrow import csv
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.job import Counts, Fold, PostgresJob
+from jobs.runtime.postgres_sink import CSV, column_type
+
+
+def frame(spark: SparkSession, schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> DataFrame:
+    """`rows` as a frame of `schema`; a column that a row does not name is null."""
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=nullable))
+
+
+def fold_table(
+    connection: psycopg.Connection[Any],
+    job: PostgresJob[Any],
+    staged: pa.Table,
+    config: Any,
+    previous_frontier: datetime | None = None,
+) -> Counts:
+    """Fold what `build` returned, in one transaction, as the sink does."""
+    columns = ", ".join(f'"{field.name}" {column_type(field.type)}' for field in job.staged)
+    buffer = io.BytesIO()
+    csv.write_csv(staged.select(job.staged.names).cast(job.staged), buffer, CSV)
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(f"CREATE TEMP TABLE staged ({columns}) ON COMMIT DROP")
+        with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
+            copy.write(buffer.getvalue())
+        return job.fold(cursor, config, Fold(previous_frontier, None))
+
+
+def rows_of(connection: psycopg.Connection[Any], query: str) -> list[dict[str, Any]]:
+    """The rows of a query, by column name."""
+    with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query).fetchall()

@@ -1,0 +1,110 @@
+"""What billing adds up: to the last digit, never across currencies or prices, and never past what fits."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from jobs.billing.pipeline import STAGED
+from jobs.runtime.errors import Refused
+from jobs.streams import Meter, Outcome
+from tests.pipelines.billing import NOON, Billed, Price, bill, built, stored, usage_row
+
+
+def test_what_build_returns_is_the_staged_contract(spark: SparkSession) -> None:
+    staged = built(spark, [usage_row(1), usage_row(2, delay=timedelta(hours=1))])
+    assert staged.schema.names == STAGED.names
+    assert staged.cast(STAGED).num_rows == 2 + 2 * 3  # Three token meters were not reported: unmetered.
+
+
+def test_amounts_keep_twelve_decimals_of_the_largest_quantities(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    price = Price(4, Decimal("99999999.999999999999"))
+    quantities: dict[Meter, int | None] = {Meter.INPUT_TOKENS: 10**12}
+    for batch in ((1, 2), (3,)):
+        bill(spark, connection, [usage_row(lsn, price=price, quantities=quantities) for lsn in batch])
+    [amount] = [cell["amount"] for key, cell in stored(connection).windows.items() if key[5] == 4]
+    assert amount == Decimal("299999999999999999997.000000000000")
+    tiny = [usage_row(9, price=Price(5, Decimal("0.000000000001")), quantities={Meter.INPUT_TOKENS: 1})]
+    bill(spark, connection, tiny)
+    assert Decimal("0.000000000001") in {cell["amount"] for cell in stored(connection).windows.values()}
+
+
+def test_a_sum_that_does_not_fit_is_an_error_and_never_null(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    huge = [usage_row(lsn, requests_amount=Decimal("9e25")) for lsn in (1, 2)]
+    with pytest.raises(PySparkException, match="overflow"):
+        built(spark, huge)
+    bill(spark, connection, huge[:1])
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange):
+        bill(spark, connection, huge[1:])
+    [amount] = [cell["amount"] for key, cell in stored(connection).windows.items() if key[3] == "requests"]
+    assert amount == Decimal("9e25")
+
+
+def test_quantities_that_do_not_fit_are_an_error(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="overflow"):
+        built(spark, [usage_row(lsn, price=None, requests=2**62) for lsn in (1, 2)])
+
+
+def test_currencies_models_and_prices_are_never_summed_into_one_another(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    other = Price(8, Decimal("0.5"))
+    rows = [
+        usage_row(1, outcome=Outcome.ABANDONED),
+        usage_row(2, outcome=Outcome.ABANDONED, currency="USD"),
+        usage_row(3, outcome=Outcome.ABANDONED, model="opus"),
+        usage_row(4, outcome=Outcome.ABANDONED, price=other),
+        usage_row(5, outcome=Outcome.ABANDONED, price=None),
+    ]
+    bill(spark, connection, rows)
+    assert [cell["quantity"] for cell in stored(connection).windows.values()] == [1] * 5
+
+
+def test_null_models_and_currencies_meet_in_one_window_row(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    for lsn in range(1, 4):
+        orphan = usage_row(
+            lsn,
+            price=None,
+            quantities={Meter.REQUESTS: 0, Meter.INPUT_TOKENS: 5},
+            outcome=Outcome.ORPHANED,
+            model=None,
+            currency=None,
+        )
+        counts = bill(spark, connection, [orphan])
+        assert counts["unpriced_rows", "input_tokens"] == 1
+        assert counts["unmetered_rows", "output_tokens"] == 0
+    found = stored(connection).windows
+    assert list(found) == [(NOON, "acme", None, "input_tokens", None, None)]
+    [cell] = found.values()
+    assert (cell["quantity"], cell["amount"]) == (15, None)
+
+
+def test_a_cause_that_billing_does_not_judge_is_refused_and_changes_nothing(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    with pytest.raises(Refused, match="cause 'repriced'"):
+        bill(spark, connection, [usage_row(1), usage_row(2, cause="repriced")])
+    assert stored(connection) == Billed()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"sign": 0}, "neither 1 nor -1: 0"), ({"requests_amount": None}, "no requests_amount")],
+)
+def test_usage_that_breaks_its_contract_stops_the_batch(
+    spark: SparkSession, wrong: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(PySparkException, match=sentence):
+        built(spark, [usage_row(1), usage_row(2, **wrong)])

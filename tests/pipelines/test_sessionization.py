@@ -1,0 +1,212 @@
+"""Journal rows to mini-sessions to sessions in Postgres, against the rules and against all events at once."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.event_time.sessions import Session, merge
+from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.pipeline import JOB, STAGED, build
+from jobs.sessionization.rules import Stored
+from jobs.sessionization.rules import fold as fold_rule
+from jobs.streams import JOURNAL, Disposition, EventType
+from tests.pipelines.folding import fold_table, frame, rows_of
+
+CONFIG = SessionizationConfig()
+GAP = CONFIG.session_gap
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+User = tuple[str, str]
+ALICE: User = ("acme", "alice")
+
+
+def event(user: User, event_time: datetime | None, **other: Any) -> dict[str, Any]:
+    defaults = {"disposition": Disposition.ACCEPTED, "type": EventType.REQUEST}
+    return {"account": user[0], "user_id": user[1], "event_time": event_time, **defaults, **other}
+
+
+def minis(user: User, *sessions: Session) -> list[dict[str, Any]]:
+    names = {"account": user[0], "user_id": user[1]}
+    return [{**names, "session_start": s.start, "session_end": s.end, "events": s.events} for s in sessions]
+
+
+def table(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=STAGED)
+
+
+def built(spark: SparkSession, events: list[dict[str, Any]]) -> pa.Table:
+    return build(frame(spark, JOURNAL, events), CONFIG).toArrow()
+
+
+def stored_sessions(connection: psycopg.Connection[Any]) -> dict[User, list[Stored]]:
+    sessions: dict[User, list[Stored]] = defaultdict(list)
+    for row in rows_of(connection, "SELECT * FROM sessions ORDER BY account, user_id, session_start, version"):
+        session = Session(row["session_start"], row["session_end"], row["events"])
+        sessions[row["account"], row["user_id"]].append(
+            Stored(session, row["version"], retracted=row["retracted_at"] is not None)
+        )
+    return dict(sessions)
+
+
+def in_order(stored: Iterable[Stored]) -> list[Stored]:
+    return sorted(stored, key=lambda row: (row.session.start, row.version, row.session.end))
+
+
+def by_user(rows: list[dict[str, Any]]) -> dict[User, list[Session]]:
+    sessions: dict[User, list[Session]] = defaultdict(list)
+    for row in rows:
+        sessions[row["account"], row["user_id"]].append(
+            Session(row["session_start"], row["session_end"], row["events"])
+        )
+    return {user: sorted(found) for user, found in sessions.items()}
+
+
+def test_a_batch_becomes_mini_sessions_split_by_more_than_a_gap_to_the_microsecond(spark: SparkSession) -> None:
+    steps = {"just_less": GAP - MICROSECOND, "exactly": GAP, "just_more": GAP + MICROSECOND}
+    events = [event(("acme", user), at) for user, step in steps.items() for at in (NOON + step, NOON)]
+    staged = built(spark, events)
+    assert staged.schema.names == STAGED.names
+    assert by_user(staged.cast(STAGED).to_pylist()) == {
+        ("acme", "just_less"): [Session(NOON, NOON + GAP - MICROSECOND, 2)],
+        ("acme", "exactly"): [Session(NOON, NOON + GAP, 2)],
+        ("acme", "just_more"): [Session(NOON, NOON, 1), Session(NOON + GAP + MICROSECOND, NOON + GAP + MICROSECOND, 1)],
+    }
+
+
+def test_only_accepted_requests_with_a_user_count(spark: SparkSession) -> None:
+    uncounted = [
+        event(ALICE, NOON, disposition=Disposition.DUPLICATE),
+        event(ALICE, NOON, disposition=Disposition.CONFLICT),
+        event(ALICE, NOON, disposition=Disposition.REJECTED),
+        event(ALICE, None, disposition=Disposition.REJECTED),
+        event(ALICE, NOON, type=EventType.COMPLETION),
+        event(ALICE, NOON, type=EventType.HEARTBEAT),
+        event(ALICE, NOON, type="another.type.v1"),
+        event(ALICE, NOON, user_id=None),
+    ]
+    assert built(spark, uncounted).num_rows == 0
+    counted = [event(ALICE, NOON), event(ALICE, NOON, type=EventType.USAGE)]
+    assert by_user(built(spark, [*uncounted, *counted]).to_pylist()) == {ALICE: [Session(NOON, NOON, 2)]}
+
+
+def test_a_user_of_one_account_is_not_the_same_user_of_another(spark: SparkSession) -> None:
+    staged = built(spark, [event(ALICE, NOON), event(("umbrella", "alice"), NOON)])
+    assert sorted(by_user(staged.to_pylist())) == [ALICE, ("umbrella", "alice")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_oracle_any_cut_in_any_order_gives_the_sessions_of_all_events(
+    spark: SparkSession, connection: psycopg.Connection[Any], seed: int
+) -> None:
+    chance = random.Random(seed)
+    users = [(f"account-{n % 2}", f"user-{n}") for n in range(5)]
+    halves = [NOON + n * GAP / 2 + offset * MICROSECOND for n in range(60) for offset in (-1, 0, 1)]
+    happened = [(chance.choice(users), chance.choice(halves)) for _ in range(200)]
+    chance.shuffle(happened)
+    cuts = sorted(chance.sample(range(len(happened)), 5))
+    for start, end in zip([0, *cuts], [*cuts, len(happened)], strict=True):
+        staged = built(spark, [event(user, at) for user, at in happened[start:end]])
+        fold_table(connection, JOB, staged, CONFIG, chance.choice([None, *halves]))
+    expected: dict[User, list[Session]] = defaultdict(list)
+    for user, at in happened:
+        expected[user].append(Session(at, at, 1))
+    live = {
+        user: [row.session for row in stored if not row.retracted]
+        for user, stored in stored_sessions(connection).items()
+    }
+    assert live == {user: merge(sessions, GAP) for user, sessions in expected.items()}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_differential_the_fold_in_sql_agrees_with_the_rule(connection: psycopg.Connection[Any], seed: int) -> None:
+    """Mini-sessions of every shape: overlapping, nested, exactly a gap apart, several of a user in one batch."""
+    chance = random.Random(seed)
+    users = [("acme", "ann"), ("acme", "bob"), ("bolt", "ann")]
+    expected: dict[User, list[Stored]] = {user: [] for user in users}
+    for _ in range(25):
+        frontier = chance.choice([None, NOON + chance.randint(0, 80) * GAP / 2])
+        batch: dict[User, list[Session]] = defaultdict(list)
+        for _ in range(chance.randint(0, 5)):
+            start = NOON + chance.randint(0, 60) * GAP / 2 + chance.randint(-1, 1) * MICROSECOND
+            length = chance.choice([0, 0, 1, 2, 8]) * GAP / 2
+            batch[chance.choice(users)].append(Session(start, start + length, chance.randint(1, 9)))
+        staged = table(row for user, sessions in batch.items() for row in minis(user, *sessions))
+        fold_table(connection, JOB, staged, CONFIG, frontier)
+        for user, sessions in batch.items():
+            expected[user] = fold_rule(expected[user], sessions, GAP, frontier)
+        found = stored_sessions(connection)
+        assert {user: in_order(found.get(user, [])) for user in users} == {
+            user: in_order(rows) for user, rows in expected.items()
+        }
+
+
+def test_a_late_event_joins_two_closed_sessions_two_retractions_and_one_new_version(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    fold_table(connection, JOB, built(spark, [event(ALICE, NOON), event(ALICE, NOON + 2 * GAP)]), CONFIG)
+    long_after = NOON + timedelta(days=2)
+    counts = fold_table(connection, JOB, built(spark, [event(ALICE, NOON + GAP)]), CONFIG, long_after)
+    assert stored_sessions(connection)[ALICE] == [
+        Stored(Session(NOON, NOON, 1), 1, retracted=True),
+        Stored(Session(NOON, NOON + 2 * GAP, 3), 2),
+        Stored(Session(NOON + 2 * GAP, NOON + 2 * GAP, 1), 1, retracted=True),
+    ]
+    assert counts == {
+        ("sessions", "retracted"): 2,
+        ("sessions", "absorbed"): 0,
+        ("sessions", "extended"): 0,
+        ("sessions", "begun"): 1,
+    }
+
+
+def test_an_open_session_is_extended_in_place_and_absorbs_another(connection: psycopg.Connection[Any]) -> None:
+    apart = minis(ALICE, Session(NOON, NOON, 1), Session(NOON + 2 * GAP, NOON + 3 * GAP, 2))
+    fold_table(connection, JOB, table(apart), CONFIG)
+    before = rows_of(connection, "SELECT session_id FROM sessions ORDER BY session_start")
+    between = minis(ALICE, Session(NOON + GAP, NOON + GAP, 1))
+    # The frontier is exactly a gap after the first session's end: nothing is closed yet.
+    counts = fold_table(connection, JOB, table(between), CONFIG, NOON + GAP)
+    after = rows_of(connection, "SELECT session_id, session_start, session_end, events, version FROM sessions")
+    assert after == [
+        {
+            "session_id": before[0]["session_id"],
+            "session_start": NOON,
+            "session_end": NOON + 3 * GAP,
+            "events": 4,
+            "version": 1,
+        }
+    ]
+    assert (counts["sessions", "extended"], counts["sessions", "absorbed"]) == (1, 1)
+
+
+def test_a_session_longer_than_any_reach_is_found_from_its_middle(connection: psycopg.Connection[Any]) -> None:
+    whole = Session(NOON, NOON + 100 * GAP, 150)
+    fold_table(connection, JOB, table(minis(ALICE, whole)), CONFIG)
+    inside = Session(NOON + 50 * GAP, NOON + 50 * GAP, 1)
+    fold_table(connection, JOB, table(minis(ALICE, inside)), CONFIG)
+    assert stored_sessions(connection)[ALICE] == [Stored(Session(whole.start, whole.end, 151), 1)]
+
+
+def test_names_that_would_upset_a_csv_arrive_as_they_are(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    users = [("a,b", 'quo"te'), ("new\nline", "\\N"), ("", ""), ("null", "NULL"), ("ünï", "人 \U0001f600")]
+    fold_table(connection, JOB, built(spark, [event(user, NOON) for user in users]), CONFIG)
+    assert sorted(stored_sessions(connection)) == sorted(users)
+
+
+def test_the_configured_gap_is_the_one_that_splits(spark: SparkSession, connection: psycopg.Connection[Any]) -> None:
+    config = SessionizationConfig(session_gap_seconds=1)
+    second = timedelta(seconds=1)
+    events = [event(ALICE, at) for at in (NOON, NOON + second, NOON + 2 * second + MICROSECOND)]
+    fold_table(connection, JOB, build(frame(spark, JOURNAL, events), config).toArrow(), config)
+    assert [row.session.events for row in stored_sessions(connection)[ALICE]] == [2, 1]
