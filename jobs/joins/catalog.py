@@ -21,7 +21,7 @@ class Catalog:
     def __init__(self, spark: SparkSession, tables: str, epoch: int) -> None:
         self._spark = spark
         self._writers = {table: DeltaWriter(tables, table, "joins", epoch) for table in TABLE_OF.values()}
-        self._taken = {table: writer.recall(POSITION) or 1 for table, writer in self._writers.items()}
+        self._taken = {table: writer.watch(POSITION) or 1 for table, writer in self._writers.items()}
         self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
         self._frames: tuple[DataFrame, DataFrame] | None = None
 

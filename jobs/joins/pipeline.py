@@ -50,7 +50,7 @@ class UsageSink:
         tables, epoch = context.environment.tables, context.ownership.epoch
         self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch)
         self._catalog = Catalog(context.spark, tables, epoch)
-        self._position = self._usage.recall(POSITION) or 1
+        self._position = self._usage.watch(POSITION) or 1
         self._frontier = instant_of(self._usage.recall(FRONTIER))
         self._memory = self._remember(tables)
 

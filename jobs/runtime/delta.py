@@ -50,8 +50,9 @@ def microseconds_of(instant: datetime) -> int:
 class DeltaWriter:
     """Appends to one table for one job and epoch.
 
-    `known` holds the transaction versions as this driver's last commit left them. A commit first looks whether they
-    still stand; delta-rs then refuses two concurrent commits, because both carry the transaction `lsn`.
+    `known` holds the transaction versions as this driver's last commit left them. A commit first looks whether the
+    watched ones still stand: the epoch, `lsn`, and what `watch` names. (Each look costs a millisecond, so not all.)
+    delta-rs then refuses two concurrent commits, because both carry the transaction `lsn`.
     """
 
     def __init__(self, tables: str, table: Table, job: str, epoch: int) -> None:
@@ -70,6 +71,7 @@ class DeltaWriter:
             },
         )
         self.known: dict[str, int | None] = {}
+        self._watched = {self._epoch, LSN}
         self._take(epoch)
 
     def _take(self, epoch: int) -> None:
@@ -82,10 +84,15 @@ class DeltaWriter:
         self.known.update({self._epoch: epoch, LSN: next_lsn})
 
     def recall(self, transaction: str) -> int | None:
-        """A transaction's version in this driver's snapshot; from now on it must stay as this driver leaves it."""
+        """A transaction's version in this driver's snapshot; None before it was ever written."""
         version: int | None = self._table.transaction_version(transaction)
         self.known[transaction] = version
         return version
+
+    def watch(self, transaction: str) -> int | None:
+        """As `recall`; from now on the transaction must stay as this driver leaves it."""
+        self._watched.add(transaction)
+        return self.recall(transaction)
 
     @property
     def table(self) -> DeltaTable:
@@ -106,9 +113,9 @@ class DeltaWriter:
         unknown: the driver must end and derive its memory anew.
         """
         self._table.update_incremental()
-        for name, version in self.known.items():
-            if (found := self._table.transaction_version(name)) != version:
-                raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {version}")
+        for name in self._watched:
+            if (found := self._table.transaction_version(name)) != self.known[name]:
+                raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {self.known[name]}")
         fence = {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
         self._write(rows, {**fence, **transactions})
         self.known.update(transactions)

@@ -59,7 +59,7 @@ def test_two_drivers_of_one_epoch_cannot_both_commit(tmp_path: Path) -> None:
 
 def test_a_driver_whose_input_position_was_moved_by_another_is_fenced(tmp_path: Path) -> None:
     mine = writer(tmp_path, 1)
-    assert mine.recall("journal") is None
+    assert mine.watch("journal") is None
     stranger = open_table(str(tmp_path), Table.ACCOUNTS)
     assert stranger is not None
     mine._write(ACCOUNTS.empty_table(), {"journal": 5})
