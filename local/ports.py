@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from contextlib import suppress
 from pathlib import Path
 
+from local.errors import CannotRun
+
 LOOPBACK = "127.0.0.1"
+SERVER_PORTS = range(20_000, 32_000)
+"""Below those the system gives to outgoing connections: a server that restarts finds its port still free."""
 
 
 def free_port() -> int:
-    """A port on the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A port on the loopback address that nobody listens on now. Raises `CannotRun` when there is none."""
+    for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
+        if is_free(port):
+            return port
+    raise CannotRun(f"No port from {SERVER_PORTS.start} to {SERVER_PORTS.stop - 1} is free on {LOOPBACK}.")
 
 
 def is_free(port: int) -> bool:

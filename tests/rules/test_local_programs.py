@@ -1,0 +1,62 @@
+"""The programs of a stack: what is outside is not started, and addresses stay what they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local import class_archive
+from local.folders import Folders
+from local.launch import AlreadyRunning, locked
+from local.programs import KAFKA_VARIABLE, POSTGRES_VARIABLE, choose_addresses, postgres_url, servers
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    for variable in (KAFKA_VARIABLE, POSTGRES_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    return Folders(tmp_path)
+
+
+def test_a_stack_brings_its_own_broker_and_database(folders: Folders) -> None:
+    addresses = choose_addresses(folders)
+    assert [program.name for program in servers(folders, addresses)] == ["broker", "database"]
+
+
+def test_what_is_outside_is_used_and_not_started(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KAFKA_VARIABLE, "kafka.example:9092")
+    monkeypatch.setenv(POSTGRES_VARIABLE, "postgresql://postgres.example/weir")
+    addresses = choose_addresses(folders)
+    assert servers(folders, addresses) == []
+    assert addresses.kafka_bootstrap == "kafka.example:9092"
+    assert postgres_url(folders, addresses) == "postgresql://postgres.example/weir"
+
+
+def test_addresses_are_the_same_after_a_restart_and_all_different(folders: Folders) -> None:
+    first = choose_addresses(folders)
+    assert choose_addresses(folders) == first
+    assert first.broker is not None
+    ports = [
+        first.broker.clients,
+        first.broker.controller,
+        first.database_port,
+        first.dashboard_port,
+        *first.metrics.values(),
+    ]
+    assert len(set(ports)) == len(ports)
+
+
+def test_one_folder_has_one_supervisor(folders: Folders) -> None:
+    with locked(folders), pytest.raises(AlreadyRunning, match="weir down"), locked(folders):
+        pass
+    with locked(folders):
+        pass
+
+
+def test_without_a_class_archive_java_is_started_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "spark.jsa"
+    monkeypatch.setattr(class_archive, "archive_file", lambda: archive)
+    assert "SharedArchiveFile" not in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
