@@ -35,10 +35,9 @@ def environment() -> Environment:
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
-    from monitoring import metrics  # the other commands need neither metrics nor Spark
-
     from jobs.ingestion.rules import Reason
     from jobs.runtime.run import run
+    from monitoring import metrics  # the other commands need neither metrics nor Spark
 
     job = importlib.import_module(f"jobs.{name}.pipeline").JOB
     try:

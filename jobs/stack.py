@@ -14,7 +14,6 @@ from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.sessionization.config import SessionizationConfig
 
-
 M = TypeVar("M", bound=BaseModel)
 
 
