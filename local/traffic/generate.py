@@ -11,8 +11,8 @@ from local.traffic.catalog import Catalog, make_catalog
 from local.traffic.malformed import KINDS, kinds
 from local.traffic.placement import Placement, UnplaceableError
 from local.traffic.population import Population, Timeline
-from local.traffic.scenarios import TROUBLES, Trouble
 from local.traffic.script import Activity, Outcome, Record, Script
+from local.traffic.troubles import TROUBLES, Trouble
 
 MALFORMED_PER_MILLE = 8
 RATE = 1_500.0

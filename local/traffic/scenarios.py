@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from local.traffic import events
 from local.traffic.catalog import UNPRICED_MODEL
@@ -228,37 +227,3 @@ def quiet_source(script: Script) -> None:
     at_ms = start_ms + rng.randint(0, max(1, script.timeline.duration_ms // 5))
     source = f"gateway-quiet/{script.catalog.tag}"
     script.send(events.heartbeat(source, len(script.records), at_ms), at_ms, "quiet_source")
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """How often a scenario is played: `per_mille` of the records asked for, but at least `least` times."""
-
-    play: Callable[[Script], None]
-    per_mille: float
-    least: int = 2
-
-
-TROUBLES = (
-    Trouble(exact_duplicate, 10),
-    Trouble(resent_duplicate, 6),
-    Trouble(conflict, 4),
-    Trouble(out_of_order, 12),
-    Trouble(late, 15),
-    Trouble(straggler, 10),
-    Trouble(abandoned_straggler, 1),
-    Trouble(old, 1),
-    Trouble(early, 2),
-    Trouble(future, 3),
-    Trouble(too_old, 3),
-    Trouble(device, 15),
-    Trouble(abandoned, 8),
-    Trouble(orphaned, 5),
-    Trouble(superseded_request, 3),
-    Trouble(superseded_completion, 3),
-    Trouble(superseded_usage, 2),
-    Trouble(null_tokens, 10),
-    Trouble(unpriced_model, 6),
-    Trouble(unknown_type, 3),
-    Trouble(quiet_source, 1),
-)
