@@ -128,7 +128,14 @@ def test_differential_spark_and_the_rule_price_alike(spark: SparkSession, seed: 
         account_change(name, v.lsn, v.effective_from, v.value) for name, u in universes.items() for v in u.contracts
     ]
     prices = [
-        price_change(plan, v.lsn, v.effective_from, v.value and str(v.value), currency=currency, meter=meter.value)
+        price_change(
+            plan,
+            v.lsn,
+            v.effective_from,
+            None if v.value is None else str(v.value),
+            currency=currency,
+            meter=meter.value,
+        )
         for one in universes.values()
         for (plan, currency, meter), versions in one.prices.items()
         for v in versions

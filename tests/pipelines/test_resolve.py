@@ -80,7 +80,7 @@ class Universe:
 def _decided(memory: Winners, lsn: int) -> Side | None:
     """The side on which a remembered row was matched; None while it waits."""
     sides = [winner.side for winner in memory if winner.lsn == lsn and winner.partner is not None]
-    return Side.BOTH if len(sides) == 2 else (sides or [None])[0]
+    return Side.BOTH if len(sides) == 2 else next(iter(sides), None)
 
 
 def universe(random: Random, cut_at: datetime) -> Universe:
