@@ -35,23 +35,33 @@ class AlreadyRunning(CannotRun):
 
 
 @contextmanager
-def locked(folders: Folders) -> Iterator[int]:
+def locked(folders: Folders, patience_seconds: float = 2.0) -> Iterator[int]:
     """Hold the data folder's lock; gives the descriptor, which keeps it for whoever inherits it.
 
-    Raises `AlreadyRunning` when another process holds it.
+    A supervisor that has just ended may hold it for a moment more, until the last of its threads is gone. Raises
+    `AlreadyRunning` when another process still holds it after `patience_seconds`.
     """
     folders.data.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folders.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + patience_seconds
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(
-                f"A stack already runs on {folders.data}: `weir status` shows it, `weir down` stops it."
-            ) from None
+        while not _lock(descriptor):
+            if time.monotonic() > deadline:
+                raise AlreadyRunning(
+                    f"A stack already runs on {folders.data}: `weir status` shows it, `weir down` stops it."
+                )
+            time.sleep(0.05)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Launch:

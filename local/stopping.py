@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterable
 
 import psutil
@@ -41,8 +40,6 @@ def stop_supervisor(supervisor: ProcessId, timeout_seconds: float) -> bool:
         return True
     supervisor.signal(signal.SIGKILL)
     wait_until_ended([supervisor], 5.0)
-    # The kernel needs a moment to give back the folder's lock.
-    time.sleep(0.1)
     return False
 
 

@@ -48,7 +48,7 @@ def test_addresses_are_the_same_after_a_restart_and_all_different(folders: Folde
 
 
 def test_one_folder_has_one_supervisor(folders: Folders) -> None:
-    with locked(folders), pytest.raises(AlreadyRunning, match="weir down"), locked(folders):
+    with locked(folders), pytest.raises(AlreadyRunning, match="weir down"), locked(folders, patience_seconds=0):
         pass
     with locked(folders):
         pass
