@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from psycopg.types.json import Jsonb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -20,59 +21,64 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold, PostgresJob
 from jobs.streams import AMOUNT, INSTANT, Meter, Outcome, Table
 
-STAGED = pa.schema(
-    [
-        pa.field("window_start", INSTANT, nullable=False),
-        pa.field("account", pa.string(), nullable=False),
-        pa.field("model", pa.string()),
-        pa.field("meter", pa.string(), nullable=False),
-        pa.field("currency", pa.string()),
-        pa.field("price_version", pa.int64()),
-        pa.field("cause", pa.string(), nullable=False),
-        pa.field("quantity", pa.int64(), nullable=False),
-        pa.field("amount", AMOUNT),
-        pa.field("metered_rows", pa.int64(), nullable=False),
-        pa.field("unmetered_rows", pa.int64(), nullable=False),
-        pa.field("late", pa.bool_(), nullable=False),
-        pa.field("straggler_lsn", pa.int64()),
-        pa.field("decision", pa.string()),
-        pa.field("request_id", pa.string()),
-        pa.field("event_time", INSTANT),
-        pa.field("received_at", INSTANT),
-    ]
-)
-"""Signed sums of one micro-batch. A row with `straggler_lsn` is one straggler by itself; its last five columns are
-null in any other row. `amount` is null where `price_version` is: unpriced."""
-
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
     *(name for meter in Meter for name in (meter.value, f"{meter}_price_version", f"{meter}_amount")),
 )
 
-WINDOW = ["window_start", "account", "model", "currency", "cause", "late"]
-STRAGGLER = ["straggler_lsn", "request_id"]
+GROUP = [
+    *["window_start", "account", "model", "currency"],
+    *["cause", "sign", "matched", "late", "straggler_lsn", "request_id"],
+]
+SUMS = ["quantity", "amount", "reported_rows", "amount_rows", "metered_rows"]
+
+
+def _sums(meter: Meter) -> list[pa.Field]:
+    return [
+        pa.field(f"{meter}_price_version", pa.int64()),
+        *[pa.field(f"{meter}_{name}", AMOUNT if name == "amount" else pa.int64()) for name in SUMS],
+    ]
+
+
+STAGED = pa.schema(
+    [
+        pa.field("window_start", INSTANT, nullable=False),
+        pa.field("account", pa.string(), nullable=False),
+        pa.field("model", pa.string()),
+        pa.field("currency", pa.string()),
+        pa.field("cause", pa.string(), nullable=False),
+        pa.field("sign", pa.int32(), nullable=False),
+        pa.field("matched", pa.bool_(), nullable=False),
+        pa.field("late", pa.bool_(), nullable=False),
+        pa.field("straggler_lsn", pa.int64()),
+        pa.field("request_id", pa.string()),
+        pa.field("event_time", INSTANT, nullable=False),
+        pa.field("received_at", INSTANT, nullable=False),
+        pa.field("usage_rows", pa.int64(), nullable=False),
+        *[field for meter in Meter for field in _sums(meter)],
+    ]
+)
+"""Sums of one micro-batch, the meters side by side, not yet signed. A straggler (`straggler_lsn`, `request_id`) is a
+row by itself. Per meter: rows that reported it, rows that have an amount, and rows with a quantity other than 0."""
 
 
 def build(usage: DataFrame, config: BillingConfig) -> DataFrame:
-    """Usage rows → sums per window, account, meter, price and arrival; columns of `STAGED`.
+    """Usage rows → sums per window, price versions, sign and arrival; columns of `STAGED`.
 
-    All meters are summed side by side and only the sums are unfolded: a quarter of the rows to group. What decides
-    about a whole group (its sign, whether a completion came) is a key of it, so that it costs nothing per row.
-    Raises (in the action) on a sign that is neither 1 nor -1, a price without its amount, and any overflow.
+    The meters stay side by side: a quarter of the rows to group, and half the planning of a small batch. What is the
+    same for a whole group (its sign, whether a completion came) is a key, so it costs nothing per row. An overflow
+    raises in the action.
     """
-    versions = [f"{meter}_price_version" for meter in Meter]
     return (
         _judged(usage, config)
-        .groupBy(*WINDOW, *STRAGGLER, "sign", "is_matched", *versions)
+        .groupBy(*GROUP, *[f"{meter}_price_version" for meter in Meter])
         .agg(
-            F.count("*").alias("rows"),
             F.max("event_time").alias("event_time"),
             F.max("received_at").alias("received_at"),
+            F.count("*").alias("usage_rows"),
             *[total for meter in Meter for total in _totals(meter)],
         )
-        .select(*WINDOW, *STRAGGLER, "event_time", "received_at", F.inline(F.array(*[_of(m, config) for m in Meter])))
-        .where((F.col("metered_rows") > 0) | (F.col("unmetered_rows") > 0))
-        .select(*[_staged(name) for name in STAGED.names])
+        .select(*STAGED.names)
     )
 
 
@@ -82,59 +88,51 @@ def _judged(usage: DataFrame, config: BillingConfig) -> DataFrame:
     window_end = window_start + F.expr(f"INTERVAL '{int(MINUTE.total_seconds())}' SECOND")
     closes_at = window_end + F.expr(f"INTERVAL '{config.grace_seconds}' SECOND")
     is_straggler = F.col("received_at") >= closes_at
-    unsigned = F.raise_error(F.concat(F.lit("usage has a sign that is neither 1 nor -1: "), F.col("sign")))
     return usage.select(
         window_start.alias("window_start"),
         ((F.col("received_at") >= window_end) & ~is_straggler).alias("late"),
         F.when(is_straggler, F.col("lsn")).alias("straggler_lsn"),
         F.when(is_straggler, F.col("request_id")).alias("request_id"),
-        F.when(F.col("sign").isin(1, -1), F.col("sign")).otherwise(unsigned).alias("sign"),
-        (F.col("outcome") == Outcome.MATCHED.value).alias("is_matched"),
-        *["account", "model", "currency", "cause", "event_time", "received_at"],
+        (F.col("outcome") == Outcome.MATCHED.value).alias("matched"),
+        *["account", "model", "currency", "cause", "sign", "event_time", "received_at"],
         *[name for meter in Meter for name in (meter.value, f"{meter}_price_version", f"{meter}_amount")],
     )
 
 
 def _totals(meter: Meter) -> list[Column]:
-    """Sums of one meter over rows of one sign. `counted - amounts` are rows that have no amount."""
-    return [
-        F.sum(meter).alias(f"{meter}_quantity"),
-        F.sum(f"{meter}_amount").alias(f"{meter}_amount"),
-        F.count(meter).alias(f"{meter}_reported"),
-        F.count(f"{meter}_amount").alias(f"{meter}_amounts"),
-        F.count_if(F.col(meter) != 0).alias(f"{meter}_metered_rows"),
+    """The sums of one meter, in the order of `SUMS`."""
+    totals = [
+        F.sum(meter),
+        F.sum(f"{meter}_amount"),
+        F.count(meter),
+        F.count(f"{meter}_amount"),
+        F.count_if(F.col(meter) != 0),
     ]
+    return [total.alias(f"{meter}_{name}") for total, name in zip(totals, SUMS, strict=True)]
 
 
-def _of(meter: Meter, config: BillingConfig) -> Column:
-    """The meter's totals as one struct, the same for every meter; null is not 0, but a sum of nothing is."""
-    version, reported = F.col(f"{meter}_price_version"), F.col(f"{meter}_reported")
-    lost = F.raise_error(F.lit(f"usage has a {meter}_price_version but no {meter}_amount"))
-    amount = F.coalesce(F.col(f"{meter}_amount"), F.lit(0).cast("decimal(38,12)"))
-    priced = F.when(F.col(f"{meter}_amounts") == reported, _signed(amount)).otherwise(lost)
-    return F.struct(
-        F.lit(meter.value).alias("meter"),
-        version.alias("price_version"),
-        _signed(F.coalesce(F.col(f"{meter}_quantity"), F.lit(0))).alias("quantity"),
-        F.when(version.isNotNull(), priced).alias("amount"),
-        F.col(f"{meter}_metered_rows").alias("metered_rows"),
-        F.when(F.col("is_matched"), F.col("rows") - reported).otherwise(0).alias("unmetered_rows"),
-        F.lit(config.late_policy[meter].value).alias("decision"),
-    )
+# Only here is a wrong row still one row; once it is added to a window nobody can tell.
+UNSOUND = f"""
+SELECT cause, sign FROM staged
+WHERE cause <> %(judged)s OR sign NOT IN (1, -1)
+   OR {" OR ".join(f"{m}_price_version IS NOT NULL AND {m}_amount_rows <> {m}_reported_rows" for m in Meter)}
+ORDER BY cause <> %(judged)s DESC LIMIT 1
+"""
 
-
-def _signed(total: Column) -> Column:
-    """Negated where the sign is -1, and not by a product, which would cost decimals of the amount."""
-    return F.when(F.col("sign") < 0, -total).otherwise(total)
-
-
-def _staged(name: str) -> Column:
-    """A column of `STAGED`; what belongs to a single straggler is null in a sum of many rows."""
-    of_straggler = name in ("decision", "event_time", "received_at")
-    return F.when(F.col("straggler_lsn").isNotNull(), F.col(name)).alias(name) if of_straggler else F.col(name)
-
-
-UNJUDGED = "SELECT cause FROM staged WHERE cause <> %s ORDER BY cause LIMIT 1"
+# Null is not 0: a completion that came and did not report a meter leaves a row that counts it. A zero leaves nothing.
+SUM_BY_METER = f"""
+CREATE TEMP TABLE sums ON COMMIT DROP AS
+SELECT window_start, account, model, meter, currency, price_version,
+       sign * coalesce(quantity, 0) AS quantity,
+       CASE WHEN price_version IS NOT NULL THEN sign * coalesce(amount, 0) END AS amount,
+       metered_rows, CASE WHEN matched THEN usage_rows - reported_rows ELSE 0 END AS unmetered_rows,
+       late, straggler_lsn, request_id, event_time, received_at,
+       CASE WHEN straggler_lsn IS NOT NULL THEN %(late_policy)s::jsonb ->> meter END AS decision
+FROM staged CROSS JOIN LATERAL (
+    VALUES {", ".join(f"('{m}', {m}_price_version, {', '.join(f'{m}_{name}' for name in SUMS)})" for m in Meter)}
+) AS metered (meter, price_version, {", ".join(SUMS)})
+WHERE metered_rows > 0 OR (matched AND usage_rows > reported_rows)
+"""
 
 # A window that no row had reached before is still corrected by a straggler: it had closed, empty.
 ADD = """
@@ -146,7 +144,7 @@ SELECT window_start, window_start + %s, account, model, meter, currency, price_v
        sum(quantity), sum(amount),
        coalesce(sum(quantity) FILTER (WHERE late), 0), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
        sum(unmetered_rows), bool_or(straggler_lsn IS NOT NULL AND metered_rows > 0)
-FROM staged
+FROM sums
 WHERE decision IS DISTINCT FROM 'drop'
 GROUP BY window_start, account, model, meter, currency, price_version
 ORDER BY window_start, account, model, meter, currency, price_version
@@ -168,28 +166,32 @@ INSERT INTO stragglers (
 SELECT straggler_lsn, meter, account, model, request_id, window_start, event_time, received_at,
        extract(epoch FROM received_at - (window_start + %s)),
        decision, quantity, amount, currency, price_version
-FROM staged
+FROM sums
 WHERE straggler_lsn IS NOT NULL AND metered_rows > 0
 ORDER BY straggler_lsn, meter
 """
 
 COUNT = """
 SELECT meter, decision, late, price_version IS NULL, sum(metered_rows)::bigint, sum(unmetered_rows)::bigint
-FROM staged GROUP BY 1, 2, 3, 4
+FROM sums GROUP BY 1, 2, 3, 4
 """
 
 
-def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, _frontiers: Fold) -> Counts:
+def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -> Counts:
     """Add `staged` to `usage_windows`, record its stragglers; returns late, straggler, unpriced and unmetered rows.
 
-    Raises Refused for usage whose cause is not judged here: its decision would have to be inherited.
+    Raises Refused for usage that cannot be added up: of a cause that is not judged here (its decision would have to be
+    inherited), with a sign that is neither 1 nor -1, or with a price but no amount.
     """
-    unjudged = cursor.execute(UNJUDGED, (JUDGED_CAUSE,)).fetchone()
-    if unjudged is not None:
+    unsound = cursor.execute(UNSOUND, {"judged": JUDGED_CAUSE}).fetchone()
+    if unsound is not None:
+        cause, sign = unsound
         raise Refused(
-            f"usage holds rows of cause '{unjudged[0]}', which this version of billing does not know; "
-            "install the version that wrote them, then run `weir up` again"
+            f"usage holds rows of cause '{cause}' and sign {sign} that this version of billing cannot add up (it knows "
+            f"cause '{JUDGED_CAUSE}', sign 1 or -1, and an amount with every price); install the version that wrote "
+            "them and start billing again"
         )
+    cursor.execute(SUM_BY_METER, {"late_policy": Jsonb(config.late_policy)})
     cursor.execute(ADD, (MINUTE,))
     cursor.execute(RECORD, (MINUTE,))
     counts: Counter[tuple[str, ...]] = Counter()
