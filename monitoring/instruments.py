@@ -29,7 +29,7 @@ _HISTOGRAMS: dict[str, Histogram] = {}
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as a value. `name` is the name that Prometheus stores; `jobs` are the applications that expose it (none: all)."""
+    """A metric as a value. `name` is what Prometheus stores; `jobs` are the applications that expose it (none: all)."""
 
     kind: ClassVar[str]
 
@@ -120,7 +120,7 @@ class HistogramMetric(Metric):
 
 
 def serve(port: int, address: str = "127.0.0.1") -> int:
-    """Serve `/metrics` from a daemon thread; port 0 takes a free one. Returns the port. Raises OSError when it is taken."""
+    """Serve `/metrics` from a daemon thread; port 0 takes a free one. Returns the port; OSError when it is taken."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
     ProcessCollector(registry=REGISTRY)
     server, _ = start_http_server(port, addr=address, registry=REGISTRY)
