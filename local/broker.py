@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import subprocess
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves ConfigResource out
     AdminClient,
     ConfigResource,
@@ -25,6 +26,7 @@ RETENTION_HOURS = 36 * 24
 """Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""
 
 HEAP_MIB = 256
+TIMEOUT_SECONDS = 30.0
 
 
 class BrokerUnusable(CannotRun):
@@ -79,23 +81,33 @@ def ensure_topics(bootstrap: str) -> None:
     """Make the topics that are missing, and check those that are there. Raises `BrokerUnusable`."""
     admin = AdminClient(_client(bootstrap))
     try:
-        present = set(admin.list_topics(timeout=30).topics)
+        present = set(admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
         missing = [topic for topic in _topics() if topic.topic not in present]
         for made in admin.create_topics(missing).values() if missing else ():
             made.result()
-        if missing:
-            # Created is not yet known everywhere: a job that subscribes now must find every topic.
-            for described in admin.describe_topics(TopicCollection([new.topic for new in missing])).values():
-                described.result()
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic.topic) for topic in _topics()]
-        settings = {
-            resource.name: {name: entry.value for name, entry in answer.result().items()}
-            for resource, answer in admin.describe_configs(resources).items()
-        }
+        settings = _settings_when_known(admin, [topic.topic for topic in _topics()])
     except KafkaException as error:
         raise BrokerUnusable(f"Kafka at {bootstrap} refuses Weir's topics: {error.args[0].str()}") from error
     if problems := topic_problems(settings):
         raise BrokerUnusable("\n".join(problems))
+
+
+def _settings_when_known(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]:
+    """Settings by topic. A topic that was just made is not known at once; the applications must find every one."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            for described in admin.describe_topics(TopicCollection(topics)).values():
+                described.result()
+            answers = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics])
+            return {
+                resource.name: {name: entry.value for name, entry in answer.result().items()}
+                for resource, answer in answers.items()
+            }
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def topic_problems(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
