@@ -66,6 +66,14 @@ class OffsetLedger:
         """
         return min(self._received_at.values(), default=None)
 
+    def cut(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows (partition, offset, …) that are new.
+
+        On the driver, because positions inside Spark's plan would make it compile new code for every batch.
+        """
+        position = pl.col("partition").replace_strict(self._positions, default=0, return_dtype=pl.Int64)
+        return rows.filter(pl.col("offset") >= position) if self._positions else rows
+
     def take(self, rows: pl.DataFrame, ends: Mapping[int, int] | None = None) -> dict[str, int]:
         """Account for new rows (partition, offset, received_at), and return the transactions that say so.
 

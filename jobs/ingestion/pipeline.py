@@ -13,7 +13,6 @@ import polars as pl
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.classify import classify
@@ -30,13 +29,9 @@ CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 
 
-def build(records: DataFrame, positions: Mapping[int, int], config: IngestionConfig) -> DataFrame:
-    """Kafka records from `positions` on, judged; the columns of `classify`."""
-    if not positions:
-        return classify(records, config)
-    known = F.create_map(*[F.lit(number) for pair in positions.items() for number in pair])
-    position = F.coalesce(F.try_element_at(known, F.col("partition")), F.lit(0))
-    return classify(records.where(F.col("offset") >= position), config)
+def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
+    """Kafka records, judged each by itself; the columns of `classify`."""
+    return classify(records, config)
 
 
 class JournalSink:
@@ -81,7 +76,7 @@ class JournalSink:
     def process(self, batch: DataFrame) -> Progress:
         """Append the new records of a batch, and the catalog changes that came before them."""
         changes, offsets_after = self._catalog.read_to_end()
-        judged = pl.DataFrame(build(batch, self._events.positions(), self._config).toArrow())
+        judged = self._events.cut(pl.DataFrame(build(batch, self._config).toArrow()))
         if judged.is_empty() and not changes:
             return Progress(0, {})
         first_lsn = self._writer.next_lsn
