@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
 from jobs.ingestion.config import Clocks
-from jobs.ingestion.document import SCALARS, TEXTS, TOKENS, json_type, member
+from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member
+from jobs.streams import EventType
 
 MICROSECONDS = 1_000_000
 STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
@@ -20,11 +21,17 @@ STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
 def typed(documents: DataFrame, clocks: Clocks) -> DataFrame:
     """`documents` of `document.read` with a column for each attribute and field of the event contract.
 
-    Adds `is_cloudevent`, `id, source, type, account, time_text, occurred, sent, sequence, source_epoch`, the fields of
-    `data` under their own names, `is_plain` (nothing else stands in `data`), and the corrected clock: `offset_us` and
-    `event_time`. The instants are as they were read; `storable` bounds them.
+    Adds `is_cloudevent`, `id, source, type, account, time_text, occurred, sent, sequence, source_epoch`; the corrected
+    clock `offset_us` and `event_time`; by type `has_request` and `has_completion`, and the fields that the type has
+    under their own names; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
     """
-    return documents.select("*", *_envelope(), *_data()).withColumns(_clock(clocks))
+    # In steps that use each other's columns, because Spark makes a method of each, and Java does not compile a method
+    # above 8,000 bytes of bytecode.
+    return (
+        documents.select("*", *_envelope())
+        .withColumns({**_families(), **_clock(clocks)})
+        .select("*", _is_plain().alias("is_plain"), *_data())
+    )
 
 
 def storable(instant: Column) -> Column:
@@ -34,33 +41,57 @@ def storable(instant: Column) -> Column:
 
 
 def _envelope() -> list[Column]:
-    sequence = _text_or_integer("attributes.sequence")
-    is_sequence = _is_whole(sequence, rf"[0-9]{{1,{rules.MAX_SEQUENCE_DIGITS}}}")
-    sent = F.col("attributes.senttime")
+    sequence, epoch, sent = (F.col(f"attributes.{name}") for name in ("sequence", "sourceepoch", "senttime"))
+    digits = _is_whole(_get(sequence, "string"), rf"[0-9]{{1,{rules.MAX_SEQUENCE_DIGITS}}}")
     return [
-        (_text("attributes.specversion") == rules.SPECVERSION).alias("is_cloudevent"),
-        *[_name(_text(f"attributes.{attribute}")).alias(attribute) for attribute in ("id", "source", "type")],
-        _name(_text("attributes.subject")).alias("account"),
-        _text("attributes.time").alias("time_text"),
-        _instant(_text("attributes.time")).alias("occurred"),
-        _instant(F.when(json_type(sent) == "STRING", _get(sent, "string"))).alias("sent"),
-        F.when(is_sequence, sequence.try_cast("bigint")).alias("sequence"),
-        _name(_text_or_integer("attributes.sourceepoch")).alias("source_epoch"),
+        (F.col("attributes.specversion").cast("string") == rules.SPECVERSION).alias("is_cloudevent"),
+        *[_name(F.col(f"attributes.{attribute}")).alias(attribute) for attribute in ("id", "source", "type")],
+        _name(F.col("attributes.subject")).alias("account"),
+        F.col("attributes.time").cast("string").alias("time_text"),
+        _instant(F.col("attributes.time").cast("string")).alias("occurred"),
+        _instant(_get(sent, "binary").cast("string")).alias("sent"),
+        F.when(json_type(sequence) == "BIGINT", _get(sequence, "bigint"))
+        .when((json_type(sequence) == "STRING") & digits, _get(sequence, "bigint"))
+        .alias("sequence"),
+        F.when(json_type(epoch) == "BIGINT", _get(epoch, "string"))
+        .otherwise(_name(_get(epoch, "binary")))
+        .alias("source_epoch"),
     ]
+
+
+def _is_plain() -> Column:
+    # As many keys as fields were read: no other field, no text of another type, no null text.
+    counted = reduce(add, (F.col(f"fields.{name}").isNotNull().cast("int") for name in (*TEXTS, *SCALARS)))
+    return F.coalesce(F.size("keys") == counted, F.lit(False))
 
 
 def _data() -> list[Column]:
-    fields = {name: F.col(f"fields.{name}") for name in (*TEXTS, *SCALARS)}
-    cached, latency = fields["cached"], fields["latency_ms"]
-    counted = reduce(add, (field.isNotNull().cast("int") for field in fields.values()))
+    # A field is typed where the contract has it; in any other event it is an unknown field.
+    def typed_as(name: str, types: str, data_type: str) -> Column:
+        field = F.col(f"fields.{name}")
+        is_typed = F.col("has_completion") & json_type(field).rlike(f"^(?:{types})")
+        return F.when(is_typed, member(field, "$", data_type)).alias(name)
+
+    def text(family: Column, name: str) -> Column:
+        return F.when(family, _name(F.col(f"fields.{name}"))).alias(name)
+
+    has_request, has_completion = F.col("has_request"), F.col("has_completion")
     return [
-        # As many keys as fields were read: no other field, no text of another type, no null text.
-        F.coalesce(F.size("keys") == counted, F.lit(False)).alias("is_plain"),
-        *[_name(_text(f"fields.{name}")).alias(name) for name in TEXTS],
-        *[F.when(json_type(fields[name]) == "BIGINT", _get(fields[name], "bigint")).alias(name) for name in TOKENS],
-        F.when(json_type(cached) == "BOOLEAN", _get(cached, "boolean")).alias("cached"),
-        F.when(json_type(latency).rlike("^(BIGINT|DOUBLE|DECIMAL)"), _get(latency, "double")).alias("latency_ms"),
+        text(has_request | has_completion, "request_id"),
+        *[text(has_request, name) for name in REQUEST_TEXTS],
+        *[text(has_completion, name) for name in COMPLETION_TEXTS],
+        *[typed_as(name, "BIGINT", "bigint") for name in TOKENS],
+        typed_as("cached", "BOOLEAN", "boolean"),
+        typed_as("latency_ms", "BIGINT|DECIMAL|DOUBLE", "double"),
     ]
+
+
+def _families() -> dict[str, Column]:
+    event_type = F.col("type")
+    return {
+        "has_request": event_type.isin(EventType.REQUEST, EventType.USAGE),
+        "has_completion": event_type.isin(EventType.COMPLETION, EventType.USAGE),
+    }
 
 
 def _clock(clocks: Clocks) -> dict[str, Column]:
@@ -76,17 +107,8 @@ def _clock(clocks: Clocks) -> dict[str, Column]:
     }
 
 
-def _text(path: str) -> Column:
-    return F.col(path).cast("string")
-
-
 def _name(text: Column) -> Column:
-    return F.when(F.octet_length(text).between(1, rules.MAX_TEXT_BYTES), text)
-
-
-def _text_or_integer(path: str) -> Column:
-    value = F.col(path)
-    return F.when(json_type(value).isin("STRING", "BIGINT"), _get(value, "string"))
+    return F.when(F.octet_length(text).between(1, rules.MAX_TEXT_BYTES), text.cast("string"))
 
 
 def _instant(text: Column) -> Column:

@@ -7,7 +7,7 @@ foresee: the seal stands in its place only when the payload is exactly one JSON 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -72,13 +72,24 @@ def canonical_json(attribute: str) -> Column:
 
 
 def json_type(value: Column) -> Column:
-    """`STRING, BIGINT, DECIMAL(p,s), DOUBLE, BOOLEAN, OBJECT<..>, ARRAY<..>`; null for JSON's null and for nothing."""
-    return F.nullif(F.schema_of_variant(value), F.lit("VOID"))
+    """`STRING, BIGINT, DECIMAL(p,s), DOUBLE, BOOLEAN, OBJECT<..>, ARRAY<..>, VOID` (JSON's null); null for nothing."""
+    return F.schema_of_variant(value)
 
 
-def json_type_at(attribute: str) -> Column:
-    """`json_type` of a member of the payload, by its path (`subject`, `data.model`)."""
-    return json_type(member("document", f"{_PAYLOAD}.{attribute}", "variant"))
+def is_given(value: Column) -> Column:
+    """Whether something other than null stood there."""
+    return F.coalesce(json_type(value) != "VOID", F.lit(False))
+
+
+def is_given_at(attribute: str) -> Column:
+    """`is_given` of a member of the payload, by its path (`subject`, `data.model`)."""
+    return is_given(member("document", f"{_PAYLOAD}.{attribute}", "variant"))
+
+
+def texts_given(names: Sequence[str]) -> Column:
+    """How many of the members `names` of the payload's `data` hold something; null when `data` is no object."""
+    members = F.map_entries(member("document", _DATA, "map<string,string>"))
+    return F.size(F.filter(members, lambda entry: entry["value"].isNotNull() & entry["key"].isin(*names)))
 
 
 def _unreadable_text(text: Column) -> Column:

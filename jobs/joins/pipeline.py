@@ -21,7 +21,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
-from jobs.runtime.batch import contiguous, cut
+from jobs.runtime.batch import contiguous
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
 from jobs.runtime.job import Context, Progress, TableJob
 from jobs.streams import USAGE, Disposition, EventType, Table
@@ -81,8 +81,9 @@ class UsageSink:
     def process(self, batch: DataFrame) -> Progress:
         """Decide what the new rows and the passing of time decide, and append it."""
         is_change = F.col("topic").startswith("catalog.")
-        new = cut(batch, self._position).withColumn("value", F.when(is_change, F.col("value")))
-        arrow = new.toArrow()
+        # Cut here and not in Spark, which would compile the position into new code for every batch.
+        arrow = batch.withColumn("value", F.when(is_change, F.col("value"))).toArrow()
+        arrow = arrow.filter(pc.greater_equal(arrow["lsn"], self._position))
         lsn = pc.min_max(arrow["lsn"]).as_py()
         rows = contiguous(self._position, arrow.num_rows, lsn["min"], lsn["max"], NAME)
         if rows.records == 0:

@@ -46,11 +46,24 @@ def contiguous(position: int, count: int, lowest: int | None, highest: int | Non
 def reduce_once(
     batch: DataFrame, position: int, job: str, build: Callable[[DataFrame], DataFrame]
 ) -> tuple[pa.Table, LsnRange]:
-    """What `build` makes of the rows from `position` on, and their range, in a single Spark action."""
+    """What `build` makes of the rows from `position` on, and their range, in a single Spark action.
+
+    A second action cuts the batch when it begins with rows that are known, which only the first one after a start does.
+    The cut is not always there because Spark writes the position into the code that it compiles for a batch.
+    """
+    summary, count, lowest, highest = _reduced(batch, build)
+    if lowest is not None and highest is not None and lowest < position:
+        if highest < position:
+            return summary.slice(0, 0), LsnRange(position, position)
+        summary, count, lowest, highest = _reduced(cut(batch, position), build)
+    return summary, contiguous(position, count, lowest, highest, job)
+
+
+def _reduced(batch: DataFrame, build: Callable[[DataFrame], DataFrame]) -> tuple[pa.Table, int, int | None, int | None]:
     seen = Observation()
-    new = cut(batch, position).observe(
+    observed = batch.observe(
         seen, F.count("lsn").alias("count"), F.min("lsn").alias("lowest"), F.max("lsn").alias("highest")
     )
-    summary = build(new).toArrow()
+    summary = build(observed).toArrow()
     metrics = seen.get
-    return summary, contiguous(position, metrics["count"] or 0, metrics["lowest"], metrics["highest"], job)
+    return summary, metrics["count"] or 0, metrics["lowest"], metrics["highest"]

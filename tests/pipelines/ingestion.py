@@ -1,0 +1,44 @@
+"""Frames of Kafka records, and what `classify` makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from jobs.ingestion.classify import classify
+from jobs.ingestion.config import IngestionConfig
+from tests.corpus import RECEIVED_AT
+
+RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+"""The columns of Spark's Kafka source that ingestion uses."""
+
+Record = tuple[bytes | None, datetime]
+
+
+def classified(
+    spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
+) -> list[dict[str, Any]]:
+    """The classified rows of payloads, in their order; a payload may come with when it was received."""
+    whole = [record if isinstance(record, tuple) else (record, RECEIVED_AT) for record in records]
+    rows = [
+        {"key": b"k", "value": value, "topic": "events", "partition": 0, "offset": offset, "timestamp": received_at}
+        for offset, (value, received_at) in enumerate(whole)
+    ]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
+    judged = classify(frame, config or IngestionConfig()).toArrow()
+    by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in judged.to_pylist()}
+    assert sorted(by_offset) == list(range(len(whole)))
+    return [by_offset[offset] for offset in range(len(whole))]
