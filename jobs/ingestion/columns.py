@@ -22,8 +22,8 @@ def typed(documents: DataFrame, clocks: Clocks) -> DataFrame:
     """`documents` of `document.read` with a column for each attribute and field of the event contract.
 
     Adds `is_cloudevent`, `id, source, type, account, time_text, occurred, sent, sequence, source_epoch`; the corrected
-    clock `offset_us` and `event_time`; by type `has_request` and `has_completion`, and the fields that the type has
-    under their own names; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
+    clock `offset_us` and `event_time`; by type `has_request` and `has_completion`, and under their own names the fields
+    that such events have; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
     """
     # In steps that use each other's columns, because Spark makes a method of each, and Java does not compile a method
     # above 8,000 bytes of bytecode.
@@ -67,22 +67,22 @@ def _is_plain() -> Column:
 
 def _data() -> list[Column]:
     # A field is typed where the contract has it; in any other event it is an unknown field.
-    def typed_as(name: str, types: str, data_type: str) -> Column:
-        field = F.col(f"fields.{name}")
-        is_typed = F.col("has_completion") & json_type(field).rlike(f"^(?:{types})")
-        return F.when(is_typed, member(field, "$", data_type)).alias(name)
+    has_request, has_completion = F.col("has_request"), F.col("has_completion")
+    latency = json_type(F.col("fields.latency_ms"))
 
     def text(family: Column, name: str) -> Column:
         return F.when(family, _name(F.col(f"fields.{name}"))).alias(name)
 
-    has_request, has_completion = F.col("has_request"), F.col("has_completion")
+    def scalar(name: str, is_typed: Column, data_type: str) -> Column:
+        return F.when(has_completion & is_typed, _get(F.col(f"fields.{name}"), data_type)).alias(name)
+
     return [
         text(has_request | has_completion, "request_id"),
         *[text(has_request, name) for name in REQUEST_TEXTS],
         *[text(has_completion, name) for name in COMPLETION_TEXTS],
-        *[typed_as(name, "BIGINT", "bigint") for name in TOKENS],
-        typed_as("cached", "BOOLEAN", "boolean"),
-        typed_as("latency_ms", "BIGINT|DECIMAL|DOUBLE", "double"),
+        *[scalar(name, json_type(F.col(f"fields.{name}")) == "BIGINT", "bigint") for name in TOKENS],
+        scalar("cached", json_type(F.col("fields.cached")) == "BOOLEAN", "boolean"),
+        scalar("latency_ms", latency.startswith("DECIMAL") | latency.isin("DOUBLE", "BIGINT"), "double"),
     ]
 
 
