@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +33,9 @@ def main(
     keep: Annotated[Path | None, typer.Option(help="Keep all data and logs in this folder.")] = None,
 ) -> None:
     """Measure CPU per event, near-empty batches, memory and latency; write them to bench/results/."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Everything that was started is stopped, also where a shell had the signals ignored.
+        signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
     chosen = set(jobs.split(","))
     if unknown := chosen - {*JOBS, "stack"}:

@@ -61,9 +61,9 @@ def one_pair(run: str, now: datetime) -> Iterator[Record]:
 
 def _pair(number: int, run: str, seconds: list[str], chance: random.Random) -> tuple[Record, Record]:
     request_id = f"{run}-{number:09d}"
-    account = int(ACCOUNTS * chance.random() ** 2)
-    second, milli = seconds[int(len(seconds) * chance.random())], number % 1_000
     user, model = int(USERS * chance.random() ** 2), int(MODELS * chance.random() ** 2)
+    account = user % ACCOUNTS
+    second, milli = seconds[int(len(seconds) * chance.random())], number % 1_000
     gateway = account % 8
     head = (gateway, request_id, account, second, milli, second, milli)
     hashed = (chance.getrandbits(64), chance.getrandbits(64))
