@@ -71,7 +71,7 @@ class DeltaWriter:
             },
         )
         self.known: dict[str, int | None] = {}
-        self._watched = {self._epoch, LSN}
+        self._watched = [self._epoch, LSN]
         self._take(epoch)
 
     def _take(self, epoch: int) -> None:
@@ -91,7 +91,7 @@ class DeltaWriter:
 
     def watch(self, transaction: str) -> int | None:
         """As `recall`; from now on the transaction must stay as this driver leaves it."""
-        self._watched.add(transaction)
+        self._watched.append(transaction)
         return self.recall(transaction)
 
     @property
