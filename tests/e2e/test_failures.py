@@ -27,10 +27,17 @@ def customer(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Customer
     return new_customer(stack, tmp_path_factory.mktemp("catalog"))
 
 
-def pid_of(stack: Stack, job: str) -> int:
+def current_pid(stack: Stack, job: str) -> int | None:
+    """None between the end of a driver and the start of the next."""
     process = running_stack(stack.data_dir).process(job).process
-    assert process is not None
-    return process.pid
+    return None if process is None else process.pid
+
+
+def pid_of(stack: Stack, job: str) -> int:
+    wait_until(lambda: current_pid(stack, job) is not None, f"{job} being started again")
+    pid = current_pid(stack, job)
+    assert pid is not None
+    return pid
 
 
 def epoch_of(stack: Stack, job: str) -> int:
@@ -116,7 +123,7 @@ def test_a_frozen_driver_that_wakes_up_changes_nothing(
             customer.send(stack, tmp_path, PAIRS)
             drain(stack)
             os.killpg(frozen, signal.SIGCONT)
-            wait_until(lambda: pid_of(stack, job) != frozen, f"the frozen {job} ending")
+            wait_until(lambda: current_pid(stack, job) != frozen, f"the frozen {job} ending")
             customer.send(stack, tmp_path, PAIRS)
             assert_bill_is_exact(stack, customer)
     finally:
@@ -141,7 +148,7 @@ def test_a_driver_frozen_inside_its_transaction_does_not_hold_up_its_successor(
             wait_until(lambda: epoch_of(stack, job) > epoch, f"the second {job} taking over")
             assert_bill_is_exact(stack, customer)
             os.killpg(frozen, signal.SIGCONT)
-            wait_until(lambda: pid_of(stack, job) != frozen, f"the frozen {job} ending")
+            wait_until(lambda: current_pid(stack, job) != frozen, f"the frozen {job} ending")
     finally:
         if Path(f"/proc/{frozen}").exists():
             os.killpg(frozen, signal.SIGCONT)
