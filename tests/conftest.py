@@ -21,6 +21,11 @@ from local.jars import connector_jars
 TEMPLATE = "weir_template"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """End-to-end tests come last: their stack runs to the end, and would take a core from all others."""
+    items.sort(key=lambda item: item.path.parent.name == "e2e")
+
+
 @pytest.fixture(scope="session")
 def jars() -> Path:
     """The folder with Spark's connectors."""
