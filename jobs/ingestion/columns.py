@@ -25,8 +25,8 @@ def typed(documents: DataFrame, clocks: Clocks) -> DataFrame:
     clock `offset_us` and `event_time`; by type `has_request` and `has_completion`, and under their own names the fields
     that such events have; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
     """
-    # In steps that use each other's columns, because Spark makes a method of each, and Java does not compile a method
-    # above 8,000 bytes of bytecode.
+    # In steps that use each other's columns, because Spark makes a method of each, and Java by default does not
+    # compile a method above 8,000 bytes of bytecode.
     return (
         documents.select("*", *_envelope())
         .withColumns({**_families(), **_clock(clocks)})

@@ -10,11 +10,11 @@ from enum import StrEnum
 class Reason(StrEnum):
     """Why a record is rejected: a dead letter's `reason` and a metric's label. The first that holds is given."""
 
-    MALFORMED = "malformed"
-    """Not one RFC 8259 object: broken, empty, a second document, a duplicate key, nested deeper than 990 levels."""
     NOT_UTF8 = "not_utf8"
     NUL_CHARACTER = "nul_character"
-    """An escaped U+0000, which no text column of a database can hold."""
+    """An escaped U+0000, which no text column of a database can hold; looked for before the JSON is read."""
+    MALFORMED = "malformed"
+    """Not one RFC 8259 object: broken, empty, a second document, a duplicate key, nested deeper than 999 levels."""
     INVALID_SPECVERSION = "invalid_specversion"
     INVALID_ID = "invalid_id"
     INVALID_SOURCE = "invalid_source"

@@ -23,8 +23,8 @@ Rule = tuple[Column, Reason]
 def judged(events: DataFrame, config: IngestionConfig) -> DataFrame:
     """`events` of `columns.typed` with `reason`: the first that holds; null for a valid event.
 
-    The parts are columns of their own, because Java does not compile a method above 8,000 bytes of bytecode: all of
-    them in one expression would be interpreted, for every record.
+    The parts are columns of their own, because Java by default does not compile a method above 8,000 bytes of
+    bytecode: all of them in one expression would be interpreted, for every record.
     """
     attributes = F.concat_ws("", "id", "source", "type", "account")
     return (
