@@ -11,9 +11,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS: dict[str, tuple[str, ...]] = {"dev": ("dev",), "runtime": (), "dashboard": ("dashboard",)}
+LOCKS: dict[str, tuple[str, ...]] = {"dev": ("dev",), "image": ("dashboard", "local")}
 """Lock → the groups of pyproject.toml it holds besides the project's own dependencies. The widest is resolved first
-and constrains the others, so that no package has two versions."""
+and constrains the other, so that no package has two versions. `image` is what the container image holds."""
 
 MARK = "# inputs: "
 
