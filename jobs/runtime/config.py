@@ -31,4 +31,7 @@ class Environment(BaseModel):
     tables: str
     checkpoints: Path
     jars: Path
+    metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65_535)
+    submitted: bool = False
+    """spark-submit has decided master, memory and addresses: a driver pod."""

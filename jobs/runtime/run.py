@@ -39,7 +39,12 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         signal.signal(number, lambda *_: stopping.set())
     if not schema_is_current(environment.postgres_url):
         raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
-    spark = spark_session(f"weir-{job.name}", environment.jars, memory_mib=config.driver_memory_mib)
+    spark = spark_session(
+        f"weir-{job.name}",
+        environment.jars,
+        master=None if environment.submitted else "local[1]",
+        memory_mib=config.driver_memory_mib,
+    )
     with ExitStack() as held:
         held.callback(spark.stop)
         at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1

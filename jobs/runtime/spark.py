@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS = 2
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:-DontCompileHugeMethods -Duser.timezone=UTC"
 """Java would interpret a method above 8,000 bytes for ever, and Spark writes a wide stage as one: judging events took
@@ -14,20 +15,25 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:-DontCompileHugeMethods -Duser.timezone=UTC
 
 
 def spark_session(
-    name: str, jars: Path, *, master: str = "local[1]", memory_mib: int = 512, conf: Mapping[str, str] | None = None
+    name: str,
+    jars: Path,
+    *,
+    master: str | None = "local[1]",
+    memory_mib: int = 512,
+    conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session with Kafka and Delta, in UTC, ANSI mode on, two shuffle partitions and no web page.
 
-    `jars` is the folder with the pinned connector jars (`make setup` fills it).
+    `jars` is the folder with the pinned connector jars (`make setup` fills it). Without `master`, spark-submit has
+    decided master, memory and addresses, and left them where Java finds them.
     """
-    class_path = ":".join(sorted(str(jar) for jar in jars.glob("*.jar")))
+    # An archive of classes holds for one spelling of the class path.
+    class_path = ":".join(sorted(str(jar) for jar in jars.resolve().glob("*.jar")))
     settings = {
         "spark.driver.extraClassPath": class_path,
         "spark.executor.extraClassPath": class_path,
-        "spark.driver.memory": f"{memory_mib}m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "200",
@@ -42,7 +48,11 @@ def spark_session(
         "spark.sql.streaming.pollingDelay": "250ms",
         "spark.sql.streaming.stopTimeout": "30s",
     }
-    builder = SparkSession.Builder().appName(name).master(master)
+    builder = SparkSession.Builder().appName(name)
+    if master is not None:
+        builder = builder.master(master)
+        settings["spark.driver.memory"] = f"{memory_mib}m"
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
