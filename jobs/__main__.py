@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from jobs.runtime.config import Environment
 from jobs.runtime.database import migrate as migrate_database
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
+from jobs.runtime.reader_role import PASSWORD_VARIABLE
 from jobs.stack import Jobs, load_stack_config, validated
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -47,7 +48,7 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         return ExitStatus.BAD_CONFIGURATION
     where = environment()
     metrics.init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
-    metrics.serve(where.metrics_port)
+    metrics.serve(where.metrics_port, where.metrics_host)
     try:
         run(job, config, where)
     except Fenced as error:
@@ -81,8 +82,8 @@ for _name in Jobs.model_fields:
 
 @app.command()
 def migrate() -> None:
-    """Bring the database's schema to this version's."""
-    migrate_database(os.environ["WEIR_POSTGRES_URL"])
+    """Bring the database's schema to this version's; with WEIR_DASHBOARD_PASSWORD its reader may log in."""
+    migrate_database(os.environ["WEIR_POSTGRES_URL"], os.environ.get(PASSWORD_VARIABLE))
 
 
 @app.command()

@@ -12,21 +12,27 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from jobs.runtime.reader_role import ensure_reader
+
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = 0x57656972
 """Key of the advisory lock that lets one process migrate at a time: "Weir" in ASCII."""
 
 
-def migrate(url: str) -> None:
+def migrate(url: str, reader_password: str | None = None) -> None:
     """Bring the schema to this version's, in one transaction: wholly or not at all; nothing to do is no error.
 
-    `url` is anything libpq takes. Raises `sqlalchemy.exc.DBAPIError` when the server or a step refuses.
+    `url` is anything libpq takes; with `reader_password` the dashboard's role may log in. Raises
+    `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step refuses.
     """
     with _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        ensure_reader(driver, reader_password)
 
 
 def schema_is_current(url: str) -> bool:

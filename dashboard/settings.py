@@ -1,0 +1,34 @@
+"""Where the dashboard reads from: its environment, read here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dashboard.scope import Scope
+
+
+class Settings(BaseModel):
+    """One field per source of data; an empty one is not connected, and its panels say how to connect it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    postgres_url: str = Field(default="", repr=False, description="WEIR_POSTGRES_URL: of the read-only role.")
+    tables: str = Field(default="", description="WEIR_TABLES: the root of the Delta tables, a folder or s3://….")
+    prometheus_url: str = Field(default="", description="WEIR_PROMETHEUS_URL, such as http://prometheus:9090.")
+    alertmanager_url: str = Field(default="", description="WEIR_ALERTMANAGER_URL, such as http://alertmanager:9093.")
+    namespace: str = Field(default="", description="WEIR_NAMESPACE: on a cluster, where the SparkApplications are.")
+    scope: Scope = Field(default=Scope(), description="WEIR_ACCOUNTS: comma-separated; unset is all accounts.")
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Settings:
+        """The settings in an environment. Raises ValueError for a scope that names no account."""
+        return cls(
+            postgres_url=environment.get("WEIR_POSTGRES_URL", ""),
+            tables=environment.get("WEIR_TABLES", "").rstrip("/"),
+            prometheus_url=environment.get("WEIR_PROMETHEUS_URL", "").rstrip("/"),
+            alertmanager_url=environment.get("WEIR_ALERTMANAGER_URL", "").rstrip("/"),
+            namespace=environment.get("WEIR_NAMESPACE", ""),
+            scope=Scope.parse(environment.get("WEIR_ACCOUNTS")),
+        )

@@ -1,0 +1,114 @@
+"""Row-level security by itself: what the read-only role sees and may do, on a real Postgres."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from jobs.runtime.database import migrate
+from tests.dashboard.reader import reader_url
+from tests.database_rows import window, write
+
+NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def reader(database: str) -> str:
+    write(database, "usage_windows", window(NOON, account="acme"), window(NOON, account="globex"))
+    write(database, "catalog.plans", {"plan": "small", "name": "Small"}, {"plan": "large", "name": "Large"})
+    for account, plan in (("acme", "small"), ("globex", "large")):
+        write(database, "catalog.accounts", {"account": account, "name": account, "plan": plan, "currency": "EUR"})
+        price = {"plan": plan, "model": "m", "meter": "requests", "currency": "EUR", "effective_from": NOON}
+        write(database, "catalog.prices", {**price, "unit_price": 1})
+    return reader_url(database)
+
+
+def seen(url: str, setting: str | None, question: str = "SELECT account FROM usage_windows ORDER BY 1") -> list[str]:
+    with psycopg.connect(url) as connection:
+        if setting is not None:
+            connection.execute("SELECT set_config('weir.accounts', %s, true)", [setting])
+        return [value for (value,) in connection.execute(question).fetchall()]
+
+
+@pytest.mark.parametrize(
+    ("setting", "accounts"),
+    [
+        (None, []),
+        ("", []),
+        ("[]", []),
+        ("*", ["acme", "globex"]),
+        ('["acme"]', ["acme"]),
+        ('["acme","globex"]', ["acme", "globex"]),
+        ('["acme,globex"]', []),
+        ('["*"]', []),
+    ],
+)
+def test_only_named_accounts_are_seen_and_none_when_nothing_is_named(
+    reader: str, setting: str | None, accounts: list[str]
+) -> None:
+    assert seen(reader, setting) == accounts
+
+
+def test_a_setting_that_is_no_list_is_refused(reader: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        seen(reader, "acme")
+
+
+def test_the_setting_ends_with_its_transaction(reader: str) -> None:
+    with psycopg.connect(reader, autocommit=True) as connection:
+        with connection.transaction():
+            connection.execute("SELECT set_config('weir.accounts', '*', true)")
+        assert connection.execute("SELECT count(*) FROM usage_windows").fetchone() == (0,)
+
+
+def test_plans_and_prices_are_seen_by_the_accounts_that_have_them(reader: str) -> None:
+    assert seen(reader, '["acme"]', "SELECT plan FROM catalog.prices") == ["small"]
+    assert seen(reader, '["acme"]', "SELECT plan FROM catalog.plans") == ["small"]
+    assert seen(reader, "*", "SELECT plan FROM catalog.prices ORDER BY 1") == ["large", "small"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM usage_windows",
+        "UPDATE jobs SET state = 'stopped'",
+        "INSERT INTO catalog.plans VALUES ('p', 'P')",
+        "TRUNCATE sessions",
+        "CREATE TABLE mine (n int)",
+        "ALTER TABLE usage_windows DISABLE ROW LEVEL SECURITY",
+        "DROP POLICY reads_named_accounts ON usage_windows",
+    ],
+)
+def test_the_role_can_only_read(reader: str, statement: str) -> None:
+    with psycopg.connect(reader) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(statement)
+
+
+def test_the_owner_is_not_held_by_the_policies(database: str, reader: str) -> None:
+    assert seen(database, None) == ["acme", "globex"]
+
+
+def test_every_table_that_names_an_account_is_guarded(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        unguarded = connection.execute(
+            """
+            SELECT attrelid::regclass::text FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+            WHERE attname IN ('account', 'plan') AND relkind IN ('r', 'p', 'm') AND NOT relrowsecurity
+              AND relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+            """
+        ).fetchall()
+    assert unguarded == []
+
+
+def test_a_table_made_later_is_read_after_the_next_migration_and_a_guard_keeps(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE later AS SELECT 'x' AS word")
+    assert seen(reader_url(database), None, "SELECT word FROM later") == ["x"]
+
+
+def test_migrating_again_changes_nothing_and_needs_no_password(database: str) -> None:
+    url = reader_url(database)
+    migrate(database)
+    assert seen(url, "*") == []
