@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from local import broker, database
 from local.broker import BrokerPorts
 from local.class_archive import submit_arguments
+from local.dashboard import dashboard_command, reader_url
 from local.folders import Folders
 from local.jars import broker_jars, connector_jars
 from local.job_states import JobStates
@@ -114,9 +114,13 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
         )
         for job in JOBS
     ]
-    command = partial(_dashboard_command, addresses.dashboard_port)
+    command = partial(dashboard_command, addresses.dashboard_port)
     is_ready = partial(_is_healthy, f"{addresses.dashboard_url}/_stcore/health")
-    return [*programs, Program("dashboard", command, is_ready, {POSTGRES_VARIABLE: url})]
+    reads = {
+        POSTGRES_VARIABLE: reader_url(folders, url, is_embedded=addresses.database_port is not None),
+        "WEIR_TABLES": str(folders.tables),
+    }
+    return [*programs, Program("dashboard", command, is_ready, reads)]
 
 
 def job_environment(
@@ -149,22 +153,6 @@ def _database_command(folder: Path, port: int) -> list[str]:
 def _job_command(job: str, folders: Folders, states: JobStates) -> list[str]:
     states.starting(job)
     return [sys.executable, "-m", "jobs", job, "--config", str(folders.config(job))]
-
-
-def _dashboard_command(port: int) -> list[str]:
-    spec = find_spec("dashboard")
-    page = Path(spec.origin if spec and spec.origin else "").with_name("app.py")
-    settings = {
-        "server.headless": "true",
-        "server.address": LOOPBACK,
-        "server.port": str(port),
-        "server.fileWatcherType": "none",
-        "browser.gatherUsageStats": "false",
-        "client.showErrorDetails": "none",
-        "client.toolbarMode": "minimal",
-    }
-    options = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    return [sys.executable, "-m", "streamlit", "run", str(page), *options]
 
 
 def _is_healthy(url: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from local.broker import ensure_topics
+from local.dashboard import reader_password
 from local.errors import CannotRun
 from local.folders import Folders
 from local.processes import STACK_VARIABLE, ProcessId
@@ -53,7 +54,7 @@ class Supervisor:
             return
         url = postgres_url(self._folders, addresses)
         ensure_topics(addresses.kafka_bootstrap)
-        self._migrate(url)
+        self._migrate(url, is_embedded=addresses.database_port is not None)
         self._stack = replace(
             self._stack,
             kafka_bootstrap=addresses.kafka_bootstrap,
@@ -91,14 +92,16 @@ class Supervisor:
                 write_stack(self._stack)
         self._stopping.wait(STEP_SECONDS)
 
-    def _migrate(self, url: str) -> None:
+    def _migrate(self, url: str, *, is_embedded: bool) -> None:
         log.info("migrating the database")
+        # An outside server's roles get their passwords from whoever runs it.
+        reader = {"WEIR_DASHBOARD_PASSWORD": reader_password(self._folders)} if is_embedded else {}
         output = self._folders.log("migrations")
         with output.open("ab") as file:
             answer = subprocess.run(
                 [sys.executable, "-m", "jobs", "migrate"],
                 cwd=self._folders.data,
-                env={**os.environ, POSTGRES_VARIABLE: url, STACK_VARIABLE: self._stack.id},
+                env={**os.environ, **reader, POSTGRES_VARIABLE: url, STACK_VARIABLE: self._stack.id},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
