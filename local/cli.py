@@ -7,6 +7,7 @@ import sys
 import typer
 
 from local.commands.catalog import catalog
+from local.commands.compare import compare
 from local.commands.dead_letters import dead_letters
 from local.commands.demo import demo
 from local.commands.drain import drain
@@ -28,6 +29,7 @@ app.command()(produce)
 app.add_typer(catalog, name="catalog")
 app.command()(drain)
 app.command()(traffic)
+app.command()(compare)
 app.command()(demo)
 app.command()(usage)
 app.command()(sessions)

@@ -16,7 +16,7 @@ from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from local.errors import CannotRun
 from local.job_states import read_jobs
 from local.positions import Positions, describe, ends
-from local.stack import Stack, State, read_stack
+from local.stack import Deployment, Stack, State, read_stack
 
 POLL_SECONDS = 0.25
 
@@ -39,7 +39,7 @@ Tell = Callable[[str], None]
 class Waiter:
     """Waits for one application after the other, all within one time limit. Every wait raises Stuck when it is over."""
 
-    def __init__(self, stack: Stack, timeout_seconds: float, tell: Tell = lambda _: None) -> None:
+    def __init__(self, stack: Deployment, timeout_seconds: float, tell: Tell = lambda _: None) -> None:
         self.positions = Positions(stack.tables, stack.postgres_url)
         self._stack = stack
         self._timeout_seconds = timeout_seconds
@@ -92,7 +92,7 @@ class Waiter:
 
 
 def drain(
-    stack: Stack, timeout_seconds: float, *, include_waiting: bool = False, tell: Tell = lambda _: None
+    stack: Deployment, timeout_seconds: float, *, include_waiting: bool = False, tell: Tell = lambda _: None
 ) -> Drained:
     """Wait until all four applications are past where the topics end now.
 
@@ -112,17 +112,9 @@ def drain(
     return Drained(waiting, usage_lsn)
 
 
-def condition(stack: Stack, job: str) -> str:
+def condition(stack: Deployment, job: str) -> str:
     """What supervisor and database say about a job, in a sentence without its end."""
-    said = []
-    now = read_stack(stack.data_dir)
-    process = next((p for p in now.processes if p.name == job), None) if now else None
-    if now is None or not now.supervisor.is_running or process is None:
-        said.append("its supervisor does not run")
-    elif process.state is not State.RUNNING:
-        said.append(f"it is {process.state}, after {process.restarts} restarts")
-    if process is not None and process.message:
-        said.append(f"it last ended with: {process.message}")
+    said = _supervised(stack, job) if isinstance(stack, Stack) else []
     try:
         row = read_jobs(stack.postgres_url).get(job)
     except psycopg.Error:
@@ -132,4 +124,18 @@ def condition(stack: Stack, job: str) -> str:
             said.append("it has never started")
         else:
             said.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
-    return ", ".join(said) + f"; see {stack.data_dir / 'logs' / f'{job}.log'}"
+    log = stack.data_dir / "logs" / f"{job}.log" if isinstance(stack, Stack) else "the log of its driver"
+    return ", ".join(said) + f"; see {log}"
+
+
+def _supervised(stack: Stack, job: str) -> list[str]:
+    said = []
+    now = read_stack(stack.data_dir)
+    process = next((p for p in now.processes if p.name == job), None) if now else None
+    if now is None or not now.supervisor.is_running or process is None:
+        said.append("its supervisor does not run")
+    elif process.state is not State.RUNNING:
+        said.append(f"it is {process.state}, after {process.restarts} restarts")
+    if process is not None and process.message:
+        said.append(f"it last ended with: {process.message}")
+    return said

@@ -20,8 +20,7 @@ from local.folders import Folders
 from local.jars import broker_jars, connector_jars
 from local.java import find_java
 from local.processes import ProcessId
-from local.programs import KAFKA_VARIABLE
-from local.stack import Stack, State, read_stack
+from local.stack import KAFKA_VARIABLE, Stack, State, read_stack
 from local.stopping import stop_supervisor
 from local.supervised import last_lines
 

@@ -20,12 +20,10 @@ from local.folders import Folders
 from local.jars import broker_jars, connector_jars
 from local.job_states import JobStates
 from local.ports import LOOPBACK
+from local.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
 
 JOBS = ("ingestion", "sessionization", "joins", "billing")
 """In the order in which data flows and they are started."""
-
-KAFKA_VARIABLE = "WEIR_KAFKA_BOOTSTRAP"
-POSTGRES_VARIABLE = "WEIR_POSTGRES_URL"
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
     is_ready = partial(_is_healthy, f"{addresses.dashboard_url}/_stcore/health")
     reads = {
         POSTGRES_VARIABLE: reader_url(folders, url, is_embedded=addresses.database_port is not None),
-        "WEIR_TABLES": str(folders.tables),
+        TABLES_VARIABLE: str(folders.tables),
     }
     return [*programs, Program("dashboard", command, is_ready, reads)]
 
@@ -130,7 +128,7 @@ def job_environment(
     return {
         KAFKA_VARIABLE: kafka_bootstrap,
         POSTGRES_VARIABLE: postgres_url,
-        "WEIR_TABLES": str(folders.tables),
+        TABLES_VARIABLE: str(folders.tables),
         "WEIR_CHECKPOINTS": str(folders.checkpoints),
         "WEIR_JARS": str(jars),
         "WEIR_METRICS_PORT": str(metrics_port),

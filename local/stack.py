@@ -14,6 +14,10 @@ from typing import Any
 from local.errors import CannotRun
 from local.processes import ProcessId
 
+KAFKA_VARIABLE = "WEIR_KAFKA_BOOTSTRAP"
+POSTGRES_VARIABLE = "WEIR_POSTGRES_URL"
+TABLES_VARIABLE = "WEIR_TABLES"
+
 
 class StackNotRunning(CannotRun):
     """No stack runs under the data folder, or not far enough to be used."""
@@ -41,20 +45,29 @@ class Process:
     message: str | None = None
 
 
-@dataclass(frozen=True)
-class Stack:
-    """One start of a stack. An address is empty until the part behind it is ready.
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """A running Weir as commands reach it, on this machine or on a cluster.
 
-    `postgres_url` holds a password and is never printed. `tables` is the root of the Delta tables. `metrics_urls` is
-    by job. `id` is in the environment of every process of this start.
+    An address is empty until the part behind it is ready. `postgres_url` holds a password and is never printed.
+    `tables` is the root of the Delta tables.
+    """
+
+    kafka_bootstrap: str = ""
+    postgres_url: str = field(default="", repr=False)
+    tables: str = ""
+
+
+@dataclass(frozen=True)
+class Stack(Deployment):
+    """One start of a stack on this machine.
+
+    `metrics_urls` is by job. `id` is in the environment of every process of this start.
     """
 
     id: str
     data_dir: Path
     supervisor: ProcessId
-    kafka_bootstrap: str = ""
-    postgres_url: str = field(default="", repr=False)
-    tables: str = ""
     dashboard_url: str = ""
     metrics_urls: Mapping[str, str] = field(default_factory=dict)
     is_ready: bool = False
@@ -66,6 +79,27 @@ class Stack:
             if process.name == name:
                 return process
         raise KeyError(name)
+
+
+def running_deployment(data_dir: Path) -> Deployment:
+    """What the environment names, as in a pod of a cluster; else the stack under `data_dir`. Raises `CannotRun`."""
+    return deployment_of(os.environ) or running_stack(data_dir)
+
+
+def deployment_of(environment: Mapping[str, str]) -> Deployment | None:
+    """The deployment whose tables the environment names; None where it names none. Raises `CannotRun`.
+
+    An outside Kafka or Postgres alone may also be a laptop's: only tables say that the applications run elsewhere.
+    """
+    if TABLES_VARIABLE not in environment:
+        return None
+    if missing := sorted({KAFKA_VARIABLE, POSTGRES_VARIABLE} - environment.keys()):
+        raise CannotRun(f"{TABLES_VARIABLE} is set, but not {' and '.join(missing)}.")
+    return Deployment(
+        kafka_bootstrap=environment[KAFKA_VARIABLE],
+        postgres_url=environment[POSTGRES_VARIABLE],
+        tables=environment[TABLES_VARIABLE],
+    )
 
 
 def running_stack(data_dir: Path) -> Stack:

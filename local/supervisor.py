@@ -18,8 +18,8 @@ from local.dashboard import reader_password
 from local.errors import CannotRun
 from local.folders import Folders
 from local.processes import STACK_VARIABLE, ProcessId
-from local.programs import POSTGRES_VARIABLE, Program, applications, choose_addresses, postgres_url, servers
-from local.stack import Process, Stack, State, read_stack, remove_stack, write_stack
+from local.programs import Program, applications, choose_addresses, postgres_url, servers
+from local.stack import POSTGRES_VARIABLE, Process, Stack, State, read_stack, remove_stack, write_stack
 from local.stopping import stop_processes
 from local.supervised import Supervised
 

@@ -15,7 +15,7 @@ from local.errors import CannotRun
 if TYPE_CHECKING:
     from local.catalog_file import CatalogFile
     from local.draining import Tell
-    from local.stack import Stack
+    from local.stack import Deployment
 
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
 
@@ -38,7 +38,7 @@ def apply(
     """
     from local.catalog_file import CatalogFileError, load_catalog_file
     from local.progress import telling
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
     try:
         content = load_catalog_file(file)
@@ -46,10 +46,10 @@ def apply(
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
     with telling("Applying the catalog …") as tell:
-        typer.echo(apply_catalog(running_stack(data_dir), content, timeout, tell))
+        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout, tell))
 
 
-def apply_catalog(stack: Stack, content: CatalogFile, timeout: float, tell: Tell) -> str:
+def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float, tell: Tell) -> str:
     """Store a catalog, publish its changes, and wait until joins has them; says what changed.
 
     Raises CannotRun when it is refused, or when joins does not have it in time.

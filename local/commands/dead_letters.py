@@ -83,10 +83,10 @@ def dead_letters(
     first 200 characters of a value; JSON and CSV hold all of it.
     """
     from local.commands.journal_table import open_journal
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
     check_range(start, end)
-    journal = open_journal(running_stack(data_dir).tables)
+    journal = open_journal(running_deployment(data_dir).tables)
     query = DeadLetterQuery(start, end, tuple(reason or ()))
     rows: Iterator[Row] = dead_letter_rows(journal, query) if journal else iter(())
     print_rows(map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form, limit)

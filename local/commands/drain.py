@@ -31,9 +31,9 @@ def drain(
     from local.draining import Stuck
     from local.draining import drain as drain_stack
     from local.progress import telling
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
-    stack = running_stack(data_dir)
+    stack = running_deployment(data_dir)
     quiet = form is not Format.TABLE
     with nullcontext(lambda _: None) if quiet else telling("Draining …") as tell:
         try:

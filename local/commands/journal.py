@@ -96,9 +96,9 @@ def journal(
     from jobs.streams import EVENTS_TOPIC, CatalogTopic
     from local.commands.journal_offsets import consumed_ranges, kafka_topics
     from local.commands.journal_table import count_rows, open_journal
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
-    stack = running_stack(data_dir)
+    stack = running_deployment(data_dir)
     columns = COLUMNS_BY_REASON if by else COLUMNS
     table = open_journal(stack.tables)
     if table is None:

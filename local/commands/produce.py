@@ -32,10 +32,10 @@ def produce(
     Says how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Whether an event is
     valid is ingestion's to say: see `weir dead-letters`.
     """
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
     with _opened(file) as lines:
-        sender = Sender(running_stack(data_dir).kafka_bootstrap)
+        sender = Sender(running_deployment(data_dir).kafka_bootstrap)
         _send_lines(sender, lines)
     _print_result(sender, form)
     if sender.refused:

@@ -78,9 +78,9 @@ def sessions(
 
     --from and --to select by session start. `version` is one more each time a closed session had to change.
     """
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
     check_range(start, end)
     query = SessionQuery(start, end, tuple(account or ()), tuple(user or ()), retracted)
-    with read_only(running_stack(data_dir).postgres_url) as database:
+    with read_only(running_deployment(data_dir).postgres_url) as database:
         print_rows(session_rows(database, query), COLUMNS, form, limit)

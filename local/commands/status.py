@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,11 @@ import typer
 
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, Value, print_rows
+from local.errors import CannotRun
 
 if TYPE_CHECKING:
     from local.job_states import JobRow
-    from local.stack import Process, Stack
+    from local.stack import Deployment, Process, Stack
 
 COLUMNS = (
     "job",
@@ -26,6 +28,7 @@ COLUMNS = (
     "pid",
     "message",
 )
+WELL = {"running", "catching_up"}
 SILENT_AFTER_SECONDS = 60.0
 """A job reports every few seconds; one that has not for so long is frozen or stuck."""
 
@@ -37,8 +40,11 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     """
     from local.job_states import read_jobs
     from local.programs import JOBS
-    from local.stack import read_stack
+    from local.stack import deployment_of, read_stack
 
+    if (deployment := deployment_of(os.environ)) is not None:
+        _status_of(deployment, form)
+        return
     stack = read_stack(data_dir)
     if stack is None or not stack.supervisor.is_running:
         crashed = stack is not None and any(
@@ -57,8 +63,23 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in JOBS]
     typer.echo("\n".join(_others(stack, others)), err=True)
-    well = {"running", "catching_up"}
-    if not all(row["state"] in well for row in listed) or not all(process.state in well for process in others):
+    if not all(row["state"] in WELL for row in listed) or not all(process.state in WELL for process in others):
+        raise typer.Exit(1)
+
+
+def _status_of(deployment: Deployment, form: Format) -> None:
+    """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
+    from local.job_states import read_jobs
+    from local.programs import JOBS
+    from local.stack import Process, State
+
+    try:
+        rows = read_jobs(deployment.postgres_url)
+    except psycopg.Error as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    listed = [_row(job, Process(job, State.RUNNING) if job in rows else None, rows.get(job)) for job in JOBS]
+    print_rows(listed, COLUMNS, form)
+    if not all(row["state"] in WELL for row in listed):
         raise typer.Exit(1)
 
 

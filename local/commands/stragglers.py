@@ -77,9 +77,9 @@ def stragglers(
     `correct`: the window was changed by this quantity and amount; `drop`: it would have been. `late_seconds` counts
     from the window's end. --from and --to select by window start.
     """
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
     check_range(start, end)
     query = StragglerQuery(start, end, tuple(account or ()), decision)
-    with read_only(running_stack(data_dir).postgres_url) as database:
+    with read_only(running_deployment(data_dir).postgres_url) as database:
         print_rows(straggler_rows(database, query), COLUMNS, form, limit)

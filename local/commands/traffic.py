@@ -15,7 +15,7 @@ from local.errors import CannotRun
 
 if TYPE_CHECKING:
     from local.draining import Tell
-    from local.stack import Stack
+    from local.stack import Deployment
     from local.traffic.placement import Policy
     from local.traffic.truth import Truth
 
@@ -42,11 +42,11 @@ def traffic(
     A run has its own accounts, so it can be repeated on one stack.
     """
     from local.progress import telling
-    from local.stack import running_stack
+    from local.stack import running_deployment
     from local.traffic.truth import write
 
     with telling("Traffic …") as tell:
-        told = run_traffic(running_stack(data_dir), events=events, rate=rate, seed=seed, tell=tell)
+        told = run_traffic(running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell)
     for trouble in told["left_out"]:
         typer.echo(f"Left out, because this stack's configuration cannot judge it: {trouble}", err=True)
     if truth is not None:
@@ -55,7 +55,7 @@ def traffic(
     typer.echo(f"{events} records of {kinds} kinds sent for {len(told['accounts'])} accounts (seed {told['seed']}).")
 
 
-def run_traffic(stack: Stack, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
+def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
     """Catalog, traffic, truth. Raises CannotRun when the stack cannot judge it, or it could not be sent in time."""
     from jobs.streams import EVENTS_TOPIC
     from local.catalog_file import CatalogFile
@@ -81,7 +81,7 @@ def run_traffic(stack: Stack, *, events: int, rate: float, seed: int | None, tel
     return told
 
 
-def policy_of(stack: Stack) -> Policy:
+def policy_of(stack: Deployment) -> Policy:
     """What the running applications are configured to do, as they wrote it down when they started."""
     from local.traffic.placement import Policy
 

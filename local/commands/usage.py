@@ -149,9 +149,9 @@ def usage(
     --from and --to select windows by their start. `amount` sums priced usage; `unpriced_quantity` is what no price
     matched. Windows are open, closing (inside grace), closed, or corrected.
     """
-    from local.stack import running_stack
+    from local.stack import running_deployment
 
     check_range(start, end)
     query = UsageQuery(start, end, window, _keys(group_by), tuple(account or ()), timezone)
-    with read_only(running_stack(data_dir).postgres_url) as database:
+    with read_only(running_deployment(data_dir).postgres_url) as database:
         print_rows(usage_rows(database, query), query.columns, form)

@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from local.errors import CannotRun
 from local.traffic.catalog import METERS
 from local.traffic.generate import Traffic
 from local.traffic.instants import rfc3339
@@ -68,6 +69,17 @@ def write(truth: Truth, path: Path) -> None:
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(json.dumps(truth, indent=None, separators=(",", ":")))
     unfinished.replace(path)
+
+
+def read(path: Path) -> Truth:
+    """What `write` wrote. Raises CannotRun for anything else."""
+    try:
+        truth: Any = json.loads(path.read_text())
+    except (OSError, ValueError) as problem:
+        raise CannotRun(f"{path} cannot be read: {problem}") from problem
+    if not isinstance(truth, dict) or not {"records", "outcomes", "totals"} <= truth.keys():
+        raise CannotRun(f"{path} is not the truth of a run: write it with `weir traffic --truth {path}`.")
+    return dict(truth)
 
 
 def digest(value: bytes) -> str:

@@ -9,7 +9,8 @@ import pytest
 from local import class_archive
 from local.folders import Folders
 from local.launch import AlreadyRunning, locked
-from local.programs import KAFKA_VARIABLE, POSTGRES_VARIABLE, choose_addresses, postgres_url, servers
+from local.programs import choose_addresses, postgres_url, servers
+from local.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 
 
 @pytest.fixture

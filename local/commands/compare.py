@@ -1,0 +1,80 @@
+"""`weir compare`: what was billed for a run of traffic, against its truth."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from local.commands.drain import TimeoutOption
+from local.commands.options import DEFAULT_DATA_DIR, DataDir
+
+if TYPE_CHECKING:
+    from local.draining import Tell
+    from local.stack import Deployment
+    from local.traffic.compare import Comparison
+    from local.traffic.truth import Truth
+
+
+def compare(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `weir traffic --truth FILE` has written.")],
+    *,
+    timeout: TimeoutOption = 600.0,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.
+
+    Exit status 0 only if every account, model, meter and window is equal to the last digit, and every record is where
+    it belongs.
+    """
+    from local.progress import telling
+    from local.stack import running_deployment
+    from local.traffic.truth import read
+
+    truth = read(file)
+    with telling("Comparing …") as tell:
+        comparison = settle(running_deployment(data_dir), truth, timeout, tell)
+    print_comparison(comparison)
+    if not comparison.is_equal:
+        raise typer.Exit(1)
+
+
+def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) -> Comparison:
+    """Wait until everything is decided and billed, and compare. Raises Stuck when that does not happen in time."""
+    from local.draining import drain
+    from local.traffic.compare import compare
+
+    timeout = truth["policy"]["completion_timeout_seconds"]
+    decided_at = datetime.fromisoformat(truth["ends_at"]).timestamp() + timeout
+
+    def explain(text: str) -> None:
+        left = decided_at - time.time()
+        why = f" (a request is abandoned {timeout} s after it was received: {left:.0f} s left)" if left > 0 else ""
+        tell(text + why)
+
+    drain(stack, timeout_seconds, include_waiting=True, tell=explain)
+    return compare(truth, stack.postgres_url, stack.tables)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """The comparison as a table, and the verdict."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("what", overflow="fold")
+    for name in ("expected", "found", "unexpected"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for check in comparison.checks:
+        verdict = "equal" if check.is_equal else "DIFFERENT"
+        table.add_row(check.name, str(check.expected), str(check.found), str(check.unexpected), verdict)
+    console = Console(highlight=False)
+    console.print(table)
+    for line in comparison.differences:
+        console.print(line, markup=False)
+    typer.echo(comparison.verdict)
