@@ -1,0 +1,70 @@
+{{/* What no schema can say: refused with a sentence before anything reaches the cluster. */}}
+{{- define "weir.check" -}}
+{{- include "weir.checkNames" . -}}
+{{- include "weir.checkConnections" . -}}
+{{- include "weir.checkStorage" . -}}
+{{- include "weir.checkTime" . -}}
+{{- include "weir.checkKinds" . -}}
+{{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
+{{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkNames" -}}
+{{- $name := include "weir.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
+{{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkConnections" -}}
+{{- if and (not .Values.quickstart.enabled) (not .Values.kafka.bootstrap) -}}
+{{- fail "kafka.bootstrap is empty: give the addresses of your brokers, or set quickstart.enabled=true to try Weir out." -}}
+{{- end -}}
+{{- if and (not .Values.quickstart.enabled) (not .Values.postgres.existingSecret) -}}
+{{- fail "postgres.existingSecret is empty: name a Secret with the database's URL, or set quickstart.enabled=true to try Weir out." -}}
+{{- end -}}
+{{- if and (hasPrefix "SASL_" .Values.kafka.securityProtocol) (not .Values.kafka.existingSecret) -}}
+{{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." .Values.kafka.securityProtocol) -}}
+{{- end -}}
+{{- if and (not .Values.kafka.bootstrap) (ne .Values.kafka.securityProtocol "PLAINTEXT") -}}
+{{- fail (printf "kafka.securityProtocol=%s is for your own brokers, but kafka.bootstrap is empty: quickstart's broker speaks PLAINTEXT only." .Values.kafka.securityProtocol) -}}
+{{- end -}}
+{{- if and (has .Values.postgres.sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
+{{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with." .Values.postgres.sslMode) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkStorage" -}}
+{{- $s3 := .Values.storage.s3 -}}
+{{- if eq .Values.storage.kind "s3" -}}
+{{- if not $s3.url -}}
+{{- fail "storage.kind=s3 needs storage.s3.url, such as s3://bucket/weir." -}}
+{{- end -}}
+{{- else if or $s3.url $s3.endpoint $s3.existingSecret -}}
+{{- fail "storage.s3 is given, but storage.kind is claim: set storage.kind=s3, or leave storage.s3 empty." -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkTime" -}}
+{{- $grace := include "weir.jobConfigValue" (list . "billing" "grace_seconds") | int64 -}}
+{{- $timeout := include "weir.jobConfigValue" (list . "joins" "completion_timeout_seconds") | int64 -}}
+{{- if lt $grace $timeout -}}
+{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least jobs.joins.config.completion_timeout_seconds, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Only a live cluster lists kinds ("v1/Pod"); `helm template` lists groups, and then nothing is refused. */}}
+{{- define "weir.checkKinds" -}}
+{{- if .Capabilities.APIVersions.Has "v1/Pod" -}}
+{{- if not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/SparkApplication") -}}
+{{- fail "This cluster does not know SparkApplication: install the Kubeflow Spark Operator first, and let it watch this namespace (spark.jobNamespaces)." -}}
+{{- end -}}
+{{- if and .Values.podMonitor.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
+{{- fail "This cluster does not know PodMonitor: install the Prometheus Operator first, or set podMonitor.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.prometheusRule.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PrometheusRule")) -}}
+{{- fail "This cluster does not know PrometheusRule: install the Prometheus Operator first, or set prometheusRule.enabled=false." -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

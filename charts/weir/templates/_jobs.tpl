@@ -1,0 +1,101 @@
+{{/* One job's values over the defaults of all. Takes (list $ "name"); YAML of the same shape as `jobDefaults`. */}}
+{{- define "weir.job" -}}
+{{- $root := index . 0 -}}
+{{- mergeOverwrite (deepCopy $root.Values.jobDefaults) (deepCopy (index $root.Values.jobs (index . 1))) | toJson -}}
+{{- end }}
+
+{{/* One configuration value of a job, or its default. Takes (list $ "name" "field"). */}}
+{{- define "weir.jobConfigValue" -}}
+{{- $root := index . 0 -}}
+{{- $config := (index $root.Values.jobs (index . 1)).config -}}
+{{- $defaults := index ($root.Files.Get "files/jobs.yaml" | fromYaml).defaults (index . 1) -}}
+{{- get (hasKey $config (index . 2) | ternary $config $defaults) (index . 2) | int64 -}}
+{{- end }}
+
+{{/* JSON, which is YAML too: toYaml would write 1000000 as 1e+06, and that is no integer. Takes (list $ "name"). */}}
+{{- define "weir.jobConfig" -}}
+{{- (index (index . 0).Values.jobs (index . 1)).config | toPrettyJson -}}
+{{- end }}
+
+{{/* Names of the jobs that are enabled, and whether any of them has executors. */}}
+{{- define "weir.hasClusterMode" -}}
+{{- range $name, $_ := .Values.jobs -}}
+{{- $job := include "weir.job" (list $ $name) | fromJson -}}
+{{- if and $job.enabled (eq $job.mode "cluster") }}true{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Pod template of a driver or executor: what Spark has no setting for, without the operator's webhook.
+     Takes (dict "root" $ "name" "…" "job" {…} "role" "driver"|"executor"). */}}
+{{- define "weir.sparkPod" -}}
+{{- $isDriver := eq .role "driver" -}}
+{{- $root := .root -}}
+metadata:
+  labels:
+    {{- include "weir.podLabels" (dict "root" .root "component" .name "mountsTables" true "labels" .job.labels) | nindent 4 }}
+  annotations:
+    # Of this job's configuration alone: a change of it restarts this job and no other.
+    weir/config: {{ include "weir.jobConfig" (list .root .name) | sha256sum | trunc 16 | quote }}
+    {{- with .job.annotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  enableServiceLinks: false
+  automountServiceAccountToken: {{ and $isDriver (eq .job.mode "cluster") }}
+  terminationGracePeriodSeconds: {{ .job.terminationGracePeriodSeconds }}
+  securityContext:
+    {{- include "weir.podSecurity" .root | nindent 4 }}
+  {{- with include "weir.scheduling" (dict "root" .root "mountsTables" true "scheduling" .job.scheduling) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  containers:
+    - name: spark-kubernetes-{{ .role }}
+      securityContext:
+        {{- include "weir.containerSecurity" .root | nindent 8 }}
+      env:
+        {{- include "weir.processEnv" .root | nindent 8 }}
+        {{- if $isDriver }}
+        {{- include "weir.kafkaEnv" .root | nindent 8 }}
+        {{- include "weir.postgresEnv" (list .root "urlKey") | nindent 8 }}
+        - name: WEIR_CHECKPOINTS
+          value: /tmp/checkpoints
+        - name: WEIR_METRICS_PORT
+          value: "8090"
+        - name: WEIR_METRICS_HOST
+          value: 0.0.0.0
+        {{- end }}
+        {{- include "weir.tablesEnv" .root | nindent 8 }}
+        {{- with .job.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with concat (include "weir.tablesEnvFrom" .root | fromYamlArray) .job.envFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if $isDriver }}
+      ports:
+        - name: metrics
+          containerPort: 8090
+          protocol: TCP
+      {{- end }}
+      volumeMounts:
+        {{- include "weir.volumeMounts" (dict "root" .root "mountsTables" true "readsOnly" (not $isDriver)) | nindent 8 }}
+        {{- if $isDriver }}
+        - name: config
+          mountPath: /etc/weir
+          readOnly: true
+        {{- end }}
+        {{- with .job.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    {{- include "weir.volumes" (dict "root" .root "mountsTables" true) | nindent 4 }}
+    {{- if $isDriver }}
+    - name: config
+      configMap:
+        name: {{ include "weir.fullname" .root }}-{{ .name }}
+    {{- end }}
+    {{- with .job.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}

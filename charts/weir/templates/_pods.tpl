@@ -1,0 +1,146 @@
+{{/* Pod Security level `restricted`, for every pod of the chart. 185 is the image's user and the volumes' group. */}}
+{{- define "weir.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 185
+runAsGroup: 185
+fsGroup: 185
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "weir.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* True when everything that mounts the tables must share one node. */}}
+{{- define "weir.isOneNode" -}}
+{{- if and (eq .Values.storage.kind "claim") (eq .Values.storage.claim.accessMode "ReadWriteOnce") }}true{{ end -}}
+{{- end }}
+
+{{/* Labels of a pod. Takes (dict "root" $ "component" "…" "mountsTables" bool "labels" {…}). */}}
+{{- define "weir.podLabels" -}}
+{{ include "weir.selectorLabels" (list .root .component) }}
+{{- if and .mountsTables (include "weir.isOneNode" .root) }}
+weir-tables: {{ include "weir.fullname" .root }}
+{{- end }}
+{{- with .labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Where a pod may run. Takes (dict "root" $ "mountsTables" bool "scheduling" {…} that goes over the release's). */}}
+{{- define "weir.scheduling" -}}
+{{- $scheduling := mergeOverwrite (deepCopy .root.Values.scheduling) (deepCopy (.scheduling | default dict)) -}}
+{{- $affinity := $scheduling.affinity | default dict -}}
+{{- if and .mountsTables (include "weir.isOneNode" .root) -}}
+{{- $together := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (dict "weir-tables" (include "weir.fullname" .root))) -}}
+{{- $pods := $affinity.podAffinity | default dict -}}
+{{- $required := append ($pods.requiredDuringSchedulingIgnoredDuringExecution | default list) $together -}}
+{{- $affinity = merge (dict "podAffinity" (merge (dict "requiredDuringSchedulingIgnoredDuringExecution" $required) $pods)) $affinity -}}
+{{- end -}}
+{{- with $affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $scheduling.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $scheduling.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $scheduling.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Files that a pod sees besides the image: scratch space, certificates, and the tables if it asks for them.
+     Takes (dict "root" $ "mountsTables" bool). */}}
+{{- define "weir.volumes" -}}
+- name: scratch
+  emptyDir:
+    sizeLimit: {{ .root.Values.storage.scratchSize }}
+{{- if and .mountsTables (eq .root.Values.storage.kind "claim") }}
+- name: tables
+  persistentVolumeClaim:
+    claimName: {{ .root.Values.storage.claim.existing | default (printf "%s-tables" (include "weir.fullname" .root)) }}
+{{- end }}
+{{- with .root.Values.kafka.caSecret }}
+- name: kafka-ca
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- with .root.Values.postgres.caSecret }}
+- name: postgres-ca
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Takes (dict "root" $ "mountsTables" bool "readsOnly" bool). */}}
+{{- define "weir.volumeMounts" -}}
+- name: scratch
+  mountPath: /tmp
+{{- if and .mountsTables (eq .root.Values.storage.kind "claim") }}
+- name: tables
+  mountPath: /var/lib/weir
+  {{- if .readsOnly }}
+  readOnly: true
+  {{- end }}
+{{- end }}
+{{- if .root.Values.kafka.caSecret }}
+- name: kafka-ca
+  mountPath: /etc/weir-kafka
+  readOnly: true
+{{- end }}
+{{- if .root.Values.postgres.caSecret }}
+- name: postgres-ca
+  mountPath: /etc/weir-postgres
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "weir.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A command in the release's image that sees what a driver sees, tables included.
+     Takes (dict "root" $ "env" […] "volumeMounts" […]). */}}
+{{- define "weir.commandContainer" -}}
+image: {{ include "weir.image" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  {{- include "weir.containerSecurity" .root | nindent 2 }}
+env:
+  {{- include "weir.processEnv" .root | nindent 2 }}
+  {{- include "weir.kafkaEnv" .root | nindent 2 }}
+  {{- include "weir.postgresEnv" (list .root "urlKey") | nindent 2 }}
+  {{- include "weir.tablesEnv" .root | nindent 2 }}
+  - name: WEIR_CHECKPOINTS
+    value: /tmp/checkpoints
+  {{- with .env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with include "weir.tablesEnvFrom" .root | trim }}
+envFrom:
+  {{- . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  {{- include "weir.volumeMounts" (dict "root" .root "mountsTables" true "readsOnly" false) | nindent 2 }}
+  {{- with .volumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}

@@ -1,0 +1,41 @@
+{{/* A YAML list of sentences: what is missing for serious use. */}}
+{{- define "weir.warnings" -}}
+{{- if or (include "weir.runsKafka" .) (include "weir.runsPostgres" .) }}
+- "quickstart runs a single broker or database without TLS or backup. NOT FOR PRODUCTION: give kafka.bootstrap and postgres.existingSecret."
+{{- end }}
+{{- if and .Values.kafka.bootstrap (hasSuffix "PLAINTEXT" .Values.kafka.securityProtocol) }}
+- "Events travel to and from Kafka unencrypted (kafka.securityProtocol={{ .Values.kafka.securityProtocol }})."
+{{- end }}
+{{- if and .Values.postgres.existingSecret (not .Values.postgres.sslMode) }}
+- "postgres.sslMode is empty: unless the URL says otherwise, a database without TLS is accepted too."
+{{- end }}
+{{- if include "weir.isOneNode" . }}
+- "storage.claim.accessMode is ReadWriteOnce: all applications run on one node. Use ReadWriteMany or an object store for more."
+{{- end }}
+{{- if and (eq .Values.storage.kind "claim") (not .Values.storage.claim.keep) (not .Values.storage.claim.existing) }}
+- "storage.claim.keep is false: helm uninstall deletes the journal, with which bills are proven."
+{{- end }}
+{{- if and (eq .Values.storage.kind "s3") (not .Values.storage.s3.existingSecret) (not .Values.serviceAccount.annotations) }}
+- "The object store has neither storage.s3.existingSecret nor service account annotations: pods must get their credentials from the node."
+{{- end }}
+{{- if not .Values.podMonitor.enabled }}
+- "podMonitor.enabled is false: nobody reads the applications' metrics unless your Prometheus finds them by itself."
+{{- end }}
+{{- if not .Values.prometheusRule.enabled }}
+- "prometheusRule.enabled is false: nobody is paged when events are late, dropped or stuck."
+{{- end }}
+{{- if and .Values.dashboard.enabled .Values.dashboard.ingress.enabled }}
+- "The live page asks for no password: put authentication in front of its ingress."
+{{- end }}
+{{- if and .Values.dashboard.enabled (not .Values.dashboard.prometheusUrl) }}
+- "dashboard.prometheusUrl is empty: the live page shows neither lag nor alerts."
+{{- end }}
+{{- range $name, $job := .Values.jobs }}
+{{- if not $job.enabled }}
+- "jobs.{{ $name }}.enabled is false: what it would have done waits, and Kafka keeps events no longer than its retention."
+{{- end }}
+{{- end }}
+{{- if not .Values.setup.enabled }}
+- "setup.enabled is false: run `python -m jobs migrate` yourself before the applications can start."
+{{- end }}
+{{- end }}

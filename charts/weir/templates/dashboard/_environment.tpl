@@ -1,0 +1,38 @@
+{{/* The path below which the page is served, without a slash at its end. */}}
+{{- define "weir.dashboardPath" -}}
+{{- .Values.dashboard.ingress.enabled | ternary (.Values.dashboard.ingress.path | trimSuffix "/") "" -}}
+{{- end }}
+
+{{/* What dashboard/settings.py reads besides the database and the tables, and how Streamlit serves. */}}
+{{- define "weir.dashboardEnv" -}}
+{{- with .Values.dashboard.accounts }}
+- name: WEIR_ACCOUNTS
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.dashboard.prometheusUrl }}
+- name: WEIR_PROMETHEUS_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.dashboard.alertmanagerUrl }}
+- name: WEIR_ALERTMANAGER_URL
+  value: {{ . | quote }}
+{{- end }}
+- name: STREAMLIT_SERVER_HEADLESS
+  value: "true"
+- name: STREAMLIT_SERVER_ADDRESS
+  value: 0.0.0.0
+- name: STREAMLIT_SERVER_PORT
+  value: "8501"
+- name: STREAMLIT_SERVER_FILE_WATCHER_TYPE
+  value: none
+{{- with include "weir.dashboardPath" . }}
+- name: STREAMLIT_SERVER_BASE_URL_PATH
+  value: {{ . | quote }}
+{{- end }}
+- name: STREAMLIT_BROWSER_GATHER_USAGE_STATS
+  value: "false"
+- name: STREAMLIT_CLIENT_SHOW_ERROR_DETAILS
+  value: none
+- name: STREAMLIT_CLIENT_TOOLBAR_MODE
+  value: minimal
+{{- end }}
