@@ -1,4 +1,4 @@
-"""The Kafka broker: Apache Kafka itself, one KRaft node in the data folder, on the loopback address."""
+"""The Kafka broker: Apache Kafka itself, one KRaft node in a data folder, on the loopback address unless told."""
 
 from __future__ import annotations
 
@@ -35,15 +35,20 @@ class BrokerUnusable(CannotRun):
 
 @dataclass(frozen=True)
 class BrokerPorts:
-    """Clients and KRaft's own quorum are served apart."""
+    """Clients and KRaft's own quorum are served apart.
+
+    `host` is the address that clients are served on; `advertised` (host:port) how they find it, if that is another.
+    """
 
     clients: int
     controller: int
+    host: str = LOOPBACK
+    advertised: str = ""
 
     @property
     def bootstrap(self) -> str:
         """What clients connect to."""
-        return f"{LOOPBACK}:{self.clients}"
+        return self.advertised or f"{self.host}:{self.clients}"
 
 
 def prepare(folder: Path, jars: Path, ports: BrokerPorts) -> None:
@@ -162,8 +167,8 @@ def _properties(log: Path, ports: BrokerPorts) -> str:
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{LOOPBACK}:{ports.controller}",
-        "listeners": f"CLIENTS://{LOOPBACK}:{ports.clients},CONTROLLER://{LOOPBACK}:{ports.controller}",
-        "advertised.listeners": f"CLIENTS://{LOOPBACK}:{ports.clients}",
+        "listeners": f"CLIENTS://{ports.host}:{ports.clients},CONTROLLER://{LOOPBACK}:{ports.controller}",
+        "advertised.listeners": f"CLIENTS://{ports.bootstrap}",
         "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "CLIENTS",
         "controller.listener.names": "CONTROLLER",

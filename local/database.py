@@ -9,12 +9,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
+from psycopg import sql
 
 from local.errors import CannotRun
 from local.ports import LOOPBACK, kept_port
@@ -40,7 +42,7 @@ class DatabaseUnavailable(CannotRun):
 
 
 def prepare(folder: Path) -> None:
-    """Make the cluster in `folder` unless it is there. Raises `DatabaseUnavailable`."""
+    """Make the cluster in `folder` unless it is there, with a password of its own. Raises `DatabaseUnavailable`."""
     data = folder / "data"
     if (data / "PG_VERSION").exists():
         return
@@ -67,15 +69,34 @@ def prepare(folder: Path) -> None:
         raise DatabaseUnavailable(f"initdb could not make a database in {data}:\n{answer.stderr.strip()}")
 
 
-def server_command(folder: Path, port: int) -> list[str]:
-    """The server's command line; it runs in the foreground. `folder` is one that `prepare` has seen."""
-    settings = [word for name, value in SERVER_SETTINGS.items() for word in ("-c", f"{name}={value}")]
+def server_command(folder: Path, port: int, changed: Mapping[str, str] | None = None) -> list[str]:
+    """The server's command line; it runs in the foreground. `folder` is one that `prepare` has seen.
+
+    `changed` replaces some of `SERVER_SETTINGS`.
+    """
+    wanted = {**SERVER_SETTINGS, **(changed or {})}
+    settings = [word for name, value in wanted.items() for word in ("-c", f"{name}={value}")]
     return [*_as_server_user(), str(_programs() / "postgres"), "-D", str(folder / "data"), "-p", str(port), *settings]
+
+
+def set_password(folder: Path, password: str) -> None:
+    """Let the cluster, which must not run, have this password. Raises `DatabaseUnavailable`."""
+    statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(password))
+    answer = subprocess.run(
+        [*_as_server_user(), str(_programs() / "postgres"), "--single", "-D", str(folder / "data"), "postgres"],
+        input=statement.as_string(None) + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode != 0 or "ERROR" in answer.stderr:
+        raise DatabaseUnavailable(f"The password of {folder} could not be set; the server exited {answer.returncode}.")
+    (folder / "password").write_text(password, encoding="utf-8")
 
 
 def database_url(folder: Path, port: int, database: str = ROLE) -> str:
     """The address, with its password: for programs, never for print."""
-    password = (folder / "password").read_text(encoding="ascii").strip()
+    password = quote((folder / "password").read_text(encoding="utf-8").strip(), safe="")
     return f"postgresql://{ROLE}:{password}@{LOOPBACK}:{port}/{database}"
 
 
