@@ -1,0 +1,35 @@
+{{/* What NOTES.txt prints: what to do next, and what is missing. */}}
+{{- define "weir.notes" -}}
+{{- $name := include "weir.fullname" . -}}
+{{- $ns := .Release.Namespace -}}
+Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
+
+1. Wait until the applications run (about a minute):
+
+     kubectl -n {{ $ns }} get sparkapplications -l app.kubernetes.io/instance={{ .Release.Name }} -w
+
+2. See one event metered and billed:
+
+     helm -n {{ $ns }} test {{ .Release.Name }} --logs
+{{- if .Values.dashboard.enabled }}
+
+3. Open the live page:
+{{ if .Values.dashboard.ingress.enabled }}
+{{- range .Values.dashboard.ingress.hosts }}
+     {{ $.Values.dashboard.ingress.tlsSecret | empty | ternary "http" "https" }}://{{ . }}{{ $.Values.dashboard.ingress.path }}
+{{- end }}
+{{- else }}
+     kubectl -n {{ $ns }} port-forward service/{{ $name }}-dashboard 8501:{{ .Values.dashboard.service.port }}
+     then http://localhost:8501
+{{- end }}
+{{- end }}
+
+If an application keeps no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its
+spark.jobNamespaces. If one is SUBMISSION_FAILED or fails again and again, its events and its driver say why:
+
+     kubectl -n {{ $ns }} describe sparkapplication {{ $name }}-ingestion
+     kubectl -n {{ $ns }} logs {{ $name }}-ingestion-driver
+{{ range (include "weir.warnings" . | fromYamlArray) }}
+WARNING: {{ . }}
+{{- end }}
+{{- end }}
