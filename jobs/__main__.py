@@ -13,7 +13,7 @@ import structlog
 import typer
 from pydantic import ValidationError
 
-from jobs.runtime.config import Environment
+from jobs.runtime.config import Environment, variable_of
 from jobs.runtime.database import migrate as migrate_database
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.reader_role import PASSWORD_VARIABLE
@@ -26,17 +26,17 @@ Config = Annotated[Path | None, typer.Option("--config", help="YAML file; the de
 
 def environment() -> Environment:
     """Where this process runs, from `WEIR_*`. Raises SystemExit that names what is missing."""
-    names = {field: f"WEIR_{field.upper()}" for field in Environment.model_fields}
     try:
-        return Environment.model_validate({f: os.environ[name] for f, name in names.items() if name in os.environ})
+        return Environment.read(os.environ)
     except ValidationError as error:
-        wrong = ", ".join(f"{names[str(problem['loc'][0])]}: {problem['msg']}" for problem in error.errors())
+        wrong = ", ".join(f"{variable_of(*problem['loc'])}: {problem['msg']}" for problem in error.errors())
         typer.echo(f"The environment is not complete: {wrong}", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
     from jobs.ingestion.rules import Reason
+    from jobs.runtime.exits import record_exit
     from jobs.runtime.run import run
     from monitoring import metrics  # the other commands need neither metrics nor Spark
 
@@ -52,14 +52,15 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     try:
         run(job, config, where)
     except Fenced as error:
-        metrics.FENCED.inc(job=name)
+        record_exit(where.postgres_url, name, "fenced", str(error))
         log.error("fenced: another driver of this job has taken over", job=name, reason=str(error))
         return ExitStatus.FENCED
     except Refused as error:
-        metrics.REFUSED.inc(job=name)
+        record_exit(where.postgres_url, name, "refused", str(error))
         log.error("refused to go on", job=name, reason=str(error))
         return ExitStatus.REFUSED
-    except Exception:
+    except Exception as error:
+        record_exit(where.postgres_url, name, "crashed", f"{type(error).__name__}: {error}")
         log.exception("crashed", job=name)
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED

@@ -7,6 +7,8 @@ from enum import StrEnum
 import pyarrow as pa
 
 EVENTS_TOPIC = "events"
+HEARTBEAT_SOURCE = "weir"
+"""The source of ingestion's own heartbeats."""
 
 
 class CatalogTopic(StrEnum):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,11 +11,12 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     start_http_server,
 )
+
+from monitoring.distributions import Distribution, Distributions
 
 Values = tuple[str, ...] | None
 """The closed set of a label's values; None where a job gives it when it starts (rejection reasons, the version)."""
@@ -24,7 +26,7 @@ REGISTRY = CollectorRegistry()
 
 _COUNTERS: dict[str, Counter] = {}
 _GAUGES: dict[str, Gauge] = {}
-_HISTOGRAMS: dict[str, Histogram] = {}
+_HISTOGRAMS: dict[str, Distributions] = {}
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,11 @@ class CounterMetric(Metric):
 
 @dataclass(frozen=True)
 class GaugeMetric(Metric):
-    """A value that is read now; absent until it is first known."""
+    """A value that is read now; absent until it is first known. `from_database`: read there at each scrape."""
 
     kind: ClassVar[str] = "gauge"
+
+    from_database: bool = False
 
     def set(self, value: float, **labels: str) -> None:
         """Set the series of these labels."""
@@ -103,20 +107,23 @@ class HistogramMetric(Metric):
 
     def observe(self, value: float, **labels: str) -> None:
         """Count `value` in the series of these labels."""
-        self._series(labels).observe(value)
+        self._series(labels).add([bisect_left(self.buckets, value)], [1], value)
+
+    def add(self, counts: Sequence[int], total: float, **labels: str) -> None:
+        """Count many values at once: how many are in each bucket and above the last, and their sum."""
+        self._series(labels).add(range(len(counts)), counts, total)
 
     def start(self, **labels: str) -> None:
         """Make the series of these labels exist, with every bucket at 0."""
         self._series(labels)
 
-    def _series(self, labels: dict[str, str]) -> Histogram:
+    def _series(self, labels: dict[str, str]) -> Distribution:
         self.check(labels)
-        histogram = _HISTOGRAMS.get(self.name)
-        if histogram is None:
-            histogram = _HISTOGRAMS[self.name] = Histogram(
-                self.name, self.help, tuple(self.labels), buckets=self.buckets, registry=REGISTRY
-            )
-        return histogram.labels(**labels) if labels else histogram
+        collector = _HISTOGRAMS.get(self.name)
+        if collector is None:
+            collector = _HISTOGRAMS[self.name] = Distributions(self.name, self.help, tuple(self.labels), self.buckets)
+            REGISTRY.register(collector)
+        return collector.of(tuple(labels[name] for name in self.labels))
 
 
 def serve(port: int, address: str = "127.0.0.1") -> int:

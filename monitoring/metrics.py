@@ -1,7 +1,8 @@
 """Every metric, declared once: kind, name, unit, labels with their closed sets of values, and which jobs expose it.
 
 Counters start at 0 with all their label sets, so that their first increase is seen. Gauges appear when they are first
-set: after a restart an unknown lag must not read as no lag.
+set: after a restart an unknown lag must not read as no lag. Totals that must agree with the database are gauges that
+are read from it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ JOIN_OUTCOMES = ("matched", "abandoned", "orphaned", "superseded")
 METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
 DECISIONS = ("correct", "drop")
 SESSION_CHANGES = ("begun", "extended", "absorbed", "retracted")
+WINDOW_STATES = ("open", "closing", "closed", "corrected")
+SOURCE_STATES = ("active", "silent")
+EXITS = ("crashed", "refused", "fenced")
 GIVEN_AT_START = None
+LATENESS_BUCKETS = (0, 1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600, 86_400, 604_800, 3_024_000)
 
 _JOB = {"job": JOBS}
 
@@ -28,6 +33,12 @@ LAG_SECONDS = GaugeMetric(
     "weir_lag_seconds",
     "seconds",
     "Age of the oldest input record that the job has not yet committed; 0 without one.",
+    _JOB,
+)
+CATCH_UP = GaugeMetric(
+    "weir_catch_up_seconds",
+    "seconds",
+    "When the job will have committed all its input, at its speed and its input's of the last minutes; +Inf: never.",
     _JOB,
 )
 FRONTIER = GaugeMetric(
@@ -39,10 +50,29 @@ FRONTIER = GaugeMetric(
 LAST_PROGRESS = GaugeMetric(
     "weir_last_progress_timestamp_seconds",
     "seconds",
-    "When the job last finished a batch, also an empty one. Unix time.",
+    "When the job last finished a batch or moved its frontier. Unix time.",
     _JOB,
 )
+LAST_REPORT = GaugeMetric(
+    "weir_last_report_timestamp_seconds", "seconds", "When the job last looked at its lag. Unix time.", _JOB
+)
 EPOCH = GaugeMetric("weir_epoch", "epochs", "The job's fencing epoch: one more at each start.", _JOB)
+RESTARTS = GaugeMetric(
+    "weir_restarts",
+    "restarts",
+    "How often the job was started again since its first start; kept with its epoch in the database.",
+    _JOB,
+)
+EXITED = GaugeMetric(
+    "weir_driver_exits",
+    "exits",
+    "How often a driver of the job ended by itself: crashed, refused a batch, or fenced by a newer epoch.",
+    {**_JOB, "how": EXITS},
+    from_database=True,
+)
+DATABASE_READABLE = GaugeMetric(
+    "weir_database_readable", "", "1 when the job could read its gauges from the database just now, else 0.", _JOB
+)
 BUILD_INFO = GaugeMetric(
     "weir_build_info", "", "Always 1; the labels say what runs.", {**_JOB, "version": GIVEN_AT_START}
 )
@@ -54,14 +84,6 @@ BATCH_DURATION = HistogramMetric(
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300),
 )
 BATCH_RECORDS = CounterMetric("weir_batch_records_total", "records", "Input records that the job committed.", _JOB)
-FENCED = CounterMetric("weir_fenced_total", "events", "Times that the job found itself fenced by a newer epoch.", _JOB)
-REFUSED = CounterMetric(
-    "weir_refused_batches_total",
-    "batches",
-    "Batches refused because they did not continue at the sink's position.",
-    _JOB,
-)
-
 _INGESTION = ("ingestion",)
 EVENTS = CounterMetric(
     "weir_events_total",
@@ -86,10 +108,52 @@ UNCORRECTED = CounterMetric(
     "Device events without senttime: their clock could not be judged.",
     jobs=_INGESTION,
 )
+LATENESS = HistogramMetric(
+    "weir_event_lateness_seconds",
+    "seconds",
+    "Accepted requests, completions and usage events, by how long after the end of their minute they were received.",
+    jobs=_INGESTION,
+    buckets=LATENESS_BUCKETS,
+)
+RESIDUAL = GaugeMetric(
+    "weir_conservation_residual_records",
+    "records",
+    "Kafka records that were read less rows of the journal, over its whole life: anything but 0 is a fault.",
+    jobs=_INGESTION,
+)
+SOURCES = GaugeMetric(
+    "weir_sources",
+    "sources",
+    "Sources that are not retired, by whether they were silent for too long when the frontier was reached.",
+    {"state": SOURCE_STATES},
+    _INGESTION,
+    from_database=True,
+)
+MISSING = GaugeMetric(
+    "weir_missing_sequence_numbers",
+    "events",
+    "Sequence numbers that lie between two that arrived, of sources that are not retired.",
+    jobs=_INGESTION,
+    from_database=True,
+)
+UNSEQUENCED = GaugeMetric(
+    "weir_unsequenced_sources",
+    "sources",
+    "Sources that are not retired whose sequence numbers had more than 1,000 holes and are no longer kept.",
+    jobs=_INGESTION,
+    from_database=True,
+)
 
 _SESSIONIZATION = ("sessionization",)
 SESSIONS = CounterMetric(
     "weir_sessions_total", "sessions", "Changes of sessions, by kind.", {"change": SESSION_CHANGES}, _SESSIONIZATION
+)
+OPEN_SESSIONS = GaugeMetric(
+    "weir_open_sessions",
+    "sessions",
+    "Sessions that the next event of their user would extend.",
+    jobs=_SESSIONIZATION,
+    from_database=True,
 )
 
 _JOINS = ("joins",)
@@ -103,6 +167,7 @@ OUTCOMES = CounterMetric(
 WAITING = GaugeMetric(
     "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=_JOINS
 )
+
 _BILLING = ("billing",)
 LATE = CounterMetric(
     "weir_late_usage_rows_total",
@@ -118,7 +183,30 @@ STRAGGLERS = CounterMetric(
     {"meter": METERS, "decision": DECISIONS},
     _BILLING,
 )
-
+STRAGGLER_ROWS = GaugeMetric(
+    "weir_straggler_rows",
+    "rows",
+    "All stragglers in the database, by what was decided.",
+    {"meter": METERS, "decision": DECISIONS},
+    _BILLING,
+    from_database=True,
+)
+STRAGGLER_AMOUNT = GaugeMetric(
+    "weir_straggler_amount",
+    "currency units",
+    "Money of all stragglers in the database, signed: what they changed (correct) or would have changed (drop).",
+    {"meter": METERS, "decision": DECISIONS, "currency": GIVEN_AT_START},
+    _BILLING,
+    from_database=True,
+)
+WINDOWS = GaugeMetric(
+    "weir_usage_windows",
+    "windows",
+    "Rows of usage_windows of the hour before billing's frontier and later, by state.",
+    {"state": WINDOW_STATES},
+    _BILLING,
+    from_database=True,
+)
 UNPRICED = CounterMetric(
     "weir_unpriced_usage_rows_total",
     "rows",
@@ -157,7 +245,7 @@ def label_sets(metric: Metric, job: str, reasons: tuple[str, ...]) -> Iterator[d
     if metric is EVENTS:
         yield from ({"disposition": kept, "reason": ""} for kept in DISPOSITIONS if kept != "rejected")
         yield from ({"disposition": "rejected", "reason": reason} for reason in reasons)
-    elif metric is not BUILD_INFO:
+    else:
         sets = {label: values or () for label, values in metric.labels.items()}
         if "job" in sets:
             sets["job"] = (job,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from jobs.event_time.clock import AcceptWindow
 from jobs.runtime.config import JobConfig
@@ -76,11 +76,32 @@ class IngestionConfig(JobConfig):
         description="An event that occurs later than this after it was received is rejected as future.",
     )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
+    source_silent_after_seconds: int = Field(
+        default=900,
+        ge=1,
+        le=30 * DAY_SECONDS,
+        description="A source from which nothing was received for so long is silent.",
+    )
+    source_retired_after_seconds: int = Field(
+        default=DAY_SECONDS,
+        ge=1,
+        le=366 * DAY_SECONDS,
+        description="A source that was silent for so long is retired: nobody is told of its silence any more.",
+    )
     topic: str = Field(
         default=EVENTS_TOPIC,
         pattern=r"^[A-Za-z0-9._-]{1,249}$",
         description="The Kafka topic of events; one ingestion per topic.",
     )
+
+    @model_validator(mode="after")
+    def _silence_comes_before_retirement(self) -> IngestionConfig:
+        if self.source_retired_after_seconds <= self.source_silent_after_seconds:
+            raise ValueError(
+                f"source_retired_after_seconds is {self.source_retired_after_seconds}, but must be greater than "
+                f"source_silent_after_seconds, which is {self.source_silent_after_seconds}"
+            )
+        return self
 
     @property
     def accept_window(self) -> AcceptWindow:

@@ -42,7 +42,8 @@ class OffsetLedger:
     def _recall(self, partition: int) -> None:
         position = self._writer.recall(self.topic.position(partition))
         received_at = instant_of(self._writer.recall(self._received(partition)))
-        self._writer.recall(self.topic.absent(partition))
+        for count in (self.topic.first(partition), self.topic.absent(partition)):
+            self._writer.recall(count)
         if position is not None:
             self._positions[partition] = position
         if received_at is not None:
@@ -58,6 +59,16 @@ class OffsetLedger:
     def next_offsets(self) -> dict[int, int]:
         """The next offset per partition; the first that the topic holds where none was read."""
         return {**self._earliest, **self._positions}
+
+    def records(self) -> int:
+        """How many records the topic's committed positions stand for: every offset since the first that held one."""
+        known = self._writer.known
+        return sum(
+            (known.get(self.topic.position(partition)) or 0)
+            - (known.get(self.topic.first(partition)) or 0)
+            - (known.get(self.topic.absent(partition)) or 0)
+            for partition in self._positions
+        )
 
     def frontier(self) -> datetime | None:
         """The smallest, over the partitions, of the latest `received_at`: all received before it was read.

@@ -17,11 +17,14 @@ from pyspark.sql import DataFrame
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.identity_index import IdentityIndex, entries
+from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context, Progress, TopicJob
-from jobs.runtime.kafka import Heartbeat, KafkaSettings, average_record_bytes, describe_topic
+from jobs.runtime.kafka import Heartbeat, average_record_bytes, describe_topic
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
 NAME = "ingestion"
@@ -39,14 +42,16 @@ class JournalSink:
 
     def __init__(self, context: Context[IngestionConfig]) -> None:
         config, where = context.config, context.environment
-        kafka: KafkaSettings = {"bootstrap.servers": where.kafka_bootstrap}
+        kafka = where.kafka.librdkafka()
         admin = AdminClient(kafka)
         self._config = config
         self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, context.ownership.epoch)
         self._events = OffsetLedger(self._writer, admin, describe_topic(admin, config.topic))
-        self._catalog = CatalogReader(
-            kafka, admin, [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
-        )
+        catalog = [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
+        self._catalog = CatalogReader(kafka, admin, catalog)
+        self._ledgers = [self._events, *catalog]
+        self._residual = self._unaccounted()
+        self._ownership = context.ownership
         self._index = IdentityIndex(timedelta(seconds=config.dedupe_horizon_seconds))
         self._remember()
         self._record_bytes = average_record_bytes(kafka, self._events.topic, self._events.positions())
@@ -90,10 +95,15 @@ class JournalSink:
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
+        # First the sources: repeating them after a crash in between changes nothing.
+        self._remember_sources(rows)
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
         self._learn(rows, frontier)
         self._record_bytes = max(1, judged.select(_size()).item() or 1)
-        return Progress(len(rows), _counts(rows, self._events.absent_in_last_take))
+        self._residual = self._unaccounted()
+        counts = _counts(rows, self._events.absent_in_last_take)
+        counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0
+        return Progress(len(rows), counts, lateness_of(rows))
 
     def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
         """Every record's disposition; a repeat names the lsn of its first."""
@@ -112,10 +122,20 @@ class JournalSink:
             .alias("disposition")
         )
 
+    def _remember_sources(self, rows: pl.DataFrame) -> None:
+        seen = seen_sources(rows)
+        if not seen.is_empty():
+            with self._ownership.transaction() as cursor:
+                fold_sources(cursor, seen)
+
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
         self._index.add(entries(*(accepted[name] for name in ("identity", "content_digest", "lsn", "received_at"))))
         self._index.forget(frontier)
+
+    def _unaccounted(self) -> int:
+        """Records that were read less rows of the journal; as of a commit, because only then both have moved."""
+        return sum(ledger.records() for ledger in self._ledgers) - (self._writer.next_lsn - 1)
 
     def positions(self) -> Mapping[int, int]:
         """The next offset of `events` per partition."""
@@ -130,8 +150,8 @@ class JournalSink:
         return self._events.frontier()
 
     def status(self) -> dict[str, Any]:
-        """How many identities are remembered."""
-        return {"identities": len(self._index)}
+        """How many identities are remembered, and how many records no row of the journal stands for."""
+        return {"identities": len(self._index), "residual": self._residual}
 
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""

@@ -31,11 +31,20 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class Lateness:
+    """How many events were how late: per bucket of `metrics.LATENESS` and above the last, and the sum in seconds."""
+
+    counts: tuple[int, ...]
+    total_seconds: float
+
+
+@dataclass(frozen=True)
 class Progress:
     """What a sink did with one micro-batch."""
 
     records: int
     counts: Counts
+    lateness: Lateness | None = None
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from jobs.runtime.errors import Refused
+from jobs.runtime.kafka_access import KafkaSettings
+from jobs.streams import HEARTBEAT_SOURCE
 
 TIMEOUT_SECONDS = 30.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-KafkaSettings = dict[str, str | int | float | bool]
-"""Settings of librdkafka: addresses and credentials."""
 Positions = Mapping[tuple[str, int], int]
 """Next offset per topic and partition."""
 
@@ -196,7 +196,7 @@ def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
         {
             "specversion": "1.0",
             "type": "source.heartbeat.v1",
-            "source": "weir",
+            "source": HEARTBEAT_SOURCE,
             "id": f"{epoch}.{partition}.{beat_at}",
             "time": beat_at,
             "data": {},

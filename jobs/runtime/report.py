@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
+from jobs.runtime.catch_up import CatchUp
+from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Progress, Sink
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.source import Source
+from jobs.runtime.totals import totals_of
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -34,7 +38,7 @@ COUNTERS = {
 """The metric behind each name that a fold counts under; the values of its labels follow in the key."""
 
 
-GAUGES = {"identities": metrics.IDENTITIES, "waiting": metrics.WAITING}
+GAUGES = {"identities": metrics.IDENTITIES, "waiting": metrics.WAITING, "residual": metrics.RESIDUAL}
 """The metric behind each number of a sink's status."""
 
 
@@ -49,9 +53,14 @@ class Reporter:
         self._last: dict[str, Any] = {}
         self._due = 0.0
         self._state = ""
+        self._catch_up = CatchUp()
+        self._reported_frontier: datetime | None = None
         # A connection of its own: the owner's may be inside a batch's transaction.
         self._connection = psycopg.connect(postgres_url, autocommit=True, application_name=f"weir {job} report")
         metrics.EPOCH.set(ownership.epoch, job=job)
+        metrics.RESTARTS.set(ownership.epoch - 1, job=job)
+        self._gauges = DatabaseGauges(job, postgres_url, totals_of(job))
+        metrics.REGISTRY.register(self._gauges)
 
     def batch(self, progress: Progress, seconds: float) -> None:
         """Count one committed batch."""
@@ -59,11 +68,14 @@ class Reporter:
         metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
         if progress.records == 0:
             return
+        self._catch_up.batch(time.monotonic(), progress.records, seconds)
         metrics.BATCH_DURATION.observe(seconds, job=self._job)
         metrics.BATCH_RECORDS.inc(progress.records, job=self._job)
         for (name, *values), increase in progress.counts.items():
             metric = COUNTERS[name]
             metric.inc(increase, **dict(zip(metric.labels, values, strict=True)))
+        if progress.lateness is not None:
+            metrics.LATENESS.add(progress.lateness.counts, progress.lateness.total_seconds)
         self._last = {
             "last_batch_at": rfc3339(now),
             "last_batch_records": progress.records,
@@ -81,19 +93,29 @@ class Reporter:
     def report(self, state: str) -> None:
         """Set the lag metrics and the job's row. Raises Fenced when another driver owns the job."""
         behind, _ = self._source.lag()
-        frontier = self._sink.frontier()
-        seconds = max(0.0, (datetime.now(UTC) - frontier).total_seconds()) if behind and frontier else 0.0
+        now, frontier = datetime.now(UTC), self._sink.frontier()
+        seconds = max(0.0, (now - frontier).total_seconds()) if behind and frontier else 0.0
+        catch_up = self._catch_up.seconds(time.monotonic(), behind)
         metrics.LAG_RECORDS.set(behind, job=self._job)
         if frontier is not None:
             metrics.FRONTIER.set(frontier.timestamp(), job=self._job)
+        if frontier != self._reported_frontier:
+            # Where no record comes, only the frontier moves.
+            metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
+            self._reported_frontier = frontier
         if not behind or frontier is not None:
             metrics.LAG_SECONDS.set(seconds, job=self._job)
+        if catch_up is not None:
+            metrics.CATCH_UP.set(catch_up, job=self._job)
+        metrics.LAST_REPORT.set(now.timestamp(), job=self._job)
         status = self._sink.status()
         for name in status.keys() & GAUGES.keys():
             GAUGES[name].set(status[name])
         progress = {
             "records_behind": behind,
             "seconds_behind": round(seconds, 3) if not behind or frontier else None,
+            # JSON has no infinity.
+            "catch_up_seconds": round(catch_up, 3) if catch_up is not None and isfinite(catch_up) else None,
             "frontier": rfc3339(frontier),
             **self._last,
             **status,
@@ -106,7 +128,9 @@ class Reporter:
             raise Fenced(f"{self._job}: epoch {self._epoch} is no longer the newest")
 
     def close(self) -> None:
-        """End the database session."""
+        """End the database sessions."""
+        metrics.REGISTRY.unregister(self._gauges)
+        self._gauges.close()
         self._connection.close()
 
 

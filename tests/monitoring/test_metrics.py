@@ -34,7 +34,7 @@ def test_a_name_follows_the_naming_rules_of_prometheus(metric: Metric) -> None:
 @every_metric
 def test_no_label_can_hold_a_customer_or_a_request(metric: Metric) -> None:
     open_labels = {label for label, values in metric.labels.items() if values is metrics.GIVEN_AT_START}
-    assert open_labels <= {"reason", "version"}
+    assert open_labels <= {"reason", "version", "currency"}
     assert not metric.labels.keys() & {"account", "user", "user_id", "request_id", "source", "model"}
 
 
@@ -91,7 +91,7 @@ def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> N
     assert set(re.findall(r'job="(\w+)"', " ".join(series))) == {job}
     assert series.pop(f'weir_build_info{{job="{job}",version="1"}}') == 1
     counters = {name for name in series if "_total" in name}
-    assert f'weir_fenced_total{{job="{job}"}}' in counters
+    assert f'weir_batch_records_total{{job="{job}"}}' in counters
     assert all(series[name] == 0 for name in counters)
     assert ('weir_events_total{disposition="rejected",reason="too_old"}' in series) == (job == "ingestion")
     assert ("weir_absent_offsets_total" in series) == (job == "ingestion")
@@ -113,3 +113,13 @@ def test_served_series_can_be_scraped_at_the_returned_port() -> None:
     assert 'weir_stragglers_total{decision="drop",meter="requests"} 2.0' in page
     assert 'weir_batch_duration_seconds_count{job="billing"} 1.0' in page
     assert "_created" not in page
+
+
+def test_a_histogram_takes_a_whole_batch_as_it_takes_single_values() -> None:
+    one_by_one = exposed("for s in (0, 0, 0.5, 60, 61, 9e9): metrics.LATENESS.observe(s)")
+    at_once = exposed("metrics.LATENESS.add([2, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1], 9000000121.5)")
+
+    assert one_by_one == at_once
+    assert at_once['weir_event_lateness_seconds_bucket{le="0.0"}'] == 2
+    assert at_once['weir_event_lateness_seconds_bucket{le="60.0"}'] == 4
+    assert at_once["weir_event_lateness_seconds_count"] == 6

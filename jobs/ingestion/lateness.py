@@ -1,0 +1,26 @@
+"""How late a batch's events came: received_at minus the end of the minute in which they occurred."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from jobs.runtime.job import Lateness
+from jobs.streams import Disposition, EventType
+from monitoring import metrics
+
+BILLABLE = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
+
+
+def lateness_of(rows: pl.DataFrame) -> Lateness:
+    """Of the accepted requests, completions and usage events among journal rows; 0 where the minute had not ended."""
+    minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
+    seconds = (
+        rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(BILLABLE))
+        .select((pl.col("received_at") - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
+        .to_series()
+        .to_numpy()
+    )
+    bounds = metrics.LATENESS.buckets
+    counts = np.bincount(np.searchsorted(bounds, seconds, side="left"), minlength=len(bounds) + 1)
+    return Lateness(tuple(int(count) for count in counts), float(seconds.sum()))

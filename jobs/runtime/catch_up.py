@@ -1,0 +1,45 @@
+"""When a job will have committed all its input: the rest, over what its speed leaves beside what still arrives."""
+
+from __future__ import annotations
+
+from collections import deque
+
+HORIZON_SECONDS = 120.0
+"""How far back speed and arrivals are measured."""
+
+
+class CatchUp:
+    """Keeps what the last minutes showed. Times are monotonic seconds.
+
+    A job commits in bursts, so its speed is records per second of work, not per second: a job that idles between its
+    batches is not behind for ever because a few records always wait.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[float, int, float]] = deque()
+        self._looks: deque[tuple[float, int]] = deque()
+        self._committed = 0
+
+    def batch(self, at: float, records: int, seconds: float) -> None:
+        """A batch of `records` took `seconds`."""
+        self._committed += records
+        self._batches.append((at, records, seconds))
+
+    def seconds(self, at: float, behind: int) -> float | None:
+        """Estimate with `behind` records waiting at `at`: 0 without any, infinity when it falls behind or stands still.
+
+        None as long as there is nothing to judge by.
+        """
+        self._looks.append((at, self._committed + behind))
+        for kept in (self._batches, self._looks):
+            while kept and kept[0][0] < at - HORIZON_SECONDS:
+                kept.popleft()
+        if behind == 0:
+            return 0.0
+        (first_at, first_total), (_, total) = self._looks[0], self._looks[-1]
+        if not self._batches:
+            return float("inf") if at - first_at > HORIZON_SECONDS / 2 else None
+        worked_seconds = sum(seconds for _, _, seconds in self._batches)
+        speed = sum(records for _, records, _ in self._batches) / max(worked_seconds, 1e-3)
+        arriving = (total - first_total) / (at - first_at) if at > first_at else 0.0
+        return behind / (speed - arriving) if speed > arriving else float("inf")

@@ -1,0 +1,21 @@
+"""How a driver ended, written where its successor reads it: its own metrics are gone before they can be scraped."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import psycopg
+
+CONNECT_TIMEOUT_SECONDS = 5
+LONGEST_REASON = 2_000
+
+
+def record_exit(postgres_url: str, job: str, how: str, reason: str) -> None:
+    """Add a row to `exits`; `how` is crashed, refused or fenced. A database that is the reason keeps none."""
+    text = reason.replace("\0", "")[:LONGEST_REASON]
+    with (
+        suppress(psycopg.Error),
+        psycopg.connect(postgres_url, connect_timeout=CONNECT_TIMEOUT_SECONDS, autocommit=True) as connection,
+    ):
+        connection.execute("SET statement_timeout = '5s'")
+        connection.execute("INSERT INTO exits (job, how, reason) VALUES (%s, %s, %s)", [job, how, text])

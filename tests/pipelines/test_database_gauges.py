@@ -1,0 +1,194 @@
+"""Gauges that are read from the database agree with it, and show nothing that they do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client import CollectorRegistry
+from psycopg.types.json import Jsonb
+
+from jobs.runtime import straggler_totals
+from jobs.runtime.database_gauges import DatabaseGauges
+from jobs.runtime.exits import record_exit
+from jobs.runtime.straggler_totals import StragglerTotals
+from jobs.runtime.totals import totals_of
+from monitoring import metrics
+from tests.database_rows import progress, window, write
+
+F = datetime(2026, 11, 1, 12, tzinfo=UTC)
+"""The frontier of every job here."""
+
+
+class Shown:
+    """What a scrape of one job's database gauges shows."""
+
+    def __init__(self, job: str, database: str) -> None:
+        self._gauges = DatabaseGauges(job, database, totals_of(job))
+        self._registry = CollectorRegistry()
+        self._registry.register(self._gauges)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        self._gauges._due = 0.0  # as if the reading had grown old
+        return self._registry.get_sample_value(name, labels)
+
+    def close(self) -> None:
+        self._gauges.close()
+
+
+@contextmanager
+def shown(job: str, database: str) -> Iterator[Shown]:
+    gauges = Shown(job, database)
+    try:
+        yield gauges
+    finally:
+        gauges.close()
+
+
+def straggler(lsn: int, decision: str, amount: str | None, meter: str = "requests", **values: Any) -> dict[str, Any]:
+    row = {"usage_lsn": lsn, "meter": meter, "decision": decision, "amount": amount and Decimal(amount), "quantity": 1}
+    times = {"window_start": F, "event_time": F, "received_at": F, "late_seconds": 400}
+    return {**row, **times, "account": "a1", "request_id": f"r{lsn}", "currency": amount and "EUR", **values}
+
+
+def test_stragglers_and_their_money_are_those_of_the_table(database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.accounts", {"account": "a1", "name": "A", "plan": "p", "currency": "USD"})
+    with shown("billing", database) as gauges:
+        assert gauges.value("weir_straggler_rows", meter="requests", decision="drop") == 0
+        dropped = {"meter": "requests", "decision": "drop"}
+        assert gauges.value("weir_straggler_amount", **dropped, currency="USD") == 0
+        write(
+            database,
+            "stragglers",
+            straggler(1, "drop", "1.25"),
+            straggler(1, "drop", "0.5", "input_tokens"),
+            straggler(2, "drop", "0.25"),
+            straggler(3, "correct", "-4"),
+            straggler(4, "drop", None),
+        )
+        assert gauges.value("weir_straggler_rows", **dropped) == 3
+        assert gauges.value("weir_straggler_amount", **dropped, currency="EUR") == 1.5
+        assert gauges.value("weir_straggler_amount", meter="requests", decision="correct", currency="EUR") == -4
+        write(database, "stragglers", straggler(5, "drop", "8"))
+        assert gauges.value("weir_straggler_rows", **dropped) == 4
+        assert gauges.value("weir_straggler_amount", **dropped, currency="EUR") == 9.5
+        assert gauges.value("weir_straggler_amount", meter="input_tokens", decision="drop", currency="EUR") == 0.5
+
+
+def test_many_stragglers_are_added_up_in_steps(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(straggler_totals, "STEP_ROWS", 3)
+    meters = ("requests", "input_tokens")
+    write(database, "stragglers", *[straggler(lsn, "drop", "1", meter) for lsn in range(1, 9) for meter in meters])
+    with psycopg.connect(database) as connection, connection.cursor() as cursor:
+        totals = StragglerTotals()
+        for _ in range(2):
+            samples = {(metric.name, *labels): value for metric, labels, value in totals.read(cursor)}
+            assert samples["weir_straggler_rows", "requests", "drop"] == 8
+            assert samples["weir_straggler_amount", "input_tokens", "drop", "EUR"] == 8
+
+
+def test_windows_are_counted_by_the_state_that_billings_frontier_gives_them(database: str) -> None:
+    progress(database, "billing", F)
+    minutes = {"open": 0, "closing": -3, "closed": -20, "corrected": -30, "older": -200}
+    rows = [
+        window(F + timedelta(minutes=minute), corrected=name == "corrected", model=f"m{number}")
+        for number in range(2)
+        for name, minute in minutes.items()
+    ]
+    write(database, "usage_windows", *rows, window(F - timedelta(minutes=21)))
+    with shown("billing", database) as gauges:
+        states = {state: gauges.value("weir_usage_windows", state=state) for state in metrics.WINDOW_STATES}
+    assert states == {"open": 2, "closing": 2, "closed": 3, "corrected": 2}
+
+
+def test_a_session_is_open_while_the_frontier_has_not_passed_its_end_by_the_gap(database: str) -> None:
+    progress(database, "sessionization", F)
+    for number, (minutes, retracted) in enumerate([(0, False), (29, False), (30, False), (31, False), (5, True)]):
+        at = F - timedelta(minutes=minutes)
+        times = {"session_start": at, "session_end": at, "retracted_at": F if retracted else None}
+        write(database, "sessions", {"account": "a", "user_id": f"u{number}", "events": 1, "version": 1, **times})
+    with shown("sessionization", database) as gauges:
+        assert gauges.value("weir_open_sessions") == 3
+
+
+def source(name: str, silent_seconds: float, **values: Any) -> dict[str, Any]:
+    last = F - timedelta(seconds=silent_seconds)
+    return {"source": name, "source_epoch": "", "first_seen_at": last, "last_seen_at": last, **values}
+
+
+def ingestion_at(database: str, frontier: str | None) -> None:
+    progress(database, "ingestion", None, report={"frontier": frontier})
+    config = {"source_silent_after_seconds": 60, "source_retired_after_seconds": 600}
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE jobs SET config = %s WHERE job = 'ingestion'", [Jsonb(config)])
+
+
+def test_silent_sources_and_missing_numbers_are_those_of_sources_that_are_not_retired(database: str) -> None:
+    ingestion_at(database, "2026-11-01T12:00:00Z")
+    write(
+        database,
+        "sources",
+        source("talks", 60, sequences="{[1,4),[6,7)}"),
+        source("silent", 61, source_epoch="1", sequences="{[1,2),[5,6)}"),
+        source("restarted", 300, source_epoch="1", unsequenced=True),
+        source("restarted", 1, source_epoch="2"),
+        source("retired", 601, sequences="{[1,2),[100,101)}", unsequenced=False),
+    )
+    with shown("ingestion", database) as gauges:
+        assert gauges.value("weir_sources", state="active") == 2
+        assert gauges.value("weir_sources", state="silent") == 1
+        assert gauges.value("weir_missing_sequence_numbers") == 2 + 3
+        assert gauges.value("weir_unsequenced_sources") == 1
+
+
+def test_without_sources_none_is_silent(database: str) -> None:
+    ingestion_at(database, "2026-11-01T12:00:00Z")
+    with shown("ingestion", database) as gauges:
+        assert gauges.value("weir_sources", state="active") == 0
+        assert gauges.value("weir_sources", state="silent") == 0
+        assert gauges.value("weir_missing_sequence_numbers") == 0
+
+
+@pytest.mark.parametrize("ran_before", [True, False])
+def test_nothing_is_shown_while_the_frontier_is_unknown(database: str, ran_before: bool) -> None:
+    if ran_before:
+        ingestion_at(database, None)
+        progress(database, "sessionization", None)
+    write(database, "sources", source("talks", 1, sequences="{[1,4),[6,7)}"))
+    with shown("ingestion", database) as gauges:
+        assert gauges.value("weir_missing_sequence_numbers") is None
+        assert gauges.value("weir_unsequenced_sources") is None
+        assert not gauges.value("weir_sources", state="active")
+    with shown("sessionization", database) as gauges:
+        assert gauges.value("weir_open_sessions") is None
+
+
+def test_how_drivers_ended_is_counted_across_their_lives(database: str) -> None:
+    record_exit(database, "joins", "fenced", "epoch 1 was followed by 2")
+    record_exit(database, "joins", "fenced", "epoch 2 was followed by 3\0")
+    record_exit(database, "billing", "crashed", "x" * 10_000)
+    with shown("joins", database) as gauges:
+        assert gauges.value("weir_driver_exits", job="joins", how="fenced") == 2
+        assert gauges.value("weir_driver_exits", job="joins", how="refused") == 0
+        assert gauges.value("weir_driver_exits", job="billing", how="crashed") is None
+
+
+def test_an_unreachable_database_is_told_and_leaves_no_old_number(database: str) -> None:
+    with shown("joins", database) as gauges:
+        assert gauges.value("weir_driver_exits", job="joins", how="fenced") == 0
+        assert metrics.REGISTRY.get_sample_value("weir_database_readable", {"job": "joins"}) == 1
+        gauges._gauges._postgres_url = "postgresql://nobody@127.0.0.1:1/none"
+        assert gauges._gauges._connection is not None
+        gauges._gauges._connection.close()
+        assert gauges.value("weir_driver_exits", job="joins", how="fenced") is None
+        assert metrics.REGISTRY.get_sample_value("weir_database_readable", {"job": "joins"}) == 0
+
+
+def test_an_exit_that_cannot_be_written_down_does_not_hide_why_the_driver_ended() -> None:
+    record_exit("postgresql://nobody@127.0.0.1:1/none", "joins", "crashed", "the database is gone")
