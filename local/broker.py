@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from local.errors import CannotRun
 from local.java import find_java
+from local.kafka_client import kafka_client
 from local.ports import LOOPBACK
 
 RETENTION_HOURS = 36 * 24
@@ -148,7 +149,7 @@ def _topics() -> list[NewTopic]:
 
 def _client(bootstrap: str) -> dict[str, str | int | float | bool]:
     # librdkafka reports each refused connection on standard error while a broker starts; the caller waits anyway.
-    return {"bootstrap.servers": bootstrap, "log_level": "0", "socket.connection.setup.timeout.ms": "2000"}
+    return {**kafka_client(bootstrap), "log_level": "0", "socket.connection.setup.timeout.ms": "2000"}
 
 
 def _cluster_id() -> str:

@@ -17,6 +17,7 @@ from local.commands.sessions import sessions
 from local.commands.stack import down, up
 from local.commands.status import status
 from local.commands.stragglers import stragglers
+from local.commands.topics import topics
 from local.commands.traffic import traffic
 from local.commands.usage import usage
 from local.errors import CannotRun
@@ -27,6 +28,7 @@ app.command()(down)
 app.command()(status)
 app.command()(produce)
 app.add_typer(catalog, name="catalog")
+app.command()(topics)
 app.command()(drain)
 app.command()(traffic)
 app.command()(compare)

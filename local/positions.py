@@ -13,6 +13,7 @@ from jobs.runtime.delta import LSN
 from jobs.runtime.kafka import Topic
 from jobs.streams import Table
 from local.errors import CannotRun
+from local.kafka_client import kafka_client
 
 ANSWER_SECONDS = 15.0
 JOURNAL_POSITION = "journal"
@@ -20,7 +21,7 @@ JOURNAL_POSITION = "journal"
 
 def describe(bootstrap: str, names: Iterable[str]) -> list[Topic]:
     """The topics with their ids. Raises CannotRun when the broker does not answer or lacks one."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    admin = AdminClient({**kafka_client(bootstrap), "log_level": 4})
     try:
         described = admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
         found = {name: answer.result() for name, answer in described.items()}
@@ -34,7 +35,7 @@ def ends(bootstrap: str, topics: Iterable[Topic]) -> dict[str, int]:
 
     Empty partitions are left out, and so is what an open transaction has not committed.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    admin = AdminClient({**kafka_client(bootstrap), "log_level": 4})
     partitions = {TopicPartition(topic.name, p): topic.position(p) for topic in topics for p in topic.partitions}
     try:
         answers = admin.list_offsets(

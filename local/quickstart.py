@@ -1,7 +1,7 @@
 """`python -m local.quickstart broker|database`: the laptop's broker or database alone in a container, to try Weir out.
 
 One copy, one volume, no backup: not for production. Settings come from `WEIR_DATA` (the folder), `WEIR_ADVERTISED`
-(how clients find the broker, host:port) and `WEIR_DATABASE_PASSWORD`.
+(how clients find the broker, host:port) and `WEIR_DATABASE_PASSWORD`. `wait` returns when WEIR_POSTGRES_URL answers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
+
+import psycopg
 
 from local import broker, database
 from local.broker import BrokerPorts
@@ -23,22 +26,17 @@ from local.jars import broker_jars
 EVERYWHERE = "0.0.0.0"  # a pod's address is not known beforehand, and other pods are the clients
 BROKER_PORT, CONTROLLER_PORT, DATABASE_PORT = 9092, 9093, 5432
 READY_POLL_SECONDS = 0.5
+WAIT_SECONDS = 120
 
 
-def run_broker(environment: Mapping[str, str]) -> int:
-    """Serve Kafka, and make the topics once it answers. Raises `CannotRun`."""
+def run_broker(environment: Mapping[str, str]) -> NoReturn:
+    """Serve Kafka; `weir topics` makes the topics. Raises `CannotRun`."""
     folder = _folders(environment).broker
     ports = BrokerPorts(BROKER_PORT, CONTROLLER_PORT, EVERYWHERE, _needed(environment, "WEIR_ADVERTISED"))
     jars = broker_jars()
     broker.prepare(folder, jars, ports)
-
-    def has_topics() -> bool:
-        if not broker.answers(ports.bootstrap):
-            return False
-        broker.ensure_topics(ports.bootstrap)
-        return True
-
-    return _serve(broker.server_command(folder, jars), signal.SIGTERM, has_topics)
+    command = broker.server_command(folder, jars)
+    os.execv(command[0], command)
 
 
 def run_database(environment: Mapping[str, str]) -> int:
@@ -51,25 +49,29 @@ def run_database(environment: Mapping[str, str]) -> int:
     access.write_text("host all all all scram-sha-256\n", encoding="ascii")
     settings = {"listen_addresses": "*", "hba_file": str(access)}
     command = database.server_command(folder, DATABASE_PORT, settings)
-    return _serve(command, database.STOP_SIGNAL, lambda: database.ensure_database(folder, DATABASE_PORT))
-
-
-def _serve(command: Sequence[str], stop_signal: signal.Signals, finish: Callable[[], bool]) -> int:
-    """Run a server until it ends; `finish` is called until it says that nothing is left to prepare.
-
-    A container is stopped with SIGTERM, on which Postgres would wait for its clients: each gets its own signal.
-    """
     server = subprocess.Popen(command)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.send_signal(stop_signal))
-    try:
-        while server.poll() is None and not finish():
-            time.sleep(READY_POLL_SECONDS)
-    except CannotRun:
-        server.send_signal(stop_signal)
-        server.wait()
-        raise
+        # A container is stopped with SIGTERM, on which Postgres would wait for its clients to leave.
+        signal.signal(number, lambda *_: server.send_signal(database.STOP_SIGNAL))
+    while server.poll() is None and not database.ensure_database(folder, DATABASE_PORT):
+        time.sleep(READY_POLL_SECONDS)
     return server.wait()
+
+
+def wait(environment: Mapping[str, str]) -> int:
+    """Return when the database answers. Raises `CannotRun`."""
+    url = _needed(environment, "WEIR_POSTGRES_URL")
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+        except psycopg.OperationalError as problem:
+            if time.monotonic() > deadline:
+                said = str(problem).splitlines()[0]
+                raise CannotRun(f"The database has not answered for {WAIT_SECONDS} s: {said}") from None
+            time.sleep(READY_POLL_SECONDS)
+        else:
+            return 0
 
 
 def _folders(environment: Mapping[str, str]) -> Folders:
@@ -83,13 +85,17 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The server's exit status; 1 when it cannot run, 2 for a word that is neither."""
-    servers = {"broker": run_broker, "database": run_database}
-    if len(arguments) != 1 or arguments[0] not in servers:
-        print("usage: python -m local.quickstart broker|database", file=sys.stderr)
+    """The server's exit status; 1 when it cannot run, 2 for an unknown word."""
+    words: dict[str, Callable[[Mapping[str, str]], int]] = {
+        "broker": run_broker,
+        "database": run_database,
+        "wait": wait,
+    }
+    if len(arguments) != 1 or arguments[0] not in words:
+        print(f"usage: python -m local.quickstart {'|'.join(words)}", file=sys.stderr)
         return 2
     try:
-        return servers[arguments[0]](environment)
+        return words[arguments[0]](environment)
     except CannotRun as obstacle:
         print(obstacle, file=sys.stderr)
         return 1

@@ -7,6 +7,8 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from local.kafka_client import kafka_client
+
 LARGEST_RECORD_BYTES = 64 << 20
 """Far above what the broker takes, so that the broker is the one to refuse. A request above 100 MiB it would not even
 answer."""
@@ -32,7 +34,7 @@ class Sender:
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **kafka_client(bootstrap),
                 "log_level": 4,
                 "acks": "all",
                 "enable.idempotence": True,

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.rules import Reason
 from jobs.runtime.catalog_changes import change_problem
-from jobs.runtime.kafka import KafkaSettings, Positions, TopicsReader, received_at
+from jobs.runtime.kafka import Positions, TopicsReader, received_at
+from jobs.runtime.kafka_access import KafkaSettings
 from jobs.streams import Disposition
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {

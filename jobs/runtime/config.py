@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from jobs.runtime.kafka_access import KafkaAccess, kafka_fields
 
 
 class JobConfig(BaseModel):
@@ -26,7 +30,7 @@ class Environment(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kafka_bootstrap: str
+    kafka: KafkaAccess
     postgres_url: str = Field(repr=False)
     tables: str
     checkpoints: Path
@@ -35,3 +39,17 @@ class Environment(BaseModel):
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     submitted: bool = False
     """spark-submit has decided master, memory and addresses: a driver pod."""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Environment:
+        """What the variables say; an empty one counts as absent. Raises `pydantic.ValidationError`."""
+        given = {name: value for name, value in environment.items() if value}
+        fields: dict[str, Any] = {
+            field: given[variable_of(field)] for field in cls.model_fields if variable_of(field) in given
+        }
+        return cls.model_validate({**fields, "kafka": kafka_fields(given)})
+
+
+def variable_of(*location: str | int) -> str:
+    """The environment variable of a field."""
+    return "_".join(("WEIR", *map(str, location))).upper()

@@ -57,8 +57,8 @@ class TopicSource:
         self.trigger = f"{config.trigger_interval_seconds} seconds"
         self._config = config
         self._sink = sink
-        self._bootstrap = environment.kafka_bootstrap
-        self._admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        self._kafka = environment.kafka
+        self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
 
     def _fitting(self) -> int:
@@ -84,7 +84,7 @@ class TopicSource:
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
         return (
             spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self._bootstrap)
+            .options(**self._kafka.spark())
             .option("subscribe", topic.name)
             .option("startingOffsets", json.dumps({topic.name: start}))
             .option("failOnDataLoss", "true")

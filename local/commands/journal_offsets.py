@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from jobs.runtime.kafka import Topic
 from local.commands.journal import Consumed, Partition
+from local.kafka_client import kafka_client
 
 _KAFKA_TIMEOUT_SECONDS = 15
 
@@ -29,7 +30,7 @@ def consumed_ranges(journal: DeltaTable, topics: Iterable[Topic]) -> dict[Partit
 
 def kafka_topics(bootstrap: str, names: set[str]) -> list[Topic]:
     """Those of the topics `names` that exist, with their ids. Raises KafkaException when no broker answers."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({**kafka_client(bootstrap), "log_level": 0})
     existing = admin.list_topics(timeout=_KAFKA_TIMEOUT_SECONDS).topics
     wanted = sorted(names & existing.keys())
     if not wanted:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.kafka_access import KafkaAccess
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, EventType, Table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,7 +28,11 @@ def at(seconds: float) -> datetime:
 def environment(database: str, tables: Path) -> Environment:
     """Where a driver under test runs."""
     return Environment(
-        kafka_bootstrap="", postgres_url=database, tables=str(tables), checkpoints=tables / "checkpoints", jars=Path()
+        kafka=KafkaAccess(bootstrap=""),
+        postgres_url=database,
+        tables=str(tables),
+        checkpoints=tables / "checkpoints",
+        jars=Path(),
     )
 
 

@@ -15,6 +15,7 @@ from jobs.runtime.config import Environment
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context
+from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
@@ -42,7 +43,11 @@ class Stage:
 
     def driver(self) -> PostgresSink:
         environment = Environment(
-            kafka_bootstrap="", postgres_url=self.database, tables=self.tables, checkpoints=Path(), jars=Path()
+            kafka=KafkaAccess(bootstrap=""),
+            postgres_url=self.database,
+            tables=self.tables,
+            checkpoints=Path(),
+            jars=Path(),
         )
         ownership = Ownership.take(JOB.name, self.database, {})
         return PostgresSink(JOB, Context(SessionizationConfig(), environment, self.spark, ownership))

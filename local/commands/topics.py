@@ -1,0 +1,35 @@
+"""`weir topics`: the topics that metering needs, on a Kafka that is not a laptop's own."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from local.errors import CannotRun
+
+POLL_SECONDS = 1.0
+
+
+def topics(
+    *, timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the brokers.")] = 60.0
+) -> None:
+    """Make the topics that are missing, and check the settings of those that are there.
+
+    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong.
+    """
+    from local.broker import answers, ensure_topics
+    from local.stack import KAFKA_VARIABLE
+
+    bootstrap = os.environ.get(KAFKA_VARIABLE)
+    if not bootstrap:
+        raise CannotRun(f"{KAFKA_VARIABLE} is not set; a stack on this machine has its topics from `weir up`.")
+    deadline = time.monotonic() + timeout
+    while not answers(bootstrap):
+        if time.monotonic() > deadline:
+            raise CannotRun(f"Kafka at {bootstrap} has not answered for {timeout:g} s: see address and credentials.")
+        time.sleep(POLL_SECONDS)
+    ensure_topics(bootstrap)
+    typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")
