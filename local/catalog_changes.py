@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from jobs.streams import CatalogTopic, Table
 from local.catalog_store import Change
 from local.errors import CannotRun
+from local.kafka_client import kafka_client
 from local.sender import Sender
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,7 +24,7 @@ def publish(bootstrap: str, changes: Sequence[Change]) -> dict[tuple[str, int], 
 
     Raises CannotRun when the broker refuses one: applying the file again sends what joins does not have.
     """
-    sender = Sender(bootstrap)
+    sender = Sender(kafka_client(bootstrap))
     for number, change in enumerate(changes):
         sender.send(change.topic.value, _json(change.key), _json(envelope(change)), number=number)
     sender.flush()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
-from local.kafka_client import kafka_client
 
 LARGEST_RECORD_BYTES = 64 << 20
 """Far above what the broker takes, so that the broker is the one to refuse. A request above 100 MiB it would not even
@@ -25,16 +24,17 @@ class Refusal:
 
 
 class Sender:
-    """Sends bytes as they are. `acknowledged` and `refused` are complete after `flush`.
+    """Sends bytes as they are, to where librdkafka's settings `kafka` lead.
 
-    `next_offsets` holds, per topic and partition, the offset after the last acknowledged record; `longest_delay_ms` how
-    long after the instant it was planned for a record was appended.
+    `acknowledged` and `refused` are complete after `flush`. `next_offsets` holds, per topic and partition, the offset
+    after the last acknowledged record; `longest_delay_ms` how long after the instant it was planned for a record was
+    appended.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, kafka: Mapping[str, str | int | float | bool]) -> None:
         self._producer = Producer(
             {
-                **kafka_client(bootstrap),
+                **kafka,
                 "log_level": 4,
                 "acks": "all",
                 "enable.idempotence": True,

@@ -32,10 +32,11 @@ def produce(
     Says how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Whether an event is
     valid is ingestion's to say: see `weir dead-letters`.
     """
+    from local.kafka_client import kafka_client
     from local.stack import running_deployment
 
     with _opened(file) as lines:
-        sender = Sender(running_deployment(data_dir).kafka_bootstrap)
+        sender = Sender(kafka_client(running_deployment(data_dir).kafka_bootstrap))
         _send_lines(sender, lines)
     _print_result(sender, form)
     if sender.refused:

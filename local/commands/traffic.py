@@ -60,6 +60,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
     from jobs.streams import EVENTS_TOPIC
     from local.catalog_file import CatalogFile
     from local.commands.catalog import apply_catalog
+    from local.kafka_client import kafka_client
     from local.traffic.generate import catalog_of, generate
     from local.traffic.placement import Placement, UnplaceableError
     from local.traffic.sending import send
@@ -77,7 +78,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
         told = truth_of(run)
     except UnplaceableError as problem:
         raise CannotRun(f"No traffic with a certain fate can be drawn: {problem}") from problem
-    send(run, stack.kafka_bootstrap, EVENTS_TOPIC, tell)
+    send(run, kafka_client(stack.kafka_bootstrap), EVENTS_TOPIC, tell)
     return told
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from local.errors import CannotRun
@@ -12,12 +12,14 @@ from local.traffic.generate import Traffic
 from local.traffic.instants import milliseconds
 
 
-def send(traffic: Traffic, bootstrap: str, topic: str, tell: Callable[[str], None]) -> None:
+def send(
+    traffic: Traffic, kafka: Mapping[str, str | int | float | bool], topic: str, tell: Callable[[str], None]
+) -> None:
     """Send everything, and wait until the broker has acknowledged it.
 
     Raises CannotRun when the broker refused a record, or has one so late that the truth may not hold any more.
     """
-    sender = Sender(bootstrap)
+    sender = Sender(kafka)
     told_at = 0.0
     for number, record in enumerate(traffic.records, start=1):
         while (early_ms := record.send_at_ms - milliseconds(datetime.now(UTC))) > 0:
