@@ -4,6 +4,7 @@
 {{- include "weir.checkConnections" . -}}
 {{- include "weir.checkStorage" . -}}
 {{- include "weir.checkTime" . -}}
+{{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
@@ -57,6 +58,35 @@
 {{- $timeout := include "weir.jobConfigValue" (list . "joins" "completion_timeout_seconds") | int64 -}}
 {{- if lt $grace $timeout -}}
 {{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least jobs.joins.config.completion_timeout_seconds, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Whoever may read a pod or an application would read them there. */}}
+{{- define "weir.checkSecrets" -}}
+{{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
+{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env -}}
+{{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf -}}
+{{- range $name, $job := .Values.jobs -}}
+{{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
+{{- $_ := set $settings (printf "jobs.%s.sparkConf" $name) $job.sparkConf -}}
+{{- $_ := set $settings (printf "jobs.%s.hadoopConf" $name) $job.hadoopConf -}}
+{{- end -}}
+{{- range $name, $batch := .Values.batch -}}
+{{- $_ := set $variables (printf "batch.%s.env" $name) $batch.env -}}
+{{- end -}}
+{{- range $place, $list := $variables -}}
+{{- range $list -}}
+{{- if and .value (regexMatch $secret .name) -}}
+{{- fail (printf "%s gives %s as plain text: put it into a Secret, and name that with valueFrom.secretKeyRef." $place .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $place, $map := $settings -}}
+{{- range $key, $_ := $map -}}
+{{- if regexMatch $secret $key -}}
+{{- fail (printf "%s holds %s, which anybody may read who may read the application: put it into a Secret, and give it by envFrom." $place $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

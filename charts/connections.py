@@ -1,0 +1,75 @@
+"""Values of what Weir connects to: brokers, database, storage; and of the servers that quickstart runs instead."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from charts.part import Bytes, HttpUrl, Key, Name, Part, Resources
+
+
+class Kafka(Part):
+    """`kafka`."""
+
+    bootstrap: Annotated[str, Field(pattern=r"^([^\s,:]+:[0-9]{1,5}(,[^\s,:]+:[0-9]{1,5})*)?$")]
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    existing_secret: Name
+    username_key: Key
+    password_key: Key
+    ca_secret: Name
+    ca_key: Key
+    create_topics: bool
+
+
+class Postgres(Part):
+    """`postgres`."""
+
+    existing_secret: Name
+    url_key: Key
+    dashboard_url_key: Key
+    dashboard_password_key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{0,253}$")]
+    ssl_mode: Literal["", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+    ca_secret: Name
+    ca_key: Key
+
+
+class Claim(Part):
+    """`storage.claim`."""
+
+    existing: Name
+    access_mode: Literal["ReadWriteOnce", "ReadWriteMany"]
+    size: Bytes
+    storage_class: Name
+    keep: bool
+
+
+class ObjectStore(Part):
+    """`storage.s3`."""
+
+    url: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][-a-z0-9.]+(/[^\s]*)?)?$")]
+    endpoint: HttpUrl
+    region: Annotated[str, Field(pattern=r"^[-a-z0-9]*$")]
+    existing_secret: Name
+
+
+class Storage(Part):
+    """`storage`."""
+
+    kind: Literal["claim", "s3"]
+    claim: Claim
+    s3: ObjectStore
+    scratch_size: Bytes
+
+
+class Quickstart(Part):
+    """`quickstart`."""
+
+    enabled: bool
+    kafka_size: Bytes
+    postgres_size: Bytes
+    storage_class: Name
+    keep: bool
+    kafka_resources: Resources
+    postgres_resources: Resources

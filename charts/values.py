@@ -1,0 +1,116 @@
+"""The chart's values as one model; `jobs.<name>.config` is the job's own model, verbatim."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from charts.connections import Kafka, Postgres, Quickstart, Storage
+from charts.part import Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
+from charts.workloads import Batch, Dashboard, Job, JobSettings, Setup
+from jobs.billing.config import BillingConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins.config import JoinsConfig
+from jobs.sessionization.config import SessionizationConfig
+
+
+class Image(Part):
+    """`image`."""
+
+    repository: Annotated[str, Field(pattern=r"^[^\s:@]+(:[0-9]+/[^\s:@]+)?$")]
+    tag: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{0,128}$")]
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+    pull_policy: Literal["Always", "IfNotPresent", "Never"]
+    pull_secrets: list[Name]
+
+
+class Jobs(Part):
+    """`jobs`: the applications that there are, and no others."""
+
+    ingestion: Job[IngestionConfig]
+    sessionization: Job[SessionizationConfig]
+    joins: Job[JoinsConfig]
+    billing: Job[BillingConfig]
+
+
+class ServiceAccount(Part):
+    """`serviceAccount`."""
+
+    annotations: Labels
+
+
+class PodMonitor(Part):
+    """`podMonitor`."""
+
+    enabled: bool
+    labels: Labels
+    interval: Annotated[str, Field(pattern=r"^[1-9][0-9]*(ms|s|m)$")]
+
+
+class PrometheusRule(Part):
+    """`prometheusRule`."""
+
+    enabled: bool
+    labels: Labels
+
+
+class GrafanaDashboard(Part):
+    """`grafanaDashboard`."""
+
+    enabled: bool
+    labels: Labels
+    annotations: Labels
+
+
+class NetworkPolicies(Part):
+    """`networkPolicies`."""
+
+    enabled: bool
+    labels: Labels
+    metrics_from: list[Kubernetes]
+    dashboard_from: list[Kubernetes]
+    kafka_ports: list[Port]
+    postgres_ports: list[Port]
+    object_store_ports: list[Port]
+    api_server_ports: list[Port]
+    monitoring_ports: list[Port]
+
+
+class PodDisruptionBudgets(Part):
+    """`podDisruptionBudgets`."""
+
+    enabled: bool
+    labels: Labels
+
+
+class Test(Part):
+    """`test`."""
+
+    timeout_seconds: Seconds
+
+
+class Values(Part):
+    """All of values.yaml."""
+
+    fullname_override: Annotated[str, Field(max_length=40)]
+    common_labels: Labels
+    image: Image
+    quickstart: Quickstart
+    kafka: Kafka
+    postgres: Postgres
+    storage: Storage
+    service_account: ServiceAccount
+    scheduling: Scheduling
+    job_defaults: JobSettings
+    jobs: Jobs
+    batch: dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")], Batch]
+    setup: Setup
+    dashboard: Dashboard
+    pod_monitor: PodMonitor
+    prometheus_rule: PrometheusRule
+    grafana_dashboard: GrafanaDashboard
+    network_policies: NetworkPolicies
+    pod_disruption_budgets: PodDisruptionBudgets
+    test: Test
+    global_: Annotated[Kubernetes, Field(alias="global", description="Helm's own, where this is a subchart.")]

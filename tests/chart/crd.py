@@ -1,0 +1,85 @@
+"""The Spark Operator's own schema of a SparkApplication, as a JSON schema that also refuses unknown fields.
+
+`operator/sparkapplications-2.5.1.json` is `crds/sparkoperator.k8s.io_sparkapplications.yaml` of the chart spark-operator 2.5.1
+(github.com/kubeflow/spark-operator, Apache-2.0) without its descriptions: `python -m tests.chart.crd THAT_FILE`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SCHEMA_FILE = Path(__file__).with_name("operator") / "sparkapplications-2.5.1.json"
+
+
+@cache
+def application_schema() -> dict[str, Any]:
+    """Of a whole SparkApplication."""
+    schema = _strict(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+def pod_parts() -> dict[str, Any]:
+    """Schemas of what a pod template holds, by the name in a pod's spec: the CRD takes the template itself unseen.
+
+    The operator describes the same parts of a pod in other places, with the same types.
+    """
+    spec = application_schema()["properties"]["spec"]["properties"]
+    driver = spec["driver"]["properties"]
+    container = {
+        **driver["sidecars"]["items"],
+        "required": ["name"],  # Spark adds image and resources
+    }
+    return {
+        "containers": {"type": "array", "minItems": 1, "items": container},
+        "volumes": spec["volumes"],
+        "affinity": driver["affinity"],
+        "tolerations": driver["tolerations"],
+        "securityContext": driver["podSecurityContext"],
+        "nodeSelector": driver["nodeSelector"],
+        "priorityClassName": driver["priorityClassName"],
+        "terminationGracePeriodSeconds": driver["terminationGracePeriodSeconds"],
+        "enableServiceLinks": {"type": "boolean"},
+        "automountServiceAccountToken": {"type": "boolean"},
+    }
+
+
+def _strict(schema: Any) -> Any:
+    """Kubernetes prunes unknown fields, or refuses them where it is asked to; here they are always refused."""
+    if isinstance(schema, list):
+        return [_strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {key: _strict(value) for key, value in schema.items()}
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        strict.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    return strict
+
+
+def _without_descriptions(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_descriptions(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_descriptions(inner)
+        for key, inner in value.items()
+        if not (key == "description" and isinstance(inner, str))
+    }
+
+
+if __name__ == "__main__":
+    crd = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    (version,) = [v for v in crd["spec"]["versions"] if v["name"] == "v1beta2"]
+    SCHEMA_FILE.write_text(
+        json.dumps(_without_descriptions(version["schema"]["openAPIV3Schema"]), separators=(",", ":")) + "\n",
+        encoding="utf-8",
+    )

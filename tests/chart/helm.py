@@ -1,0 +1,105 @@
+"""Renders the chart with a real helm: `HELM`, one on the PATH, or that of a cluster folder beside the checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+CHART = Path(__file__).parents[2] / "charts" / "weir"
+VALUES = Path(__file__).with_name("values")
+ARCHIVE = Path(__file__).parents[3] / "shared" / "cluster" / "bin" / "helm.zst"
+KUBERNETES = "1.34.4"
+
+Object = dict[str, Any]
+
+
+class HelmRefused(Exception):
+    """Helm did not render; the text is what it said."""
+
+
+@cache
+def helm() -> str:
+    """The program's path. Skips the test that asks where there is none."""
+    found = os.environ.get("HELM") or shutil.which("helm") or (_unpacked() if ARCHIVE.exists() else None)
+    if found is None:
+        pytest.skip("no helm: set HELM, or put it on the PATH")
+    return found
+
+
+def _unpacked() -> str:
+    version = hashlib.sha256(f"{ARCHIVE.stat().st_mtime_ns} {ARCHIVE.stat().st_size}".encode()).hexdigest()[:12]
+    program = Path(sys.prefix) / "weir" / f"helm-{version}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with pa.input_stream(str(ARCHIVE), compression="zstd") as packed:
+            partial = program.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(packed.read())
+        partial.chmod(0o755)
+        partial.replace(program)
+    return str(program)
+
+
+def render(
+    *files: str,
+    release: str = "weir",
+    values: dict[str, Any] | None = None,
+    api_versions: tuple[str, ...] = (),
+    chart: Path = CHART,
+) -> list[Object]:
+    """The objects that values files (names in `values/`), and then `values`, render to. Raises HelmRefused."""
+    arguments = [argument for name in files for argument in ("--values", str(VALUES / name))]
+    arguments += [argument for version in api_versions for argument in ("--api-versions", version)]
+    text = run_helm(
+        "template", release, str(chart), "--namespace", "metering", *arguments, "--values", "-", values=values
+    )
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def run_helm(*arguments: str, values: dict[str, Any] | None = None) -> str:
+    """What helm prints, with `values` on standard input. Raises HelmRefused with what it says."""
+    answer = subprocess.run(
+        [helm(), *arguments, "--kube-version", KUBERNETES],
+        input=yaml.safe_dump(values or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if answer.returncode != 0:
+        raise HelmRefused(answer.stderr + answer.stdout)
+    return answer.stdout
+
+
+def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
+    """The objects of a kind by name."""
+    return {document["metadata"]["name"]: document for document in objects if document["kind"] == kind}
+
+
+def pod_specs(objects: list[Object]) -> dict[str, Object]:
+    """Every pod that the objects make, by what makes it: the specs of pods, of templates, of drivers and executors."""
+    found = {}
+    for document in objects:
+        name = f"{document['kind']}/{document['metadata']['name']}"
+        spec = document.get("spec", {})
+        match document["kind"]:
+            case "Pod":
+                found[name] = spec
+            case "Deployment" | "StatefulSet" | "Job":
+                found[name] = spec["template"]["spec"]
+            case "CronJob":
+                found[name] = spec["jobTemplate"]["spec"]["template"]["spec"]
+            case "SparkApplication":
+                for role in ("driver", "executor"):
+                    if "template" in spec[role]:
+                        found[f"{name} {role}"] = spec[role]["template"]["spec"]
+    return found
