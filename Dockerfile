@@ -1,0 +1,87 @@
+# One image for the applications, the dashboard, batch jobs and the quickstart's broker and database.
+#
+#   docker build -t weir .
+#
+# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini) is installed.
+ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS base
+ARG JRE=17
+USER root
+# Debian keeps only the newest security release of a package: the major version is what can be pinned, and is checked.
+RUN if ! command -v java >/dev/null || ! command -v tini >/dev/null; then \
+        apt-get update \
+        && apt-get install -y --no-install-recommends "openjdk-${JRE}-jre-headless" tini \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi \
+    && java -version 2>&1 | grep -q "version \"${JRE}\\." \
+    && { [ -e /opt/java ] || ln -s "$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")" /opt/java; } \
+    && useradd --system --uid 185 --gid 0 --home-dir /tmp --no-create-home weir
+ENV JAVA_HOME=/opt/java \
+    LANG=C.UTF-8 \
+    PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    SPARK_HOME=/opt/spark \
+    WEIR_CACHE=/opt/weir-jars
+
+FROM base AS packages
+WORKDIR /opt/weir
+COPY requirements/image.txt requirements/dev.txt requirements/
+# setuptools, from the same lock, is for the project stage only; pip removes itself.
+RUN python3 -m venv /opt/venv \
+    && pip="pip --no-cache-dir --disable-pip-version-check" \
+    && awk '/^setuptools==/,!/\\$/' requirements/dev.txt >/tmp/setuptools.txt \
+    && $pip install --no-compile --progress-bar off --require-hashes --requirement requirements/image.txt \
+    && $pip install --quiet --require-hashes --target /opt/build --requirement /tmp/setuptools.txt \
+    && $pip uninstall --quiet --yes setuptools pip \
+    && ln -s /opt/venv/lib/python3.11/site-packages/pyspark /opt/spark \
+    && echo /opt/weir >/opt/venv/lib/python3.11/site-packages/weir.pth \
+    && printf '#!/opt/venv/bin/python\nfrom local.cli import main\nmain()\n' >/opt/venv/bin/weir \
+    && chmod 755 /opt/venv/bin/weir \
+    && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib
+# The jars, checked against the lock; they and the packages change less often than the code, so they come first.
+COPY local/__init__.py local/errors.py local/jars.py local/jars.lock local/java.py local/
+RUN python -m local.jars && ln -s "$(basename /opt/weir-jars/jars/connectors-*)" /opt/weir-jars/jars/connectors
+# Spark's classes, archived by a short run of what the applications do.
+COPY local/class_archive.py local/class_training.py local/
+COPY jobs/__init__.py jobs/
+COPY jobs/runtime/__init__.py jobs/runtime/spark.py jobs/runtime/
+RUN mkdir /opt/spark-conf \
+    && SPARK_CONF_DIR=/opt/spark-conf SPARK_LOCAL_IP=127.0.0.1 python -m local.class_archive \
+    && ls /opt/venv/weir/spark-*.jsa
+
+FROM packages AS project
+COPY pyproject.toml README.md ./
+COPY jobs jobs
+COPY local local
+COPY monitoring monitoring
+COPY dashboard dashboard
+RUN PYTHONPATH=/opt/build python -c 'import setuptools; setuptools.setup()' --quiet egg_info \
+    && rm -rf build requirements \
+    && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/weir
+
+FROM base
+# No package installer stays behind.
+RUN for tool in pip setuptools wheel; do python3 -m pip uninstall --quiet --yes --root-user-action=ignore $tool || true; done; \
+    apt-get purge -y --auto-remove python3-pip python3-venv >/dev/null 2>&1 || true; \
+    java -version && python3 --version && command -v tini
+COPY --from=packages /opt/venv /opt/venv
+COPY --from=packages /opt/weir-jars /opt/weir-jars
+RUN mkdir -p /opt/spark-conf /var/lib/weir && chown 185:0 /var/lib/weir && chmod 0775 /var/lib/weir \
+    && ln -s /opt/venv/lib/python3.11/site-packages/pyspark /opt/spark \
+    && mkdir -p /opt/spark/conf
+COPY --from=project /opt/weir /opt/weir
+COPY --chmod=755 image/entrypoint /opt/entrypoint
+ENV HOME=/tmp \
+    WEIR_JARS=/opt/weir-jars/jars/connectors
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="weir" \
+      org.opencontainers.image.description="Usage metering for AI APIs: from Kafka to the bill, and nothing leaks." \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+WORKDIR /opt/weir
+USER 185
+ENTRYPOINT ["/opt/entrypoint"]
+CMD ["weir", "--help"]
