@@ -1,4 +1,4 @@
-"""Writes what of the chart is generated: `python -m charts.render`; `python -m monitoring.render` adds rules and panels."""
+"""Writes what of the chart is generated, but rules and panels: `python -m charts.render`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The Spark Operator's own schema of a SparkApplication, as a JSON schema that also refuses unknown fields.
 
-`operator/sparkapplications-2.5.1.json` is `crds/sparkoperator.k8s.io_sparkapplications.yaml` of the chart spark-operator 2.5.1
-(github.com/kubeflow/spark-operator, Apache-2.0) without its descriptions: `python -m tests.chart.crd THAT_FILE`.
+`operator/sparkapplications-2.5.1.json` is `crds/sparkoperator.k8s.io_sparkapplications.yaml` of the chart
+spark-operator 2.5.1 (github.com/kubeflow/spark-operator, Apache-2.0) without its descriptions:
+`python -m tests.chart.crd THAT_FILE`.
 """
 
 from __future__ import annotations

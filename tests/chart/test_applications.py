@@ -1,0 +1,192 @@
+"""The SparkApplications: valid to their operator, configured verbatim, and changed by nothing but their own values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from jobs.stack import Jobs
+from tests.chart.crd import application_schema, pod_parts
+from tests.chart.helm import VALUES, Object, of_kind, pod_specs, render, run_helm
+
+EXAMPLES = sorted(path.name for path in VALUES.glob("*.yaml"))
+
+
+def applications(*files: str, values: dict[str, Any] | None = None, release: str = "weir") -> dict[str, Object]:
+    return of_kind(render(*files, values=values, release=release), "SparkApplication")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_applications_are_what_the_operator_takes(example: str) -> None:
+    for application in applications(example).values():
+        jsonschema.validate(application, application_schema())
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_their_pod_templates_hold_what_pods_hold(example: str) -> None:
+    for name, spec in pod_specs(list(applications(example).values())).items():
+        assert set(spec) <= set(pod_parts()), name
+        for part, value in spec.items():
+            jsonschema.validate(value, pod_parts()[part])
+
+
+def test_the_schema_refuses_what_the_operator_does_not_know() -> None:
+    application = applications("quickstart.yaml")["weir-joins"]
+    application["spec"]["driver"]["memori"] = "1g"
+    with pytest.raises(jsonschema.ValidationError, match="memori"):
+        jsonschema.validate(application, application_schema())
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_configurations_parse_back_into_the_models_of_the_jobs(example: str) -> None:
+    given = yaml.safe_load((VALUES / example).read_text(encoding="utf-8")).get("jobs", {})
+    objects = render(example)
+    rendered = of_kind(objects, "ConfigMap")
+    assert len(of_kind(objects, "SparkApplication")) == sum(
+        given.get(job, {}).get("enabled", True) for job in Jobs.model_fields
+    )
+    for job, field in Jobs.model_fields.items():
+        if given.get(job, {}).get("enabled", True):
+            model: Any = field.annotation
+            content = yaml.safe_load(rendered[f"weir-{job}"]["data"][f"{job}.yaml"])
+            expected = model.model_validate(given.get(job, {}).get("config", {}))
+            assert model.model_validate(content) == expected
+        else:
+            assert f"weir-{job}" not in rendered
+
+
+def test_every_default_of_a_job_may_be_given_and_parses_back() -> None:
+    """Helm turns integers into floats on the way: none may come out as 1e+06."""
+    given = Jobs().model_dump(mode="json")
+    given["ingestion"]["max_records_per_batch"] = 1_000_000
+    rendered = of_kind(
+        render("quickstart.yaml", values={"jobs": {job: {"config": config} for job, config in given.items()}}),
+        "ConfigMap",
+    )
+    parsed = {job: yaml.safe_load(rendered[f"weir-{job}"]["data"][f"{job}.yaml"]) for job in given}
+    assert Jobs.model_validate(parsed) == Jobs.model_validate(given)
+
+
+def test_a_job_in_local_mode_has_no_executors_no_rights_and_no_token() -> None:
+    spec = applications("quickstart.yaml")["weir-joins"]["spec"]
+    assert spec["driver"]["kubernetesMaster"] == "local[1]"
+    assert spec["driver"]["serviceAccount"] == "weir"
+    assert spec["driver"]["template"]["spec"]["automountServiceAccountToken"] is False
+    assert "template" not in spec["executor"]
+
+
+def test_a_job_in_cluster_mode_has_executors_that_its_driver_may_make() -> None:
+    objects = render("production.yaml")
+    spec = of_kind(objects, "SparkApplication")["weir-ingestion"]["spec"]
+    assert "kubernetesMaster" not in spec["driver"]
+    assert spec["driver"]["serviceAccount"] == "weir-driver"
+    assert spec["driver"]["template"]["spec"]["automountServiceAccountToken"] is True
+    assert spec["executor"]["template"]["spec"]["automountServiceAccountToken"] is False
+    assert (spec["executor"]["instances"], spec["executor"]["cores"], spec["executor"]["memory"]) == (3, 2, "2g")
+    assert {spec["sparkConf"][f"spark.{port}"] for port in ("driver.port", "blockManager.port")} == {"7078", "7079"}
+    assert of_kind(objects, "Role")["weir-driver"]["rules"]
+
+
+def test_the_heap_of_a_driver_is_what_its_configuration_says() -> None:
+    found = applications("production.yaml")
+    assert found["weir-ingestion"]["spec"]["driver"]["memory"] == "2048m"
+    assert found["weir-billing"]["spec"]["driver"]["memory"] == "512m"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("mode", "cluster"), ("terminationGracePeriodSeconds", 5), ("driver", {"memoryOverhead": "1g", "coreLimit": "2"})],
+)
+def test_a_job_may_say_otherwise_than_the_defaults_of_all(field: str, value: Any) -> None:
+    plain = applications("quickstart.yaml")
+    changed = applications("quickstart.yaml", values={"jobs": {"joins": {field: value}}})
+    assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == {"weir-joins"}
+
+
+@pytest.mark.parametrize(
+    ("job", "config"),
+    [
+        ("ingestion", {"dedupe_horizon_seconds": 60}),
+        ("sessionization", {"session_gap_seconds": 60}),
+        ("joins", {"completion_timeout_seconds": 60}),
+        ("billing", {"grace_seconds": 600}),
+        ("billing", {"late_policy": {"requests": "drop"}}),
+    ],
+)
+def test_a_change_of_one_configuration_changes_that_application_only(job: str, config: dict[str, Any]) -> None:
+    plain = applications("quickstart.yaml")
+    changed = applications("quickstart.yaml", values={"jobs": {job: {"config": config}}})
+    assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == {f"weir-{job}"}
+
+
+def test_an_upgrade_that_changes_nothing_changes_no_application(tmp_path: Any) -> None:
+    """Not even a new version of the chart, new labels, or another look at the same values."""
+    import shutil
+
+    from tests.chart.helm import CHART
+
+    plain = applications("production.yaml")
+    newer = tmp_path / "weir"
+    shutil.copytree(CHART, newer)
+    chart = (newer / "Chart.yaml").read_text(encoding="utf-8")
+    (newer / "Chart.yaml").write_text(chart.replace("\nversion: 0.1.0", "\nversion: 0.2.0"), encoding="utf-8")
+    again = of_kind(
+        render("production.yaml", values={"commonLabels": {"team": "other"}}, chart=newer), "SparkApplication"
+    )
+    assert again["weir-joins"]["metadata"]["labels"]["helm.sh/chart"] == "weir-0.2.0"
+    assert {name: a["spec"] for name, a in plain.items()} == {name: a["spec"] for name, a in again.items()}
+
+
+def test_metrics_are_a_named_port_of_each_driver() -> None:
+    for application in applications("production.yaml").values():
+        (container,) = application["spec"]["driver"]["template"]["spec"]["containers"]
+        assert {"name": "metrics", "containerPort": 8090, "protocol": "TCP"} in container["ports"]
+
+
+def test_tables_on_a_claim_for_one_node_hold_their_pods_together() -> None:
+    objects = render("existing-claim.yaml")
+    for name, spec in pod_specs(objects).items():
+        mounts = [volume for volume in spec["volumes"] if volume.get("persistentVolumeClaim") == {"claimName": "lake"}]
+        terms = (
+            spec.get("affinity", {}).get("podAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", [])
+        )
+        assert bool(mounts) == any(term["topologyKey"] == "kubernetes.io/hostname" for term in terms), name
+    assert sum(bool(spec.get("affinity")) for spec in pod_specs(objects).values()) == 6
+
+
+def test_the_affinity_of_ones_own_is_kept_beside_it() -> None:
+    template = applications("existing-claim.yaml")["weir-joins"]["spec"]["driver"]["template"]["spec"]
+    terms = template["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["topologyKey"] for term in terms] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+
+
+def test_shared_storage_holds_nothing_together() -> None:
+    assert not any("affinity" in spec for spec in pod_specs(render("production.yaml")).values())
+
+
+def test_an_object_store_is_an_address_and_a_secret() -> None:
+    (container,) = applications("object-store.yaml")["weir-joins"]["spec"]["driver"]["template"]["spec"]["containers"]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["WEIR_TABLES"] == "s3://metering/weir"
+    assert variables["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    assert variables["AWS_ALLOW_HTTP"] == "true"
+    assert container["envFrom"] == [{"secretRef": {"name": "object-store"}}]
+
+
+def test_names_follow_the_release() -> None:
+    assert set(applications("quickstart.yaml", release="prod")) == {f"prod-weir-{job}" for job in Jobs.model_fields}
+
+
+def test_the_chart_is_clean_to_strict_lint() -> None:
+    said = run_helm("lint", "--strict", "charts/weir", "--values", "-", values={"quickstart": {"enabled": True}})
+    assert "0 chart(s) failed" in said
+    assert "[WARNING]" not in said
+
+
+def test_a_configuration_is_json_that_yaml_reads_too() -> None:
+    content = of_kind(render("production.yaml"), "ConfigMap")["weir-ingestion"]["data"]["ingestion.yaml"]
+    assert json.loads(content) == yaml.safe_load(content)

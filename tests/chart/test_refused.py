@@ -1,0 +1,126 @@
+"""Bad values are refused before anything reaches a cluster, and the reason names the value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chart.helm import HelmRefused, render
+
+OPERATOR = "sparkoperator.k8s.io/v1beta2/SparkApplication"
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    # By the schema: shape, kind and bounds of one value.
+    "unknown top-level key": ({"kafak": {}}, "additional properties 'kafak' not allowed"),
+    "unknown key of a section": ({"kafka": {"brokers": "a:1"}}, "additional properties 'brokers' not allowed"),
+    "unknown job": ({"jobs": {"audits": {"config": {}}}}, "additional properties 'audits' not allowed"),
+    "unknown field of a job's configuration": (
+        {"jobs": {"joins": {"config": {"timeout_seconds": 5}}}},
+        "additional properties 'timeout_seconds' not allowed",
+    ),
+    "unknown field inside a job's configuration": (
+        {"jobs": {"ingestion": {"config": {"clocks": {"devices": ["a"]}}}}},
+        "additional properties 'devices' not allowed",
+    ),
+    "configuration out of bounds": (
+        {"jobs": {"ingestion": {"config": {"max_records_per_batch": 2_000_000}}}},
+        "/jobs/ingestion/config/max_records_per_batch': maximum",
+    ),
+    "configuration of a wrong type": (
+        {"jobs": {"billing": {"config": {"grace_seconds": "5m"}}}},
+        "/jobs/billing/config/grace_seconds': got string, want integer",
+    ),
+    "unknown meter": (
+        {"jobs": {"billing": {"config": {"late_policy": {"tokens": "drop"}}}}},
+        "invalid propertyName 'tokens'",
+    ),
+    "unknown late policy": (
+        {"jobs": {"billing": {"config": {"late_policy": {"requests": "ignore"}}}}},
+        "value must be one of 'correct', 'drop'",
+    ),
+    "unknown mode": ({"jobs": {"joins": {"mode": "standalone"}}}, "value must be one of 'local', 'cluster'"),
+    "no executor": ({"jobs": {"joins": {"executor": {"instances": 0}}}}, "instances': minimum: got 0, want 1"),
+    "fraction of a core": ({"jobDefaults": {"driver": {"cores": 0.5}}}, "cores': got number, want integer"),
+    "memory without a unit": (
+        {"jobDefaults": {"driver": {"memoryOverhead": "768"}}},
+        "memoryOverhead': '768' does not",
+    ),
+    "Kubernetes' unit where Spark's is meant": (
+        {"jobDefaults": {"executor": {"memory": "1Gi"}}},
+        "memory': '1Gi' does not",
+    ),
+    "size without a unit": ({"storage": {"claim": {"size": "20"}}}, "size': '20' does not match pattern"),
+    "access mode that cannot be shared": (
+        {"storage": {"claim": {"accessMode": "ReadWriteOncePod"}}},
+        "value must be one of 'ReadWriteOnce', 'ReadWriteMany'",
+    ),
+    "broker without a port": ({"kafka": {"bootstrap": "kafka"}}, "/kafka/bootstrap': 'kafka' does not match"),
+    "protocol that Kafka does not have": ({"kafka": {"securityProtocol": "TLS"}}, "/kafka/securityProtocol"),
+    "bucket that is no URL": ({"storage": {"s3": {"url": "bucket/weir"}}}, "/storage/s3/url': 'bucket/weir' does not"),
+    "port that no pod has": ({"networkPolicies": {"kafkaPorts": [99_999]}}, "maximum: got 99,999, want 65,535"),
+    "schedule of a batch left out": ({"batch": {"audit": {"args": ["a"]}}}, "missing property 'schedule'"),
+    "image without a name": ({"image": {"repository": ""}}, "/image/repository': '' does not match"),
+    "a number as a Spark setting": ({"jobDefaults": {"sparkConf": {"spark.x": 1}}}, "got number, want string"),
+    # By the templates: what only several values together, or the cluster, make wrong.
+    "no brokers": ({"quickstart": {"enabled": False}}, "kafka.bootstrap is empty"),
+    "no database": (
+        {"quickstart": {"enabled": False}, "kafka": {"bootstrap": "a:1"}},
+        "postgres.existingSecret is empty",
+    ),
+    "SASL without a password": (
+        {"kafka": {"bootstrap": "a:1", "securityProtocol": "SASL_SSL"}},
+        "kafka.securityProtocol=SASL_SSL needs kafka.existingSecret",
+    ),
+    "security for quickstart's broker": ({"kafka": {"securityProtocol": "SSL"}}, "speaks PLAINTEXT only"),
+    "verification without an authority": ({"postgres": {"sslMode": "verify-full"}}, "needs postgres.caSecret"),
+    "object store without a URL": ({"storage": {"kind": "s3"}}, "storage.kind=s3 needs storage.s3.url"),
+    "object store that is not used": ({"storage": {"s3": {"url": "s3://weir"}}}, "but storage.kind is claim"),
+    "grace shorter than the timeout": (
+        {"jobs": {"billing": {"config": {"grace_seconds": 60}}}},
+        "grace_seconds is 60, but must be at least jobs.joins.config.completion_timeout_seconds, which is 120",
+    ),
+    "timeout longer than the default grace": (
+        {"jobs": {"joins": {"config": {"completion_timeout_seconds": 301}}}},
+        "grace_seconds is 300, but must be at least",
+    ),
+    "no grace at all": ({"jobs": {"billing": {"config": {"grace_seconds": 0}}}}, "grace_seconds is 0, but must be"),
+    "ingress without a host": ({"dashboard": {"ingress": {"enabled": True}}}, "needs dashboard.ingress.hosts"),
+    "name too long for Spark": ({"fullnameOverride": "a" * 41}, "maxLength: got 41, want 40"),
+    "name that starts with a digit": ({"fullnameOverride": "1weir"}, 'The name "1weir" cannot begin the names'),
+    "batch with the name of a job": (
+        {"batch": {"joins": {"schedule": "@daily", "args": ["a"]}}},
+        "batch.joins has the",
+    ),
+    "password in a variable": (
+        {"jobs": {"joins": {"env": [{"name": "DB_PASSWORD", "value": "x"}]}}},
+        "jobs.joins.env gives DB_PASSWORD as plain text",
+    ),
+    "key in a Spark setting": (
+        {"jobDefaults": {"sparkConf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
+        "jobDefaults.sparkConf holds spark.hadoop.fs.s3a.access.key",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_value_is_refused_with_the_reason(case: str) -> None:
+    values, reason = REFUSED[case]
+    with pytest.raises(HelmRefused) as refusal:
+        render(values={"quickstart": {"enabled": True}, **values})
+    assert reason in str(refusal.value)
+
+
+def test_a_cluster_without_the_operator_is_named_in_a_sentence() -> None:
+    with pytest.raises(HelmRefused, match="install the Kubeflow Spark Operator first"):
+        render("quickstart.yaml", api_versions=("v1/Pod",))
+
+
+@pytest.mark.parametrize(("part", "kind"), [("podMonitor", "PodMonitor"), ("prometheusRule", "PrometheusRule")])
+def test_a_cluster_without_the_prometheus_operator_is_named_in_a_sentence(part: str, kind: str) -> None:
+    with pytest.raises(HelmRefused, match=f"does not know {kind}: install the Prometheus Operator first"):
+        render("quickstart.yaml", values={part: {"enabled": True}}, api_versions=("v1/Pod", OPERATOR))
+
+
+def test_a_cluster_with_the_operator_is_accepted() -> None:
+    assert render("quickstart.yaml", api_versions=("v1/Pod", OPERATOR))
