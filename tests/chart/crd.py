@@ -21,7 +21,7 @@ SCHEMA_FILE = Path(__file__).with_name("operator") / "sparkapplications-2.5.1.js
 @cache
 def application_schema() -> dict[str, Any]:
     """Of a whole SparkApplication."""
-    schema = _strict(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+    schema: dict[str, Any] = _strict(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
     schema["properties"]["metadata"] = {"type": "object"}
     return schema
 
