@@ -38,7 +38,8 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     from jobs.ingestion.rules import Reason
     from jobs.runtime.exits import record_exit
     from jobs.runtime.run import run
-    from monitoring import metrics  # the other commands need neither metrics nor Spark
+    from monitoring.exposed import init_labels  # the other commands need neither metrics nor Spark
+    from monitoring.instruments import serve
 
     job = importlib.import_module(f"jobs.{name}.pipeline").JOB
     try:
@@ -47,8 +48,8 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         typer.echo(str(error), err=True)
         return ExitStatus.BAD_CONFIGURATION
     where = environment()
-    metrics.init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
-    metrics.serve(where.metrics_port, where.metrics_host)
+    init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
+    serve(where.metrics_port, where.metrics_host)
     try:
         run(job, config, where)
     except Fenced as error:

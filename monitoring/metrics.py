@@ -7,12 +7,7 @@ are read from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import product
-
-from monitoring.instruments import REGISTRY, CounterMetric, GaugeMetric, HistogramMetric, Metric, serve
-
-__all__ = ["METRICS", "REGISTRY", "init_labels", "label_sets", "serve"]
+from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
 JOBS = ("ingestion", "sessionization", "joins", "billing")
 DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
@@ -223,30 +218,3 @@ UNMETERED = CounterMetric(
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-
-
-def init_labels(job: str, *, reasons: Iterable[str] = (), version: str = "") -> None:
-    """Let this process expose the series of `job` alone, its counters and histograms at 0 with all their label sets.
-
-    `reasons` are the reasons for which ingestion rejects. Raises ValueError for a job that does not exist.
-    """
-    if job not in JOBS:
-        raise ValueError(f"{job!r} is none of the jobs {', '.join(JOBS)}")
-    reasons = tuple(reasons)
-    for metric in METRICS:
-        if job in (metric.jobs or JOBS):
-            for labels in label_sets(metric, job, reasons):
-                metric.start(**labels)
-    BUILD_INFO.set(1, job=job, version=version)
-
-
-def label_sets(metric: Metric, job: str, reasons: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """Every combination of label values that `job` may use for `metric`, but for those only known when it runs."""
-    if metric is EVENTS:
-        yield from ({"disposition": kept, "reason": ""} for kept in DISPOSITIONS if kept != "rejected")
-        yield from ({"disposition": "rejected", "reason": reason} for reason in reasons)
-    else:
-        sets = {label: values or () for label, values in metric.labels.items()}
-        if "job" in sets:
-            sets["job"] = (job,)
-        yield from (dict(zip(sets, values, strict=True)) for values in product(*sets.values()))

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from monitoring.instruments import Metric
-from monitoring.metrics import JOBS, METRICS
+from monitoring.alerts import GROUPS
+from monitoring.grafana import dashboard
+from monitoring.metrics_page import metrics_page
+from monitoring.rule_file import rule_file
 
-METRICS_PAGE = Path(__file__).with_name("METRICS.md")
-
-_HEAD = """# Metrics
-
-Generated from `metrics.py` by `python -m monitoring.render`. Each application serves `/metrics` with its own series.
-Label values are closed sets; never a user, a request or free text.
-
-| name | kind | unit | labels | exposed by | meaning |
-|---|---|---|---|---|---|
-"""
+FOLDER = Path(__file__).parent
+CHART_FILES = FOLDER.parent / "charts" / "weir" / "files"
 
 
-def metrics_page() -> str:
-    """The table of all metrics, as Markdown."""
-    return _HEAD + "".join(_row(metric) for metric in METRICS)
-
-
-def _row(metric: Metric) -> str:
-    labels = "; ".join(f"`{label}`: {_values(values)}" for label, values in metric.labels.items())
-    jobs = ", ".join(metric.jobs) if metric.jobs else "every job"
-    return f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {jobs} | {metric.help} |\n"
-
-
-def _values(values: tuple[str, ...] | None) -> str:
-    if values is None:
-        return "given at start"
-    return "its own" if values == JOBS else ", ".join(values)
+def rendered() -> dict[Path, str]:
+    """Every generated file with what belongs in it. The chart has copies: a chart cannot read outside its folder."""
+    rules, grafana = rule_file(GROUPS), dashboard()
+    return {
+        FOLDER / "METRICS.md": metrics_page(),
+        FOLDER / "rules" / "weir.rules.yaml": rules,
+        FOLDER / "grafana" / "weir.json": grafana,
+        CHART_FILES / "weir.rules.yaml": rules,
+        CHART_FILES / "weir.json": grafana,
+    }
 
 
 if __name__ == "__main__":
-    METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
+    for file, text in rendered().items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

@@ -19,6 +19,7 @@ from jobs.runtime.ownership import Ownership
 from jobs.runtime.source import Source
 from jobs.runtime.totals import totals_of
 from monitoring import metrics
+from monitoring.instruments import REGISTRY
 
 log = structlog.get_logger()
 
@@ -60,7 +61,7 @@ class Reporter:
         metrics.EPOCH.set(ownership.epoch, job=job)
         metrics.RESTARTS.set(ownership.epoch - 1, job=job)
         self._gauges = DatabaseGauges(job, postgres_url, totals_of(job))
-        metrics.REGISTRY.register(self._gauges)
+        REGISTRY.register(self._gauges)
 
     def batch(self, progress: Progress, seconds: float) -> None:
         """Count one committed batch."""
@@ -129,7 +130,7 @@ class Reporter:
 
     def close(self) -> None:
         """End the database sessions."""
-        metrics.REGISTRY.unregister(self._gauges)
+        REGISTRY.unregister(self._gauges)
         self._gauges.close()
         self._connection.close()
 

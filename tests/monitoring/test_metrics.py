@@ -14,8 +14,8 @@ import pytest
 
 from jobs import streams
 from monitoring import metrics
-from monitoring.instruments import HistogramMetric, Metric
-from monitoring.render import METRICS_PAGE, metrics_page
+from monitoring.exposed import init_labels
+from monitoring.instruments import HistogramMetric, Metric, serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,10 +48,6 @@ def test_label_values_are_those_of_the_streams() -> None:
     assert tuple(streams.Meter) == metrics.METERS
 
 
-def test_the_page_of_metrics_is_current() -> None:
-    assert METRICS_PAGE.read_text(encoding="utf-8") == metrics_page(), "run: python -m monitoring.render"
-
-
 def test_buckets_grow() -> None:
     for metric in metrics.METRICS:
         if isinstance(metric, HistogramMetric):
@@ -65,7 +61,7 @@ def test_buckets_grow() -> None:
         (lambda: metrics.OUTCOMES.inc(outcome="lost"), "outcome='lost' is none of matched"),
         (metrics.OUTCOMES.inc, "has the labels"),
         (lambda: metrics.LAG_RECORDS.set(1, job="nobody"), "is none of ingestion"),
-        (lambda: metrics.init_labels("nobody"), "none of the jobs"),
+        (lambda: init_labels("nobody"), "none of the jobs"),
     ],
 )
 def test_a_label_outside_the_declared_set_is_refused(use: Callable[[], None], sentence: str) -> None:
@@ -77,7 +73,8 @@ def exposed(script: str) -> dict[str, float]:
     """The series that a fresh process shows after `script`: a registry is one per process."""
     code = (
         "import json\nfrom prometheus_client import generate_latest\nfrom monitoring import metrics\n"
-        f"{script}\nprint(json.dumps(generate_latest(metrics.REGISTRY).decode()))"
+        "from monitoring.exposed import init_labels\nfrom monitoring.instruments import REGISTRY\n"
+        f"{script}\nprint(json.dumps(generate_latest(REGISTRY).decode()))"
     )
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     lines = json.loads(shown.stdout).splitlines()
@@ -86,7 +83,7 @@ def exposed(script: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("job", metrics.JOBS)
 def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> None:
-    series = exposed(f"metrics.init_labels({job!r}, reasons=['too_old'], version='1')")
+    series = exposed(f"init_labels({job!r}, reasons=['too_old'], version='1')")
 
     assert set(re.findall(r'job="(\w+)"', " ".join(series))) == {job}
     assert series.pop(f'weir_build_info{{job="{job}",version="1"}}') == 1
@@ -98,16 +95,16 @@ def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> N
 
 
 def test_a_gauge_shows_nothing_before_it_is_known() -> None:
-    assert not [name for name in exposed("metrics.init_labels('joins')") if "lag" in name or "waiting" in name]
+    assert not [name for name in exposed("init_labels('joins')") if "lag" in name or "waiting" in name]
     assert exposed("metrics.WAITING.set(3)") == {"weir_join_waiting_records": 3}
 
 
 def test_served_series_can_be_scraped_at_the_returned_port() -> None:
-    metrics.init_labels("billing", version="test")
+    init_labels("billing", version="test")
     metrics.STRAGGLERS.inc(2, meter="requests", decision="drop")
     metrics.BATCH_DURATION.observe(0.3, job="billing")
 
-    with urlopen(f"http://127.0.0.1:{metrics.serve(0)}/metrics") as answer:
+    with urlopen(f"http://127.0.0.1:{serve(0)}/metrics") as answer:
         page = answer.read().decode()
 
     assert 'weir_stragglers_total{decision="drop",meter="requests"} 2.0' in page

@@ -1,0 +1,36 @@
+"""Which series a process exposes from its first moment: those of its job, counters at 0 with all their label sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+from monitoring import metrics
+from monitoring.instruments import Metric
+
+
+def init_labels(job: str, *, reasons: Iterable[str] = (), version: str = "") -> None:
+    """Let this process expose the series of `job` alone, its counters and histograms at 0 with all their label sets.
+
+    `reasons` are the reasons for which ingestion rejects. Raises ValueError for a job that does not exist.
+    """
+    if job not in metrics.JOBS:
+        raise ValueError(f"{job!r} is none of the jobs {', '.join(metrics.JOBS)}")
+    reasons = tuple(reasons)
+    for metric in metrics.METRICS:
+        if job in (metric.jobs or metrics.JOBS):
+            for labels in label_sets(metric, job, reasons):
+                metric.start(**labels)
+    metrics.BUILD_INFO.set(1, job=job, version=version)
+
+
+def label_sets(metric: Metric, job: str, reasons: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Every combination of label values that `job` may use for `metric`, but for those only known when it runs."""
+    if metric is metrics.EVENTS:
+        yield from ({"disposition": kept, "reason": ""} for kept in metrics.DISPOSITIONS if kept != "rejected")
+        yield from ({"disposition": "rejected", "reason": reason} for reason in reasons)
+    else:
+        sets = {label: values or () for label, values in metric.labels.items()}
+        if "job" in sets:
+            sets["job"] = (job,)
+        yield from (dict(zip(sets, values, strict=True)) for values in product(*sets.values()))

@@ -1,0 +1,103 @@
+"""The panels of the Grafana dashboard: what each shows, and from which series. Layout and JSON are `grafana.py`'s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monitoring.alerts import FRESH_SECONDS
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. `queries` are (PromQL, legend); `unit` is Grafana's word; `limit` is drawn as a line."""
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    description: str = ""
+    limit: float | None = None
+    is_stat: bool = False
+
+
+def _rate(metric: str, labels: str) -> tuple[tuple[str, str], ...]:
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels.replace(",", " ").split())
+    return ((f"sum by ({labels}) (rate({metric}[$__rate_interval]))", legend),)
+
+
+def _quantile(metric: str, quantile: float, labels: str) -> tuple[str, str]:
+    buckets = f"sum by ({labels}) (rate({metric}_bucket[$__rate_interval]))"
+    rest = labels.replace("le", "", 1).strip(", ")
+    legend = f"p{quantile * 100:g}" + (f" {{{{{rest}}}}}" if rest else "")
+    return f"histogram_quantile({quantile:g}, {buckets})", legend
+
+
+PANELS: dict[str, tuple[Panel, ...]] = {
+    "Now": (
+        Panel("Bills are behind by", (("weir:freshness:seconds{job='billing'}", "billing"),), "s", is_stat=True),
+        Panel(
+            "Left over (must be 0)",
+            (("max(weir_conservation_residual_records)", "records"),),
+            description="Kafka records that were read less rows of the journal.",
+            is_stat=True,
+        ),
+        Panel("Silent sources", (("max(weir_sources{state='silent'})", "silent"),), is_stat=True),
+        Panel("Missing sequence numbers", (("max(weir_missing_sequence_numbers)", "missing"),), is_stat=True),
+        Panel("Sources with lost count", (("max(weir_unsequenced_sources)", "unsequenced"),), is_stat=True),
+        Panel("Open sessions", (("max(weir_open_sessions)", "open"),), is_stat=True),
+    ),
+    "Applications": (
+        Panel("Lag", (("max by (job) (weir_lag_records)", "{{job}}"),), description="Records not yet committed."),
+        Panel("Lag in time", (("max by (job) (weir_lag_seconds)", "{{job}}"),), "s"),
+        Panel("Time to catch up", (("max by (job) (weir_catch_up_seconds)", "{{job}}"),), "s"),
+        Panel("Age of the frontier", (("weir:freshness:seconds", "{{job}}"),), "s", limit=FRESH_SECONDS),
+        Panel(
+            "Since last progress", (("time() - max by (job) (weir_last_progress_timestamp_seconds)", "{{job}}"),), "s"
+        ),
+        Panel("Since last report", (("time() - max by (job) (weir_last_report_timestamp_seconds)", "{{job}}"),), "s"),
+        Panel(
+            "Time that bills are not fresh", (("avg_over_time(weir:freshness:stale[1h])", "of an hour"),), "percentunit"
+        ),
+        Panel("Records per second", _rate("weir_batch_records_total", "job")),
+        Panel("Batch duration", (_quantile("weir_batch_duration_seconds", 0.95, "le, job"),), "s"),
+        Panel("Epoch", (("max by (job) (weir_epoch)", "{{job}}"),)),
+        Panel("Restarts", (("max by (job) (weir_restarts)", "{{job}}"),)),
+        Panel("Drivers that ended by themselves", (("max by (job, how) (weir_driver_exits)", "{{job}} {{how}}"),)),
+        Panel("Gauges can be read", (("min by (job) (weir_database_readable)", "{{job}}"),)),
+        Panel("Versions", (("count by (job, version) (weir_build_info)", "{{job}} {{version}}"),)),
+    ),
+    "Events": (
+        Panel("Events by disposition", _rate("weir_events_total", "disposition")),
+        Panel(
+            "Rejected, by reason",
+            (("sum by (reason) (rate(weir_events_total{disposition='rejected'}[$__rate_interval]))", "{{reason}}"),),
+        ),
+        Panel("Offsets without a record", (("sum(rate(weir_absent_offsets_total[$__rate_interval]))", "absent"),)),
+        Panel("Lateness", tuple(_quantile("weir_event_lateness_seconds", q, "le") for q in (0.5, 0.95, 0.99)), "s"),
+        Panel(
+            "Device clocks",
+            (
+                ("sum(rate(weir_corrected_clock_events_total[$__rate_interval]))", "corrected"),
+                ("sum(rate(weir_uncorrected_clock_events_total[$__rate_interval]))", "without senttime"),
+            ),
+        ),
+        Panel("Identities remembered", (("max(weir_identities)", "identities"),)),
+        Panel("Sources", (("max by (state) (weir_sources)", "{{state}}"),)),
+    ),
+    "Sessions and joins": (
+        Panel("Changes of sessions", _rate("weir_sessions_total", "change")),
+        Panel("Outcomes", _rate("weir_join_outcomes_total", "outcome")),
+        Panel("Waiting for their partner", (("max(weir_join_waiting_records)", "waiting"),)),
+    ),
+    "Windows and money": (
+        Panel("Windows of the last hour", (("max by (state) (weir_usage_windows)", "{{state}}"),)),
+        Panel("Late usage", _rate("weir_late_usage_rows_total", "meter")),
+        Panel("Stragglers", _rate("weir_stragglers_total", "meter, decision")),
+        Panel("All stragglers", (("sum by (meter, decision) (weir_straggler_rows)", "{{meter}} {{decision}}"),)),
+        Panel(
+            "Money of stragglers",
+            (("sum by (decision, currency) (weir_straggler_amount)", "{{decision}} {{currency}}"),),
+        ),
+        Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),
+        Panel("Usage without a quantity", _rate("weir_unmetered_usage_rows_total", "meter")),
+    ),
+}

@@ -1,0 +1,87 @@
+"""What an alert and a recording are, and how both become Prometheus's rule file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import yaml
+
+RUNBOOK = "runbook.md"
+_RANGE = re.compile(r"\[(\d+)([smhd])(:?)\]")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Severity(StrEnum):
+    """Whom an alert wakes."""
+
+    PAGE = "page"
+    """A symptom: bills are or become wrong or late. Somebody acts now."""
+    TICKET = "ticket"
+    """A cause or a loss in small: somebody acts on a working day."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A series that Prometheus computes, named `level:what:unit`."""
+
+    name: str
+    expr: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert. `hold` is how long `expr` must give a result before it fires; annotations are Prometheus templates."""
+
+    name: str
+    severity: Severity
+    expr: str
+    summary: str
+    description: str
+    hold: timedelta = timedelta(0)
+
+    @property
+    def runbook(self) -> str:
+        """The runbook's heading for it, as a link beside the rule file."""
+        return f"{RUNBOOK}#{self.name.lower()}"
+
+
+def rule_file(groups: dict[str, tuple[Alert | Recording, ...]], scale: float = 1.0) -> str:
+    """The rule file. `scale` multiplies every range and hold, and no threshold: a test cannot wait for an hour."""
+    content = {
+        "groups": [
+            {"name": f"weir.{name}", "rules": [_rule(rule, scale) for rule in rules]} for name, rules in groups.items()
+        ]
+    }
+    return yaml.safe_dump(content, sort_keys=False, width=4_096)
+
+
+def _rule(rule: Alert | Recording, scale: float) -> dict[str, Any]:
+    expr = _RANGE.sub(lambda found: _scaled(found, scale), rule.expr)
+    if isinstance(rule, Recording):
+        return {"record": rule.name, "expr": expr}
+    return {
+        "alert": rule.name,
+        "expr": expr,
+        **({"for": _duration(rule.hold.total_seconds() * scale)} if rule.hold else {}),
+        "labels": {"severity": rule.severity.value},
+        "annotations": {"summary": rule.summary, "description": rule.description, "runbook_url": rule.runbook},
+    }
+
+
+def _scaled(found: re.Match[str], scale: float) -> str:
+    number, unit, subquery = found.groups()
+    return f"[{_duration(int(number) * _SECONDS[unit] * scale)}{subquery}]"
+
+
+def _duration(seconds: float) -> str:
+    """As Prometheus writes it, in the largest unit that is exact."""
+    whole = max(1, round(seconds))
+    for unit, size in reversed(_SECONDS.items()):
+        if whole % size == 0:
+            return f"{whole // size}{unit}"
+    raise AssertionError("every whole number of seconds is one of seconds")

@@ -1,0 +1,86 @@
+"""An hour of all series as a healthy Weir shows them, a value a minute, for promtool."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from monitoring import metrics
+from monitoring.exposed import label_sets
+from monitoring.instruments import CounterMetric, Metric
+from tests.monitoring.promtool import Series
+
+MINUTES = 60
+STEADY = f"x{MINUTES}"
+REASONS = ("malformed", "future", "too_old")
+NEVER = {
+    "weir_uncorrected_clock_events_total",
+    "weir_unpriced_usage_rows_total",
+    "weir_stragglers_total",
+}
+"""Counters that stay at 0 while all is well; all others count on."""
+GAUGES = {
+    "weir_lag_records": "40-2x20 0+1x39",
+    "weir_lag_seconds": f"4+0{STEADY}",
+    "weir_catch_up_seconds": f"0.3+0{STEADY}",
+    "weir_frontier_timestamp_seconds": f"-6+60{STEADY}",
+    "weir_last_progress_timestamp_seconds": f"-3+60{STEADY}",
+    "weir_last_report_timestamp_seconds": f"-2+60{STEADY}",
+    "weir_epoch": f"7+0{STEADY}",
+    "weir_restarts": f"6+0{STEADY}",
+    "weir_driver_exits": f"2+0{STEADY}",
+    "weir_database_readable": f"1+0{STEADY}",
+    "weir_build_info": f"1+0{STEADY}",
+    "weir_identities": f"100000+500{STEADY}",
+    "weir_conservation_residual_records": f"0+0{STEADY}",
+    "weir_missing_sequence_numbers": f"12+0{STEADY}",
+    "weir_unsequenced_sources": f"1+0{STEADY}",
+    "weir_open_sessions": f"300+2{STEADY}",
+    "weir_join_waiting_records": f"180+1{STEADY}",
+    "weir_straggler_rows": f"40+1{STEADY}",
+    "weir_usage_windows": f"500+3{STEADY}",
+}
+
+
+def healthy() -> Series:
+    """Every series that a healthy stack exposes; a metric without an entry here raises KeyError."""
+    series: Series = {}
+    for metric in metrics.METRICS:
+        for job in metric.jobs or metrics.JOBS:
+            if metric is metrics.LATENESS:
+                series |= _lateness()
+            elif metric is metrics.BATCH_DURATION:
+                continue
+            else:
+                for labels in label_sets(metric, job, REASONS):
+                    series[_named(metric.name, labels)] = _values(metric, labels)
+    for decision, currency in product(metrics.DECISIONS, ("EUR", "USD")):
+        amount = f"5+0.01{STEADY}" if decision == "drop" else f"90+0.5{STEADY}"
+        series[_named("weir_straggler_amount", {"meter": "requests", "decision": decision, "currency": currency})] = (
+            amount
+        )
+    return series
+
+
+def _values(metric: Metric, labels: dict[str, str]) -> str:
+    if metric is metrics.SOURCES:
+        return f"20+0{STEADY}" if labels["state"] == "active" else f"0+0{STEADY}"
+    if metric is metrics.EVENTS:
+        return f"0+3000{STEADY}" if labels["disposition"] in ("accepted", "duplicate") else f"5+0{STEADY}"
+    if isinstance(metric, CounterMetric):
+        return f"3+0{STEADY}" if metric.name in NEVER else f"0+1500{STEADY}"
+    return GAUGES[metric.name]
+
+
+def _lateness() -> Series:
+    """3,000 events a minute: 97 % on time, all within half a minute of their window's end."""
+    bounds = [f"{float(bound)}" for bound in metrics.LATENESS_BUCKETS] + ["+Inf"]
+    counts = {"0.0": 2_910, "1.0": 2_950, "5.0": 2_980, "15.0": 2_990}
+    buckets = {
+        _named("weir_event_lateness_seconds_bucket", {"le": bound}): f"0+{counts.get(bound, 3_000)}{STEADY}"
+        for bound in bounds
+    }
+    return {**buckets, "weir_event_lateness_seconds_count": f"0+3000{STEADY}"}
+
+
+def _named(name: str, labels: dict[str, str]) -> str:
+    return name + "{" + ",".join(f'{label}="{value}"' for label, value in labels.items()) + "}"

@@ -1,0 +1,73 @@
+"""Runs promtool on rules and series that a test declares. Series are a value a minute, in promtool's notation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from monitoring.alerts import GROUPS
+from monitoring.rule_file import rule_file
+
+Series = dict[str, str]
+"""A series and its values: `0+10x60` is 0, 10, 20, … 600; `_x5` is nothing for five minutes; `stale` ends it."""
+
+
+@dataclass(frozen=True)
+class Firing:
+    """The alerts of one name that fire at `minute`, by their labels beside name and severity."""
+
+    alert: str
+    minute: float
+    labels: tuple[dict[str, str], ...] = field(default=({},))
+
+
+def promtool() -> str:
+    """Its path. Only a laptop may lack it; there the test is skipped."""
+    found = shutil.which("promtool")
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("promtool is missing; the package prometheus has it")
+        pytest.skip("promtool is not on the PATH; the package prometheus has it")
+    return found
+
+
+def check(folder: Path, series: Series, expected: list[Firing], severities: dict[str, str]) -> None:
+    """Fail with promtool's report unless exactly the expected alerts fire, each at its minute."""
+    (folder / "weir.rules.yaml").write_text(rule_file(GROUPS))
+    tests = [
+        {
+            "expr": f'ALERTS{{alertname="{firing.alert}",alertstate="firing"}}',
+            "eval_time": f"{round(firing.minute * 60)}s",
+            "exp_samples": [
+                {"labels": _labels(firing.alert, severities[firing.alert], labels), "value": 1}
+                for labels in firing.labels
+            ],
+        }
+        for firing in expected
+    ]
+    content = {
+        "rule_files": ["weir.rules.yaml"],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": tests,
+            }
+        ],
+    }
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    ran = subprocess.run([promtool(), "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\n{file.read_text()}"
+
+
+def _labels(alert: str, severity: str, labels: dict[str, str]) -> str:
+    named = {"alertname": alert, "alertstate": "firing", "severity": severity, **labels}
+    return "ALERTS{" + ", ".join(f'{name}="{value}"' for name, value in sorted(named.items())) + "}"

@@ -1,0 +1,126 @@
+"""Metrics, alerts, panels and runbook are one catalogue: nothing names what does not exist, nothing is unused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from local.cli import app
+from monitoring import metrics
+from monitoring.alerts import ALERTS, GROUPS, RECORDINGS
+from monitoring.grafana import dashboard
+from monitoring.instruments import HistogramMetric
+from monitoring.panels import PANELS
+from monitoring.render import rendered
+from monitoring.rule_file import Alert, rule_file
+
+RUNBOOK = (Path(__file__).parents[2] / "monitoring" / "runbook.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOK, re.MULTILINE | re.DOTALL))
+SERIES = {
+    name
+    for metric in metrics.METRICS
+    for name in (
+        [f"{metric.name}_{part}" for part in ("bucket", "count", "sum")]
+        if isinstance(metric, HistogramMetric)
+        else [metric.name]
+    )
+} | {recording.name for recording in RECORDINGS}
+EXPRESSIONS = {
+    **{rule.name: rule.expr for rules in GROUPS.values() for rule in rules},
+    **{panel.title: " ".join(expr for expr, _ in panel.queries) for panels in PANELS.values() for panel in panels},
+}
+
+every_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+
+
+def named_series(expression: str) -> set[str]:
+    return set(re.findall(r"\bweir[a-z_:]+", expression))
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS.items())
+def test_an_expression_uses_only_series_that_exist(name: str, expression: str) -> None:
+    assert named_series(expression)
+    assert named_series(expression) <= SERIES
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS.items())
+def test_an_expression_asks_only_for_labels_and_values_that_its_series_have(name: str, expression: str) -> None:
+    by_name = {metric.name: metric for metric in metrics.METRICS}
+    for series, matchers in re.findall(r"\b(weir_[a-z_]+)\{([^}]*)\}", expression):
+        metric = by_name.get(series) or by_name[re.sub(r"_(bucket|count|sum)$", "", series)]
+        for label, _, value in re.findall(r"(\w+)(=|!=)[\"']([^\"']*)[\"']", matchers):
+            if label == "le":
+                assert isinstance(metric, HistogramMetric)
+                assert float(value) in metric.buckets
+                assert value == str(float(value))
+            else:
+                allowed = metric.labels[label]
+                assert allowed is None or value in allowed
+
+
+def test_every_metric_is_used_by_an_alert_or_a_panel() -> None:
+    used = {re.sub(r"_(bucket|count|sum)$", "", name) for text in EXPRESSIONS.values() for name in named_series(text)}
+    assert {metric.name for metric in metrics.METRICS} <= used
+
+
+def test_there_are_as_many_alerts_as_names() -> None:
+    assert len({alert.name for alert in ALERTS}) == len(ALERTS) >= 14
+
+
+def test_the_runbook_has_a_heading_for_every_alert_and_no_other() -> None:
+    assert set(SECTIONS) == {alert.name for alert in ALERTS}
+
+
+@every_alert
+def test_a_heading_says_what_it_means_how_to_look_and_what_to_do(alert: Alert) -> None:
+    section = SECTIONS[alert.name]
+    assert re.findall(r"^\*\*(\w+)\*\*", section, re.MULTILINE) == ["Means", "Look", "Do"]
+    assert f"**Means** ({alert.severity})" in section
+
+
+def test_the_runbook_names_only_commands_alerts_and_panels_that_exist() -> None:
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    groups = {
+        group.name or (group.typer_instance and group.typer_instance.info.name) for group in app.registered_groups
+    }
+    assert set(re.findall(r"`weir ([a-z-]+)", RUNBOOK)) <= commands | groups
+    assert set(re.findall(r"see (\w+)\.", RUNBOOK)) | set(re.findall(r"as for (\w+)", RUNBOOK)) <= set(SECTIONS)
+    titles = {panel.title for panels in PANELS.values() for panel in panels}
+    pages = {"Late and dropped", "Sources"}
+    assert set(re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", RUNBOOK)) <= titles | pages
+
+
+@every_alert
+def test_an_alert_says_in_a_line_what_is_wrong(alert: Alert) -> None:
+    assert 5 < len(alert.summary) <= 80
+    assert alert.description.endswith(".")
+    assert set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description)) <= {
+        "job",
+        "reason",
+        "meter",
+        "currency",
+    }
+
+
+@pytest.mark.parametrize("file", rendered(), ids=lambda file: "/".join(file.parts[-3:]))
+def test_rendered_files_are_current(file: Path) -> None:
+    assert file.read_text(encoding="utf-8") == rendered()[file], "run: python -m monitoring.render"
+
+
+def test_a_scale_shortens_ranges_and_holds_and_nothing_else() -> None:
+    full, scaled = rule_file(GROUPS), rule_file(GROUPS, scale=1 / 60)
+    assert "[15m]" in full
+    assert "[15s]" in scaled
+    assert "for: 10s" in scaled  # of 10m
+    durations = re.compile(r"\[\d+[smhd]|for: \d+[smhd]")
+    assert durations.sub("", scaled) == durations.sub("", full)
+
+
+def test_panels_lie_beside_and_below_each_other() -> None:
+    places = [panel["gridPos"] for panel in json.loads(dashboard())["panels"]]
+    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
