@@ -1,0 +1,196 @@
+"""Every alert at its edge, as promtool computes it: silent just before, firing just after; silent while all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from monitoring.alerts import ALERTS
+from monitoring.metrics import JOBS
+from tests.monitoring.healthy import MINUTES, healthy
+from tests.monitoring.promtool import Firing, Series, check
+
+SEVERITIES = {alert.name: alert.severity.value for alert in ALERTS}
+HALF_A_MINUTE = 0.5
+"""How near to its edge a rule is looked at; Prometheus 2 and 3 differ by one sample in what a range holds."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes one alert fire, first at `minute` and until `until_minute`: `changed` series
+    beside an hour of healthy ones (None: gone)."""
+
+    alert: str
+    changed: Mapping[str, str | None]
+    minute: float
+    labels: tuple[dict[str, str], ...] = ({},)
+    until_minute: float | None = None
+
+
+def of(metric: str, **labels: str) -> str:
+    return metric + "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+
+
+def rejected(reason: str) -> str:
+    return of("weir_events_total", disposition="rejected", reason=reason)
+
+
+def in_time(bound: str) -> str:
+    return of("weir_event_lateness_seconds_bucket", le=bound)
+
+
+BILLING = ({"job": "billing"},)
+CASES = [
+    # Billing's frontier stands still from minute 20 on: older than 60 s a minute later, and then 14.4 % of an hour
+    # (here: of the 30 minutes that there are).
+    Case(
+        "FreshnessBurnFast",
+        {of("weir_frontier_timestamp_seconds", job="billing"): "-6+60x20 1194+0x60"},
+        26.75,
+        BILLING,
+    ),
+    Case(
+        "FreshnessBurnSlow", {of("weir_frontier_timestamp_seconds", job="billing"): "-6+60x20 1194+0x60"}, 37.5, BILLING
+    ),
+    Case(
+        "ApplicationDown",
+        {of("weir_last_report_timestamp_seconds", job="joins"): "-2+60x20 stale"},
+        23,
+        ({"job": "joins"},),
+    ),
+    Case(
+        "ApplicationDown",
+        {of("weir_last_report_timestamp_seconds", job=job): None for job in JOBS},
+        2,
+        tuple({"job": job} for job in JOBS),
+    ),
+    Case(
+        "ApplicationStalled",
+        {
+            of("weir_last_progress_timestamp_seconds", job="joins"): "-3+60x20 1197+0x60",
+            of("weir_lag_records", job="joins"): "0+0x20 10+10x60",
+        },
+        23.0,
+        ({"job": "joins"},),
+    ),
+    Case(
+        "ApplicationStalled",
+        {of("weir_last_report_timestamp_seconds", job="joins"): "-2+60x20 1198+0x60"},
+        23.0,
+        ({"job": "joins"},),
+    ),
+    Case(
+        "ApplicationRestarting",
+        {of("weir_restarts", job="joins"): "6+0x10 7 7 7 8 8 9+0x60"},
+        16,
+        ({"job": "joins"},),
+        until_minute=25,
+    ),
+    Case("LagGrowing", {of("weir_catch_up_seconds", job="joins"): "1+0x10 601+0x60"}, 21, ({"job": "joins"},)),
+    Case("LagGrowing", {of("weir_catch_up_seconds", job="billing"): "1+0x10 +Inf+0x60"}, 21, ({"job": "billing"},)),
+    Case(
+        "WritesRefused",
+        {of("weir_driver_exits", job="joins", how="refused"): "2+0x10 3+0x60"},
+        11,
+        ({"job": "joins", "how": "refused"},),
+        until_minute=25,
+    ),
+    # The driver that was fenced is gone; another one, elsewhere, shows the new number.
+    Case(
+        "WritesFenced",
+        {
+            of("weir_driver_exits", job="joins", how="fenced"): "2+0x10 stale",
+            of("weir_driver_exits", job="joins", how="fenced", instance="new"): "_x12 3+0x60",
+        },
+        12,
+        ({"job": "joins", "how": "fenced"},),
+        until_minute=25,
+    ),
+    Case(
+        "DatabaseUnreadable", {of("weir_database_readable", job="billing"): "1+0x10 0+0x60"}, 16, ({"job": "billing"},)
+    ),
+    Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 1+0x60"}, 11),
+    Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 -1+0x60"}, 11),
+    # From minute 20 on no event is within half a minute of its window's end: 1 of 15 minutes is more than 5 %.
+    Case(
+        "LateRateHigh",
+        {in_time(bound): "0+2910x20 58200+0x60" for bound in ("0.0", "1.0", "5.0", "15.0")}
+        | {in_time("30.0"): "0+3000x20 60000+0x60"},
+        26,
+    ),
+    Case("DeadLetters", {rejected("malformed"): "5+0x10 6+0x60"}, 11, ({"reason": "malformed"},), until_minute=20),
+    Case("DeadLetters", {rejected("too_old"): "0+0x30 9+0x60"}, 31, ({"reason": "too_old"},)),
+    Case("FutureTimestamps", {rejected("future"): "5+0x10 8+0x60"}, 11, until_minute=20),
+    Case(
+        "DuplicateConflicts",
+        {of("weir_events_total", disposition="conflict", reason=""): "5+0x10 6+0x60"},
+        11,
+        until_minute=25,
+    ),
+    Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 6001+0x60"}, 16),
+    Case(
+        "StragglersDropped",
+        {of("weir_stragglers_total", meter="requests", decision="drop"): "3+0x10 4+0x60"},
+        11,
+        ({"meter": "requests"},),
+        until_minute=25,
+    ),
+    Case(
+        "DroppedMoney",
+        {of("weir_straggler_amount", meter="requests", decision="drop", currency="EUR"): "5+0x10 6 6.01+0x60"},
+        12,
+        ({"currency": "EUR"},),
+    ),
+    # A currency in which nothing was dropped before: its series begin at 0 with the first account.
+    Case(
+        "DroppedMoney",
+        {
+            of("weir_straggler_amount", meter="requests", decision="drop", currency="GBP"): "0+0x10 0.6+0x60",
+            of("weir_straggler_amount", meter="input_tokens", decision="drop", currency="GBP"): "0+0x11 0.6+0x60",
+        },
+        12,
+        ({"currency": "GBP"},),
+    ),
+    Case(
+        "UnpricedUsage",
+        {of("weir_unpriced_usage_rows_total", meter="requests"): "3+0x10 4+0x60"},
+        11,
+        ({"meter": "requests"},),
+        until_minute=25,
+    ),
+    Case("SourceSilent", {of("weir_sources", state="silent"): "0+0x10 1+0x9 0+0x60"}, 12, until_minute=21),
+    Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x60"}, 12.25),
+    Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x9 12+0x60"}, 12.25, until_minute=21),
+    Case("UncorrectedClocks", {"weir_uncorrected_clock_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
+]
+
+
+def with_changes(changed: Mapping[str, str | None]) -> Series:
+    series: dict[str, str | None] = {**healthy(), **changed}
+    return {name: values for name, values in series.items() if values is not None}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}-{CASES.index(case)}")
+def test_an_alert_is_silent_just_before_and_fires_just_after(case: Case, tmp_path: Path) -> None:
+    edges = [
+        Firing(case.alert, case.minute - HALF_A_MINUTE, ()),
+        Firing(case.alert, case.minute, case.labels),
+    ]
+    if case.until_minute is not None:
+        edges += [
+            Firing(case.alert, case.until_minute - HALF_A_MINUTE, case.labels),
+            Firing(case.alert, case.until_minute + HALF_A_MINUTE, ()),
+        ]
+    check(tmp_path, with_changes(case.changed), edges, SEVERITIES)
+
+
+def test_every_alert_has_its_edge_tested() -> None:
+    assert {case.alert for case in CASES} == {alert.name for alert in ALERTS}
+
+
+def test_an_hour_of_healthy_series_fires_nothing(tmp_path: Path) -> None:
+    never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
+    check(tmp_path, healthy(), never, SEVERITIES)
