@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import signal
 import threading
@@ -20,6 +21,7 @@ from jobs.runtime.database import schema_is_current
 from jobs.runtime.delta import committed_epoch
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
+from jobs.runtime.object_store import spark_settings
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter
@@ -44,6 +46,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         environment.jars,
         master=None if environment.submitted else "local[1]",
         memory_mib=config.driver_memory_mib,
+        conf=spark_settings(environment.tables, os.environ),
     )
     with ExitStack() as held:
         held.callback(spark.stop)

@@ -16,6 +16,7 @@ from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicSink
 from jobs.runtime.kafka import LATEST, describe_topic, offsets
+from jobs.runtime.object_store import readable_by_spark
 from jobs.runtime.upstream import Upstream
 
 log = structlog.get_logger()
@@ -117,7 +118,7 @@ class TableSource:
         self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
     ) -> None:
         self._job = job
-        self._path = f"{environment.tables}/{job.reads}"
+        self._path = readable_by_spark(f"{environment.tables}/{job.reads}")
         self._chunk = config.max_records_per_batch
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)

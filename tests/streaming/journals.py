@@ -65,7 +65,7 @@ def change(topic: CatalogTopic, received_s: float, **after: Any) -> dict[str, An
 class Journal:
     """A journal that grows by commits, as ingestion's does; the frontier is the latest received_at of an event."""
 
-    def __init__(self, tables: Path) -> None:
+    def __init__(self, tables: Path | str) -> None:
         self.tables = str(tables)
         self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", 1)
         self._frontier: datetime | None = None

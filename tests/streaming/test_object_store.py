@@ -1,0 +1,135 @@
+"""Tables in an S3 store (moto): a real application reads and writes them; one that cannot fence is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from deltalake import DeltaTable
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from moto.server import ThreadedMotoServer
+
+from jobs.runtime.delta import probe_put_if_absent
+from jobs.runtime.errors import Refused
+from jobs.streams import EventType, Table
+from local.class_archive import submit_arguments
+from tests.streaming.journals import Journal, event, heartbeat
+
+TABLES = "s3://metering/tables"
+LIMIT_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    url = f"http://127.0.0.1:{port}"
+    client = boto3.client(
+        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret"
+    )
+    client.create_bucket(Bucket="metering")
+    yield url
+    server.stop()
+
+
+@pytest.fixture
+def store(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket, and the variables by which every client finds it."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return TABLES
+
+
+@pytest.fixture
+def start_joins(database: str, jars: Path, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    environment = {
+        "WEIR_KAFKA_BOOTSTRAP": "none:9092",  # joins reads no topic
+        "WEIR_POSTGRES_URL": database,
+        "WEIR_TABLES": TABLES,
+        "WEIR_CHECKPOINTS": str(tmp_path / "checkpoints"),
+        "WEIR_JARS": str(jars),
+        **submit_arguments(),
+    }
+
+    def start() -> subprocess.Popen[bytes]:
+        log = (tmp_path / "joins.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobs", "joins"],
+            env={**os.environ, **environment},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def outcomes() -> dict[str, list[str]]:
+    if not DeltaTable.is_deltatable(f"{TABLES}/{Table.USAGE}"):
+        return {}
+    found: dict[str, list[str]] = {}
+    for row in DeltaTable(f"{TABLES}/{Table.USAGE}").to_pyarrow_table().to_pylist():
+        found.setdefault(row["request_id"], []).append(row["outcome"])
+    return found
+
+
+def wait_for(expected: dict[str, list[str]], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while (found := outcomes()) != expected:
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, f"{found}\n{log.read_text()[-3000:]}"
+        time.sleep(0.5)
+
+
+def test_an_application_on_s3_gives_each_request_its_outcome_once_though_it_is_killed(
+    store: str, start_joins: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    journal = Journal(store)
+    pairs = [event(kind, f"r{n}", n) for n in range(20) for kind in (EventType.REQUEST, EventType.COMPLETION)]
+    journal.commit(pairs)
+    expected = {f"r{n}": ["matched"] for n in range(20)}
+
+    first = start_joins()
+    wait_for(expected, first, tmp_path / "joins.log")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    journal.commit([event(EventType.USAGE, "r20", 20), event(EventType.REQUEST, "r21", 21), heartbeat(400)])
+
+    second = start_joins()
+    wait_for({**expected, "r20": ["matched"], "r21": ["abandoned"]}, second, tmp_path / "joins.log")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(timeout=60) == 0
+
+
+def test_a_store_that_takes_the_same_file_twice_is_refused(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = DomainDispatcherApplication.__call__
+
+    def forgetful(self: DomainDispatcherApplication, environ: dict[str, object], start_response: object) -> object:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return answers(self, environ, start_response)
+
+    probe_put_if_absent(store, "joins", 1)
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", forgetful)
+    with pytest.raises(Refused, match="cannot fence"):
+        probe_put_if_absent(store, "joins", 2)
