@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test bench format lock clean
+.PHONY: help setup demo up down check test bench format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -43,6 +43,10 @@ bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+render: $(STAMP) ## Write anew what is generated: metrics page, alerts, runbook, panels, the chart's schema and README
+	$(BIN)/python -m monitoring.render
+	$(BIN)/python -m charts.render
 
 lock: $(STAMP) ## Resolve pyproject.toml into requirements/*.txt anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python requirements/lock.py

@@ -1,0 +1,284 @@
+"""Each example renders exactly the objects that its head promises, wired to each other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.helm import CHART, Object, of_kind, pod_specs, render
+
+ALWAYS = {
+    "ServiceAccount/weir",
+    "ConfigMap/weir-ingestion",
+    "ConfigMap/weir-joins",
+    "ConfigMap/weir-billing",
+    "SparkApplication/weir-ingestion",
+    "SparkApplication/weir-joins",
+    "SparkApplication/weir-billing",
+    "Job/weir-setup",
+    "ConfigMap/weir-test",
+    "Pod/weir-test",
+}
+SESSIONIZATION = {"ConfigMap/weir-sessionization", "SparkApplication/weir-sessionization"}
+DASHBOARD = {
+    "ServiceAccount/weir-dashboard",
+    "Role/weir-dashboard",
+    "RoleBinding/weir-dashboard",
+    "Deployment/weir-dashboard",
+    "Service/weir-dashboard",
+}
+EXPECTED = {
+    "quickstart.yaml": {
+        *ALWAYS,
+        *SESSIONIZATION,
+        *DASHBOARD,
+        "PersistentVolumeClaim/weir-tables",
+        "Secret/weir-quickstart",
+        "StatefulSet/weir-kafka",
+        "Service/weir-kafka",
+        "StatefulSet/weir-postgres",
+        "Service/weir-postgres",
+    },
+    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD},
+    "object-store.yaml": {
+        *ALWAYS,
+        *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "to-object-store")),
+        "NetworkPolicy/weir-metrics",
+    },
+    "production.yaml": {
+        *ALWAYS,
+        *SESSIONIZATION,
+        *DASHBOARD,
+        "PersistentVolumeClaim/weir-tables",
+        "ServiceAccount/weir-driver",
+        "Role/weir-driver",
+        "RoleBinding/weir-driver",
+        "Ingress/weir-dashboard",
+        "CronJob/weir-tidy",
+        "PodMonitor/weir",
+        "PrometheusRule/weir",
+        "ConfigMap/weir-grafana",
+        "PodDisruptionBudget/weir-drivers",
+        "PodDisruptionBudget/weir-dashboard",
+        *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "metrics", "dashboard")),
+        *(f"NetworkPolicy/weir-spark-{name}" for name in ("ingestion", "joins")),
+    },
+}
+
+
+def variables(container: dict[str, Any]) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+
+
+def secret_key(name: str, key: str) -> dict[str, Any]:
+    return {"secretKeyRef": {"name": name, "key": key}}
+
+
+def driver(objects: list[Object], job: str = "joins") -> dict[str, Any]:
+    container: dict[str, Any] = pod_specs(objects)[f"SparkApplication/weir-{job} driver"]["containers"][0]
+    return container
+
+
+@pytest.mark.parametrize("example", EXPECTED)
+def test_an_example_renders_to_its_objects(example: str) -> None:
+    names = [f"{document['kind']}/{document['metadata']['name']}" for document in render(example)]
+    assert len(names) == len(set(names))
+    assert set(names) == EXPECTED[example]
+
+
+def test_every_object_is_in_the_namespace_and_says_whose_it_is() -> None:
+    for document in render("production.yaml"):
+        metadata = document["metadata"]
+        assert metadata["namespace"] == "metering"
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "weir"
+        assert metadata["labels"]["team"] == "metering"
+
+
+def test_every_service_account_claim_secret_and_config_map_that_is_named_is_made_or_given() -> None:
+    objects = render("production.yaml")
+    made = {f"{document['kind']}/{document['metadata']['name']}" for document in objects}
+    given = {"ConfigMap/extra", "Secret/kafka-ca", "Secret/postgres-ca"}
+    for name, spec in pod_specs(objects).items():
+        if account := spec.get("serviceAccountName"):
+            assert f"ServiceAccount/{account}" in made, name
+        for volume in spec["volumes"]:
+            for kind, key, field in (
+                ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
+                ("ConfigMap", "configMap", "name"),
+                ("Secret", "secret", "secretName"),
+            ):
+                assert key not in volume or f"{kind}/{volume[key][field]}" in made | given, name
+        mounted = {mount["name"] for c in spec["containers"] for mount in c["volumeMounts"]}
+        assert mounted <= {volume["name"] for volume in spec["volumes"]}, name
+    for application in of_kind(objects, "SparkApplication").values():
+        assert f"ServiceAccount/{application['spec']['driver']['serviceAccount']}" in made
+
+
+def test_kafka_and_postgres_are_reached_by_secrets_only() -> None:
+    found = variables(driver(render("production.yaml")))
+    assert found["WEIR_KAFKA_BOOTSTRAP"] == "kafka-1.example.com:9093,kafka-2.example.com:9093"
+    assert found["WEIR_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    assert found["WEIR_KAFKA_SASL_MECHANISM"] == "SCRAM-SHA-512"
+    assert found["WEIR_KAFKA_USERNAME"] == secret_key("kafka-credentials", "username")
+    assert found["WEIR_KAFKA_PASSWORD"] == secret_key("kafka-credentials", "password")
+    assert found["WEIR_KAFKA_CA_FILE"] == "/etc/weir-kafka/ca.crt"
+    assert found["WEIR_POSTGRES_URL"] == secret_key("weir-postgres", "url")
+    assert (found["PGSSLMODE"], found["PGSSLROOTCERT"]) == ("verify-full", "/etc/weir-postgres/ca.crt")
+
+
+def test_the_variables_of_a_driver_are_read_by_the_applications() -> None:
+    from jobs.runtime.config import Environment
+
+    found = {
+        name: value if isinstance(value, str) else "text"
+        for name, value in variables(driver(render("production.yaml"))).items()
+    }
+    environment = Environment.read({**found, "WEIR_JARS": "/jars"})
+    assert environment.tables == "/var/lib/weir/tables"
+    assert (environment.metrics_host, environment.metrics_port) == ("0.0.0.0", 8090)
+    assert environment.kafka.security_protocol == "SASL_SSL"
+
+
+def test_the_dashboard_is_given_the_reader_and_what_it_reads() -> None:
+    from dashboard.settings import Settings
+
+    (container,) = pod_specs(render("production.yaml"))["Deployment/weir-dashboard"]["containers"]
+    found = variables(container)
+    assert found["WEIR_POSTGRES_URL"] == secret_key("weir-postgres", "dashboard-url")
+    settings = Settings.of({name: value for name, value in found.items() if isinstance(value, str)})
+    assert settings.scope.accounts == frozenset({"acme", "globex"})
+    assert settings.prometheus_url == "http://prometheus.monitoring:9090"
+    assert settings.alertmanager_url == "http://alertmanager.monitoring:9093"
+    assert settings.tables == "/var/lib/weir/tables"
+    assert {"name": "tables", "mountPath": "/var/lib/weir", "readOnly": True} in container["volumeMounts"]
+
+
+def test_the_dashboard_is_probed_below_the_path_it_is_served_at() -> None:
+    (container,) = pod_specs(render("production.yaml"))["Deployment/weir-dashboard"]["containers"]
+    assert variables(container)["STREAMLIT_SERVER_BASE_URL_PATH"] == "/live"
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/live/_stcore/health", "port": "http"}
+
+
+@pytest.mark.parametrize(
+    ("example", "hooks"),
+    [("production.yaml", "pre-install,pre-upgrade"), ("quickstart.yaml", "post-install,post-upgrade")],
+)
+def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None:
+    job = of_kind(render(example), "Job")["weir-setup"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == hooks
+    spec = job["spec"]["template"]["spec"]
+    steps = [container["args"] for container in [*spec["initContainers"], *spec["containers"]]]
+    assert steps == [
+        ["python", "-m", "local.quickstart", "wait"],
+        ["weir", "topics", "--timeout", "180"],
+        ["python", "-m", "jobs", "migrate"],
+    ]
+
+
+def test_topics_of_ones_own_are_left_alone_when_told_so() -> None:
+    spec = of_kind(render("object-store.yaml"), "Job")["weir-setup"]["spec"]["template"]["spec"]
+    assert [container["name"] for container in spec["initContainers"]] == ["database"]
+
+
+def test_quickstart_runs_only_what_is_not_given() -> None:
+    objects = render("quickstart.yaml", values={"kafka": {"bootstrap": "kafka:9092"}})
+    assert set(of_kind(objects, "StatefulSet")) == {"weir-postgres"}
+    assert variables(driver(objects))["WEIR_KAFKA_BOOTSTRAP"] == "kafka:9092"
+
+
+def test_volumes_outlive_the_release_unless_told_otherwise() -> None:
+    kept = render("quickstart.yaml")
+    assert of_kind(kept, "PersistentVolumeClaim")["weir-tables"]["metadata"]["annotations"] == {
+        "helm.sh/resource-policy": "keep"
+    }
+    lost = render("quickstart.yaml", values={"quickstart": {"keep": False}, "storage": {"claim": {"keep": False}}})
+    assert "annotations" not in of_kind(lost, "PersistentVolumeClaim")["weir-tables"]["metadata"]
+    for objects, fate in ((kept, "Retain"), (lost, "Delete")):
+        for server in of_kind(objects, "StatefulSet").values():
+            assert server["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == fate
+
+
+def test_a_batch_job_sees_what_a_driver_sees() -> None:
+    objects = render("production.yaml")
+    job = of_kind(objects, "CronJob")["weir-tidy"]["spec"]
+    assert (job["schedule"], job["timeZone"], job["concurrencyPolicy"]) == ("30 2 * * *", "Europe/Berlin", "Forbid")
+    (container,) = job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["python", "-m", "jobs", "check"]
+    missing = set(variables(driver(objects))) - set(variables(container))
+    assert missing == {"WEIR_METRICS_HOST", "WEIR_METRICS_PORT", "EXTRA"}
+
+
+def test_what_watches_carries_the_labels_it_is_selected_by() -> None:
+    objects = render("production.yaml")
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert of_kind(objects, kind)["weir"]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    assert of_kind(objects, "ConfigMap")["weir-grafana"]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (endpoint,) = of_kind(objects, "PodMonitor")["weir"]["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
+
+
+def test_alerts_and_panels_are_those_of_monitoring() -> None:
+    objects = render("production.yaml")
+    folder = CHART.parents[1] / "monitoring"
+    rules = yaml.safe_load((folder / "rules" / "weir.rules.yaml").read_text(encoding="utf-8"))
+    assert of_kind(objects, "PrometheusRule")["weir"]["spec"] == rules
+    panels = of_kind(objects, "ConfigMap")["weir-grafana"]["data"]["weir.json"]
+    assert json.loads(panels) == json.loads((folder / "grafana" / "weir.json").read_text(encoding="utf-8"))
+
+
+def test_every_pod_is_denied_by_default_and_allowed_what_it_needs() -> None:
+    policies = of_kind(render("production.yaml"), "NetworkPolicy")
+    deny = policies["weir-deny"]["spec"]
+    assert "matchExpressions" not in deny["podSelector"]
+    assert set(deny) == {"podSelector", "policyTypes"}
+    (kafka,) = policies["weir-to-kafka"]["spec"]["egress"]
+    assert [port["port"] for port in kafka["ports"]] == [9092, 9093]
+    spark = policies["weir-spark-joins"]["spec"]["ingress"][0]
+    assert [port["port"] for port in spark["ports"]] == [7078, 7079]
+    assert spark["from"][0]["podSelector"]["matchExpressions"][0]["values"] == ["joins"]
+
+
+def test_nodes_are_drained_one_driver_at_a_time() -> None:
+    budgets = of_kind(render("production.yaml"), "PodDisruptionBudget")
+    assert budgets["weir-drivers"]["spec"]["minAvailable"] == 3
+    assert budgets["weir-dashboard"]["spec"]["maxUnavailable"] == 1
+
+
+def notes(tmp_path: Path, example: str) -> str:
+    """What NOTES.txt would print; `helm template` leaves it out, so it is rendered into an object of its own."""
+    chart = tmp_path / "weir"
+    shutil.copytree(CHART, chart)
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes"}}
+    text = yaml.safe_dump(document) + 'data: {text: {{ include "weir.notes" . | toJson }}}\n'
+    (chart / "templates" / "notes.yaml").write_text(text, encoding="utf-8")
+    said: str = of_kind(render(example, chart=chart), "ConfigMap")["notes"]["data"]["text"]
+    return said
+
+
+def test_the_notes_say_what_to_do_next(tmp_path: Path) -> None:
+    said = notes(tmp_path, "quickstart.yaml")
+    for step in ("helm -n metering test weir --logs", "get sparkapplications", "port-forward service/weir-dashboard"):
+        assert step in said
+
+
+@pytest.mark.parametrize(
+    ("example", "warned"),
+    [
+        ("quickstart.yaml", ["NOT FOR PRODUCTION", "ReadWriteOnce", "podMonitor.enabled", "prometheusRule.enabled"]),
+        ("existing-claim.yaml", ["unencrypted", "postgres.sslMode is empty", "ReadWriteOnce"]),
+        ("object-store.yaml", ["jobs.sessionization.enabled is false"]),
+        ("production.yaml", ["asks for no password"]),
+    ],
+)
+def test_the_notes_warn_of_what_is_missing(tmp_path: Path, example: str, warned: list[str]) -> None:
+    said = notes(tmp_path, example)
+    for word in warned:
+        assert word in said
+    if example == "production.yaml":
+        assert said.count("WARNING") == 1
