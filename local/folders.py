@@ -35,6 +35,16 @@ class Folders:
         return self.data / "checkpoints"
 
     @property
+    def prometheus(self) -> Path:
+        """Prometheus's configuration, rules and data."""
+        return self.data / "prometheus"
+
+    @property
+    def alertmanager_config(self) -> Path:
+        """Whom Alertmanager tells, as the stack was started with."""
+        return self.data / "config" / "alertmanager.yml"
+
+    @property
     def lock(self) -> Path:
         """Locked by the supervisor for as long as it lives."""
         return self.data / "lock"

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import yaml
 from rich.console import Console
@@ -23,6 +24,7 @@ from local.processes import ProcessId
 from local.stack import KAFKA_VARIABLE, Stack, State, read_stack
 from local.stopping import stop_supervisor
 from local.supervised import last_lines
+from local.watching import keep_alertmanager_config
 
 START_LIMIT_SECONDS = 180.0
 STOP_LIMIT_SECONDS = 150.0
@@ -76,13 +78,15 @@ class Launch:
 
     @classmethod
     @contextmanager
-    def start(cls, folders: Folders, config: StackConfig, console: Console) -> Iterator[Launch]:
+    def start(
+        cls, folders: Folders, config: StackConfig, console: Console, alertmanager_config: Path | None = None
+    ) -> Iterator[Launch]:
         """Start a stack and wait until all of it runs. Raises `CannotRun` when it does not within the limit.
 
         A signal that asks this process to end ends the block first, and thereby the stack.
         """
         with _signals_interrupt():
-            launch = cls(_start_supervisor(folders, config), folders, console)
+            launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
             try:
                 launch._stack = launch._until_ready()
                 yield launch
@@ -142,7 +146,9 @@ class Launch:
             stop_stack(self._identity, self._console)
 
 
-def _start_supervisor(folders: Folders, config: StackConfig) -> subprocess.Popen[bytes]:
+def _start_supervisor(
+    folders: Folders, config: StackConfig, alertmanager_config: Path | None
+) -> subprocess.Popen[bytes]:
     """Start the supervisor as a session of its own, with what it needs already there. Raises `CannotRun`."""
     with locked(folders) as lock:
         find_java()
@@ -153,6 +159,7 @@ def _start_supervisor(folders: Folders, config: StackConfig) -> subprocess.Popen
             file = folders.config(job)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        keep_alertmanager_config(folders, alertmanager_config)
         log = folders.log("supervisor")
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:

@@ -21,6 +21,7 @@ from local.jars import broker_jars, connector_jars
 from local.job_states import JobStates
 from local.ports import LOOPBACK
 from local.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
+from local.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
 
 JOBS = ("ingestion", "sessionization", "joins", "billing")
 """In the order in which data flows and they are started."""
@@ -41,13 +42,25 @@ class Program:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the parts of a stack are reached. `metrics` is the port by job."""
+    """Where the parts of a stack are reached. `metrics` is the port by job. None: outside, or not installed."""
 
     broker: BrokerPorts | None
     kafka_bootstrap: str
     database_port: int | None
     dashboard_port: int
     metrics: Mapping[str, int]
+    prometheus_port: int | None = None
+    alertmanager_port: int | None = None
+
+    @property
+    def prometheus_url(self) -> str:
+        """Prometheus; empty without one."""
+        return f"http://{LOOPBACK}:{self.prometheus_port}" if self.prometheus_port else ""
+
+    @property
+    def alertmanager_url(self) -> str:
+        """Alertmanager; empty without one."""
+        return f"http://{LOOPBACK}:{self.alertmanager_port}" if self.alertmanager_port else ""
 
     @property
     def dashboard_url(self) -> str:
@@ -70,6 +83,8 @@ def choose_addresses(folders: Folders) -> Addresses:
         database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
         dashboard_port=folders.kept_port("dashboard"),
         metrics={job: folders.kept_port(f"{job}-metrics") for job in JOBS},
+        prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
+        alertmanager_port=folders.kept_port("alertmanager") if find(ALERTMANAGER) else None,
     )
 
 
@@ -95,7 +110,7 @@ def postgres_url(folders: Folders, addresses: Addresses) -> str:
 
 
 def applications(folders: Folders, addresses: Addresses, url: str) -> list[Program]:
-    """The four jobs and the dashboard. `url` is the database's."""
+    """The four jobs, what watches them, and the dashboard. `url` is the database's."""
     states = JobStates(url)
     programs = [
         Program(
@@ -117,8 +132,23 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
     reads = {
         POSTGRES_VARIABLE: reader_url(folders, url, is_embedded=addresses.database_port is not None),
         TABLES_VARIABLE: str(folders.tables),
+        "WEIR_PROMETHEUS_URL": addresses.prometheus_url,
+        "WEIR_ALERTMANAGER_URL": addresses.alertmanager_url,
     }
-    return [*programs, Program("dashboard", command, is_ready, reads)]
+    return [*programs, *watchers(folders, addresses), Program("dashboard", command, is_ready, reads)]
+
+
+def watchers(folders: Folders, addresses: Addresses) -> list[Program]:
+    """Alertmanager and Prometheus, as far as they are installed."""
+    programs = []
+    if (port := addresses.alertmanager_port) is not None:
+        is_ready = partial(_is_healthy, f"{addresses.alertmanager_url}/-/ready")
+        programs.append(Program("alertmanager", partial(alertmanager_command, folders, port), is_ready, MODEST))
+    if (port := addresses.prometheus_port) is not None:
+        command = partial(prometheus_command, folders, port, addresses.metrics, addresses.alertmanager_port)
+        is_ready = partial(_is_healthy, f"{addresses.prometheus_url}/-/ready")
+        programs.append(Program("prometheus", command, is_ready, MODEST))
+    return programs
 
 
 def job_environment(

@@ -62,13 +62,16 @@ class Deployment:
 class Stack(Deployment):
     """One start of a stack on this machine.
 
-    `metrics_urls` is by job. `id` is in the environment of every process of this start.
+    `metrics_urls` is by job; Prometheus and Alertmanager have no address where they are not installed. `id` is in the
+    environment of every process of this start.
     """
 
     id: str
     data_dir: Path
     supervisor: ProcessId
     dashboard_url: str = ""
+    prometheus_url: str = ""
+    alertmanager_url: str = ""
     metrics_urls: Mapping[str, str] = field(default_factory=dict)
     is_ready: bool = False
     processes: tuple[Process, ...] = ()

@@ -10,7 +10,12 @@ import psutil
 from local.processes import ProcessId, kill_session, wait_until_ended
 from local.stack import Process, Stack
 
-FIRST_TO_LAST = (("dashboard",), ("billing", "joins", "sessionization", "ingestion"), ("database",), ("broker",))
+FIRST_TO_LAST = (
+    ("dashboard", "prometheus", "alertmanager"),
+    ("billing", "joins", "sessionization", "ingestion"),
+    ("database",),
+    ("broker",),
+)
 """Those of one group are asked together: none of them needs another to end well."""
 
 SIGNALS = {"database": signal.SIGINT}

@@ -61,10 +61,8 @@ class DatabaseGauges(Collector):
                 samples = [sample for totals in self._totals for sample in totals.read(cursor)]
         except psycopg.Error as error:
             log.warning("gauges could not be read from the database", job=self._job, error=str(error))
-            metrics.DATABASE_READABLE.set(0, job=self._job)
-            return []
-        metrics.DATABASE_READABLE.set(1, job=self._job)
-        return samples
+            return [(metrics.DATABASE_READABLE, (self._job,), 0.0)]
+        return [(metrics.DATABASE_READABLE, (self._job,), 1.0), *samples]
 
     def _connected(self) -> psycopg.Connection[Any]:
         # What the server does not answer in time is cut on both sides, or a scrape would hang for ever.

@@ -16,11 +16,24 @@ if TYPE_CHECKING:
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="YAML file with `jobs: {<name>: {…}}`; the defaults when left out.")
 ]
+AlertmanagerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--alertmanager-config", help="Alertmanager's own YAML file: whom alerts go to (webhook, mail, chat)."
+    ),
+]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Return when everything runs, and leave it running.")]
 
 
-def up(detach: DetachOption = False, config: ConfigOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+def up(
+    detach: DetachOption = False,
+    config: ConfigOption = None,
+    alertmanager_config: AlertmanagerOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
     """Start the broker, the database, the four applications and the dashboard; Ctrl-C stops them.
+
+    With Prometheus and Alertmanager on the PATH they run too, and alerts are shown on the dashboard.
 
     Exit status 2 for a configuration that is refused, 1 when something does not start.
     """
@@ -36,7 +49,8 @@ def up(detach: DetachOption = False, config: ConfigOption = None, data_dir: Data
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
     console = Console(stderr=True, highlight=False)
-    with Launch.start(Folders(data_dir.resolve()), settings, console) as launch:
+    told = None if alertmanager_config is None else alertmanager_config.resolve()
+    with Launch.start(Folders(data_dir.resolve()), settings, console, told) as launch:
         typer.echo(summary(launch.stack, data_dir))
         if detach:
             launch.leave_running()
@@ -70,8 +84,13 @@ def down(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 
 def summary(stack: Stack, data_dir: Path) -> str:
     """Where the parts of a running stack are; without the database's address, which holds a password."""
+    from local.watching import HOW_TO_GET
+
+    missing = f"not on the PATH: {HOW_TO_GET}"
     lines = [
         f"dashboard  {stack.dashboard_url}",
+        f"prometheus {stack.prometheus_url or missing}",
+        f"alerts     {stack.alertmanager_url or missing}",
         f"kafka      {stack.kafka_bootstrap}",
         f"tables     {stack.tables}",
         *(f"metrics    {url}  ({job})" for job, url in stack.metrics_urls.items()),

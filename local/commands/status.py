@@ -106,7 +106,12 @@ def _row(job: str, process: Process | None, row: JobRow | None) -> dict[str, Val
 
 
 def _others(stack: Stack, others: list[Process]) -> list[str]:
-    places = {"broker": stack.kafka_bootstrap, "dashboard": stack.dashboard_url}
+    places = {
+        "broker": stack.kafka_bootstrap,
+        "dashboard": stack.dashboard_url,
+        "prometheus": stack.prometheus_url,
+        "alertmanager": stack.alertmanager_url,
+    }
     return [
         f"{process.name} {places.get(process.name, '')} {process.state}, {process.restarts} restarts".replace("  ", " ")
         + (f": {process.message}" if process.message and process.state == "restarting" else "")

@@ -19,7 +19,6 @@ from jobs.runtime.exits import record_exit
 from jobs.runtime.straggler_totals import StragglerTotals
 from jobs.runtime.totals import totals_of
 from monitoring import metrics
-from monitoring.instruments import REGISTRY
 from tests.database_rows import progress, window, write
 
 F = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -183,12 +182,12 @@ def test_how_drivers_ended_is_counted_across_their_lives(database: str) -> None:
 def test_an_unreachable_database_is_told_and_leaves_no_old_number(database: str) -> None:
     with shown("joins", database) as gauges:
         assert gauges.value("weir_driver_exits", job="joins", how="fenced") == 0
-        assert REGISTRY.get_sample_value("weir_database_readable", {"job": "joins"}) == 1
+        assert gauges.value("weir_database_readable", job="joins") == 1
         gauges._gauges._postgres_url = "postgresql://nobody@127.0.0.1:1/none"
         assert gauges._gauges._connection is not None
         gauges._gauges._connection.close()
         assert gauges.value("weir_driver_exits", job="joins", how="fenced") is None
-        assert REGISTRY.get_sample_value("weir_database_readable", {"job": "joins"}) == 0
+        assert gauges.value("weir_database_readable", job="joins") == 0
 
 
 def test_an_exit_that_cannot_be_written_down_does_not_hide_why_the_driver_ended() -> None:

@@ -1,0 +1,171 @@
+"""Prometheus and Alertmanager as `weir up` starts them: real ones, real scrapes, and a webhook that is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+from local import watching
+from local.errors import CannotRun
+from local.folders import Folders
+from local.ports import free_port
+from local.programs import choose_addresses, watchers
+from local.watching import alertmanager_command, keep_alertmanager_config, prometheus_command
+
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path / "weir")
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path) -> Iterator[None]:
+    with (folder / f"{Path(command[0]).name}.log").open("wb") as log:
+        process = subprocess.Popen(command, env={**os.environ, **watching.MODEST}, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[int, queue.Queue[dict[str, Any]]]]:
+    """A receiver of alerts: its port, and what it was told."""
+    told: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the signature is given
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port, told
+    finally:
+        server.shutdown()
+
+
+def needs(*programs: str) -> None:
+    """Skip on a laptop without them; in CI they are installed."""
+    for program in programs:
+        if shutil.which(program) is None and not os.environ.get("CI"):
+            pytest.skip(f"{program} is not on the PATH")
+
+
+def receiver(port: int) -> dict[str, Any]:
+    hook = {"url": f"http://127.0.0.1:{port}/alerts"}
+    route = {"receiver": "on-call", "group_by": ["alertname"], "group_wait": "0s", "group_interval": "1s"}
+    return {"route": route, "receivers": [{"name": "on-call", "webhook_configs": [hook]}]}
+
+
+def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("prometheus", "promtool")
+    monkeypatch.setattr(watching, "SCRAPE_SECONDS", 1)
+    registry = CollectorRegistry()
+    residual = Gauge("weir_conservation_residual_records", "As ingestion shows it.", registry=registry)
+    residual.set(3)
+    scraped, alertmanager_port, prometheus_port = free_port(), free_port(), free_port()
+    server, thread = start_http_server(scraped, addr="127.0.0.1", registry=registry)
+    with ExitStack() as held, webhook() as (port, told):
+        held.callback(thread.join)
+        held.callback(server.shutdown)
+        given = tmp_path / "given.yml"
+        given.write_text(yaml.safe_dump(receiver(port)))
+        keep_alertmanager_config(folders, given)
+        held.enter_context(running(alertmanager_command(folders, alertmanager_port), tmp_path))
+        targets = {"ingestion": scraped}
+        command = prometheus_command(folders, prometheus_port, targets, alertmanager_port)
+        held.enter_context(running(command, tmp_path))
+
+        firing = told.get(timeout=PATIENCE_SECONDS)
+        residual.set(0)
+        resolved = told.get(timeout=PATIENCE_SECONDS)
+
+    assert (firing["status"], resolved["status"]) == ("firing", "resolved")
+    alert = firing["alerts"][0]
+    assert alert["labels"] == {"alertname": "ConservationBroken", "severity": "page"}
+    assert alert["annotations"]["runbook_url"] == "runbook.md#conservationbroken"
+    assert alert["annotations"]["description"].startswith("3 Kafka records")
+
+
+def test_prometheus_accepts_the_configuration(folders: Folders) -> None:
+    needs("prometheus", "promtool")
+    prometheus_command(folders, 1, {"joins": 2}, 3)
+    ran = subprocess.run(
+        ["promtool", "check", "config", str(folders.prometheus / "prometheus.yml")], capture_output=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_without_a_configuration_alerts_are_told_to_nobody(folders: Folders, tmp_path: Path) -> None:
+    needs("amtool")
+    keep_alertmanager_config(folders, None)
+    checked = subprocess.run(["amtool", "check-config", str(folders.alertmanager_config)], check=False)
+    assert checked.returncode == 0
+    given = tmp_path / "given.yml"
+    given.write_text(yaml.safe_dump(receiver(1)))
+    keep_alertmanager_config(folders, given)
+    assert folders.alertmanager_config.read_text() == given.read_text()
+    keep_alertmanager_config(folders, None)
+    assert "on-call" not in folders.alertmanager_config.read_text()
+
+
+def test_a_configuration_that_alertmanager_refuses_is_refused_before_anything_starts(
+    folders: Folders, tmp_path: Path
+) -> None:
+    needs("amtool")
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text("route: {receiver: nobody-knows}\n")
+    with pytest.raises(CannotRun, match="nobody-knows"):
+        keep_alertmanager_config(folders, wrong)
+    with pytest.raises(CannotRun, match="absent"):
+        keep_alertmanager_config(folders, tmp_path / "absent.yml")
+
+
+def test_what_is_not_installed_is_not_started_and_has_no_address(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    addresses = choose_addresses(folders)
+    assert (addresses.prometheus_url, addresses.alertmanager_url) == ("", "")
+    assert watchers(folders, addresses) == []
+    with pytest.raises(CannotRun, match="install the packages"):
+        keep_alertmanager_config(folders, tmp_path / "given.yml")
+
+
+def test_what_is_installed_is_started_where_the_dashboard_finds_it(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for program in ("prometheus", "alertmanager"):
+        (tmp_path / program).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    addresses = choose_addresses(folders)
+    keep_alertmanager_config(folders, None)
+    commands = {started.name: started.command() for started in watchers(folders, addresses)}
+    urls = {"alertmanager": addresses.alertmanager_url, "prometheus": addresses.prometheus_url}
+    assert commands.keys() == urls.keys()
+    for name, url in urls.items():
+        assert f"--web.listen-address={url.removeprefix('http://')}" in commands[name]
