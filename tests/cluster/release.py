@@ -1,0 +1,129 @@
+"""One release of the chart on a cluster, seen through kubectl and helm as its operator sees it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHART = Path(__file__).parents[2] / "charts" / "weir"
+VALUES = Path(__file__).with_name("values.yaml")
+JOBS = ("ingestion", "sessionization", "joins", "billing")
+RUNNING_SECONDS = 300
+STATUS = ("weir", "status", "--format", "json")
+_began = time.monotonic()
+
+
+def tell(text: str) -> None:
+    """A line of progress: this test takes minutes."""
+    print(f"  {time.monotonic() - _began:4.0f} s  {text}", flush=True)
+
+
+def run(*command: str, check: bool = True, timeout: float = 300) -> str:
+    """What a command prints. Fails with what it said."""
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    if check:
+        assert answer.returncode == 0, f"{' '.join(command)}\n{answer.stdout}\n{answer.stderr}"
+    return answer.stdout
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
+    """Poll once a second. Fails when the time is over."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
+        time.sleep(1)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of the chart; the image is `repository:tag`, loaded into the cluster before."""
+
+    name: str
+    namespace: str
+    image: str
+
+    def kubectl(self, *arguments: str, check: bool = True, timeout: float = 300) -> str:
+        """Run kubectl in the release's namespace."""
+        return run("kubectl", "--namespace", self.namespace, *arguments, check=check, timeout=timeout)
+
+    def helm(self, *arguments: str, timeout: float = 400) -> str:
+        """Run helm in the release's namespace."""
+        return run("helm", "--namespace", self.namespace, *arguments, timeout=timeout)
+
+    def install(self, *changes: str) -> None:
+        """Install or upgrade; `changes` are `path=value`."""
+        repository, _, tag = self.image.rpartition(":")
+        settings = [f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=IfNotPresent", *changes]
+        options = [word for setting in settings for word in ("--set", setting)]
+        self.helm("upgrade", "--install", self.name, str(CHART), "--values", str(VALUES), *options)
+
+    def listed(self, kind: str, *options: str) -> list[dict[str, Any]]:
+        """Objects of a kind as JSON."""
+        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, *options, "--output", "json"))["items"]
+        return items
+
+    def driver(self, job: str) -> str:
+        """The name of a job's driver pod."""
+        return f"{self.name}-weir-{job}-driver"
+
+    def drivers(self) -> dict[str, str]:
+        """The uid of the driver pod that runs for each job."""
+        pods = {pod["metadata"]["name"]: pod for pod in self.listed("pods")}
+        found = {job: pods[self.driver(job)] for job in JOBS if self.driver(job) in pods}
+        return {
+            job: pod["metadata"]["uid"]
+            for job, pod in found.items()
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def executors(self) -> list[str]:
+        """Names of the executor pods that run."""
+        label = ("--selector", "spark-role=executor", "--field-selector", "status.phase=Running")
+        return [pod["metadata"]["name"] for pod in self.listed("pods", *label)]
+
+    def working(self) -> set[str]:
+        """The jobs that say of themselves that they work, read where they say it."""
+        drivers = self.drivers()
+        if not drivers:
+            return set()
+        listed = self.kubectl("exec", self.driver(next(iter(drivers))), "--", *STATUS, check=False)
+        try:
+            rows = json.loads(listed)
+        except ValueError:
+            return set()
+        return {row["job"] for row in rows if row["state"] in ("running", "catching_up")}
+
+    def wait_until_working(self) -> None:
+        """Until every job has passed its checks and reported."""
+        wait_until(lambda: set(self.drivers()) == set(JOBS), "all drivers running", RUNNING_SECONDS)
+        wait_until(lambda: self.working() == set(JOBS), "all jobs working", RUNNING_SECONDS)
+
+    def start(self, batch: str, name: str) -> None:
+        """Run a batch job of the release now."""
+        self.kubectl("create", "job", name, f"--from=cronjob/{self.name}-weir-{batch}")
+
+    def finish(self, name: str, seconds: float) -> str:
+        """Wait for a batch job to end well; gives what it printed."""
+
+        def is_over() -> bool:
+            status = json.loads(self.kubectl("get", "job", name, "--output", "json"))["status"]
+            return bool(status.get("succeeded") or status.get("failed"))
+
+        wait_until(is_over, f"job {name}", seconds)
+        status = json.loads(self.kubectl("get", "job", name, "--output", "json"))["status"]
+        said = self.kubectl("logs", f"job/{name}")
+        assert status.get("succeeded"), said
+        return said
+
+    def explain(self) -> str:
+        """What to look at after a failure."""
+        said = [self.kubectl("get", "sparkapplications,pods", "--output", "wide", check=False)]
+        for pod in json.loads(self.kubectl("get", "pods", "--output", "json"))["items"]:
+            name = pod["metadata"]["name"]
+            said.append(f"--- {name}\n{self.kubectl('logs', '--tail=25', '--all-containers', name, check=False)}")
+        return "\n".join(said)
