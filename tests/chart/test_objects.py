@@ -282,3 +282,16 @@ def test_the_notes_warn_of_what_is_missing(tmp_path: Path, example: str, warned:
         assert word in said
     if example == "production.yaml":
         assert said.count("WARNING") == 1
+
+
+def test_skaffold_gives_the_chart_values_that_it_takes() -> None:
+    repository = CHART.parents[1]
+    (release,) = yaml.safe_load((repository / "skaffold.yaml").read_text(encoding="utf-8"))["deploy"]["helm"][
+        "releases"
+    ]
+    assert (repository / release["chartPath"]) == CHART
+    values: dict[str, Any] = {}
+    for name, value in {**release["setValues"], **release["setValueTemplates"]}.items():
+        section, key = name.split(".")
+        values.setdefault(section, {})[key] = "built" if "{{" in str(value) else value
+    assert of_kind(render(values=values), "SparkApplication")["weir-joins"]["spec"]["image"] == "built:built"
