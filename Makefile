@@ -5,10 +5,10 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test bench format render lock clean
+.PHONY: help setup demo up down check test e2e-cluster bench format render lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
 
 setup: $(STAMP) ## Make .venv with everything, fetch the jars, install Java where that is possible
 	@echo "Ready."
@@ -36,6 +36,9 @@ check: $(STAMP) ## What CI checks: style, format, types, who imports whom, curre
 
 test: $(STAMP) ## Run the tests; ARGS="tests/rules -k late" selects some
 	$(BIN)/python -m pytest $(ARGS)
+
+e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= for your own), break it, compare the bills
+	@tests/cluster/run
 
 bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 	$(BIN)/python -m bench $(ARGS)
