@@ -11,6 +11,7 @@ from jobs.runtime.config import JobConfig
 from jobs.streams import EVENTS_TOPIC
 
 DAY_SECONDS = 86_400
+LONGEST_PATTERN = 512
 
 
 class Clocks(BaseModel):
@@ -21,6 +22,7 @@ class Clocks(BaseModel):
     device: tuple[str, ...] = Field(
         default=(),
         max_length=100,
+        json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": LONGEST_PATTERN}},
         description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself.",
     )
     tolerance_seconds: int = Field(
@@ -35,8 +37,10 @@ class Clocks(BaseModel):
     def no_empty_pattern(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         """An empty pattern would match nothing: it is a mistake in the file."""
         for position, pattern in enumerate(patterns):
-            if not 1 <= len(pattern) <= 512:
-                raise ValueError(f"pattern {position} has {len(pattern)} characters, but must have 1 to 512")
+            if not 1 <= len(pattern) <= LONGEST_PATTERN:
+                raise ValueError(
+                    f"pattern {position} has {len(pattern)} characters, but must have 1 to {LONGEST_PATTERN}"
+                )
         return patterns
 
     @property

@@ -85,6 +85,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "grace_seconds is 300, but must be at least",
     ),
     "no grace at all": ({"jobs": {"billing": {"config": {"grace_seconds": 0}}}}, "grace_seconds is 0, but must be"),
+    "source retired before it is silent": (
+        {"jobs": {"ingestion": {"config": {"source_retired_after_seconds": 900}}}},
+        "source_retired_after_seconds is 900, but must be greater than source_silent_after_seconds, which is 900",
+    ),
+    "empty pattern of devices": (
+        {"jobs": {"ingestion": {"config": {"clocks": {"device": [""]}}}}},
+        "/clocks/device/0': minLength: got 0, want 1",
+    ),
     "ingress without a host": ({"dashboard": {"ingress": {"enabled": True}}}, "needs dashboard.ingress.hosts"),
     "name too long for Spark": ({"fullnameOverride": "a" * 41}, "maxLength: got 41, want 40"),
     "name that starts with a digit": ({"fullnameOverride": "1weir"}, 'The name "1weir" cannot begin the names'),

@@ -4,6 +4,7 @@
 {{- include "weir.checkConnections" . -}}
 {{- include "weir.checkStorage" . -}}
 {{- include "weir.checkTime" . -}}
+{{- include "weir.checkSources" . -}}
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
@@ -58,6 +59,14 @@
 {{- $timeout := include "weir.jobConfigValue" (list . "joins" "completion_timeout_seconds") | int64 -}}
 {{- if lt $grace $timeout -}}
 {{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least jobs.joins.config.completion_timeout_seconds, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkSources" -}}
+{{- $silent := include "weir.jobConfigValue" (list . "ingestion" "source_silent_after_seconds") | int64 -}}
+{{- $retired := include "weir.jobConfigValue" (list . "ingestion" "source_retired_after_seconds") | int64 -}}
+{{- if le $retired $silent -}}
+{{- fail (printf "jobs.ingestion.config.source_retired_after_seconds is %d, but must be greater than source_silent_after_seconds, which is %d." $retired $silent) -}}
 {{- end -}}
 {{- end }}
 
