@@ -69,6 +69,18 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     return ExitStatus.STOPPED
 
 
+def _log_as_json() -> None:
+    """One object a line, as a cluster's log collector wants it; on a machine of one's own, lines are for people."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,  # without local variables: they may hold a password
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    )
+
+
 def _command(name: str) -> None:
     def command(config: Config = None) -> None:
         status = _run(name, config)
