@@ -36,6 +36,7 @@ def test_an_install_meters_traffic_to_the_last_digit(release: Release) -> None:
     release.start("traffic", "traffic-1")
     said = release.finish("traffic-1", BILLED_SECONDS)
     tell(said.strip().splitlines()[-1])
+    tell("memory: " + ", ".join(f"{pod} {mib} MiB" for pod, mib in release.memory_mib().items()))
     assert EQUAL in said
 
 
