@@ -69,6 +69,8 @@ class DatabaseGauges(Collector):
         return psycopg.connect(
             self._postgres_url,
             autocommit=True,
+            # Planned anew each time, with the values: they move along the index.
+            prepare_threshold=None,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             tcp_user_timeout=CONNECT_TIMEOUT_SECONDS * 1_000,
             application_name=f"weir {self._job} gauges",

@@ -30,75 +30,74 @@ class Totals(Protocol):
 
 @dataclass(frozen=True)
 class Statement:
-    """One gauge, read anew each time. `sql` knows the job as `%(job)s`."""
+    """One gauge, read anew each time.
+
+    `known` is one row of what `sql` is measured against; a null in it, or no row, means that nothing is known yet. Both
+    know the job as `%(job)s`. They are two questions, because the planner finds the index only for values that it sees.
+    """
 
     metric: GaugeMetric
     job: str
     sql: str
+    known: str = ""
 
     def read(self, cursor: psycopg.Cursor[Any]) -> Iterator[Sample]:
-        """The gauge's samples; none while what it is measured against is not known (a null value)."""
-        rows = cursor.execute(self.sql, {"job": self.job}).fetchall()
-        if any(value is None for *_, value in rows) or not (rows or self.metric.labels):
-            return
+        """The gauge's samples; none while nothing is known."""
+        parameters = {"job": self.job}
+        if self.known:
+            found = cursor.execute(self.known, parameters)
+            row, columns = found.fetchone(), [column.name for column in found.description or ()]
+            if row is None or None in row:
+                return
+            parameters |= dict(zip(columns, row, strict=True))
         closed = [(self.job,) if name == "job" else values or () for name, values in self.metric.labels.items()]
-        found = {tuple(labels): float(value) for *labels, value in rows}
-        for labels, value in {**dict.fromkeys(product(*closed), 0.0), **found}.items():
+        rows = {tuple(labels): float(value) for *labels, value in cursor.execute(self.sql, parameters).fetchall()}
+        for labels, value in {**dict.fromkeys(product(*closed), 0.0), **rows}.items():
             yield self.metric, labels, value
 
 
+def _seconds(name: str) -> str:
+    """An interval from a job's configuration."""
+    return f"make_interval(secs => (config ->> '{name}')::float8)"
+
+
 # Silence is measured at the frontier: while nothing can be read, nobody is known to be silent.
-_JUDGED_SOURCES = """
-    WITH judged AS (
-        SELECT (progress ->> 'frontier')::timestamptz AS frontier,
-               make_interval(secs => (config ->> 'source_silent_after_seconds')::float8) AS silent_after,
-               make_interval(secs => (config ->> 'source_retired_after_seconds')::float8) AS retired_after
-        FROM jobs WHERE job = 'ingestion'
-    )
+_SOURCES_KNOWN = f"""
+    SELECT frontier - {_seconds("source_silent_after_seconds")} AS silent_before,
+           frontier - {_seconds("source_retired_after_seconds")} AS retired_before
+    FROM (SELECT config, (progress ->> 'frontier')::timestamptz AS frontier FROM jobs WHERE job = %(job)s) AS reached
 """
-_SOURCES = f"""
-    {_JUDGED_SOURCES}
-    SELECT CASE WHEN last_seen_at < frontier - silent_after THEN 'silent' ELSE 'active' END,
-           CASE WHEN bool_and(frontier IS NOT NULL) THEN count(last_seen_at) END
-    FROM judged LEFT JOIN LATERAL (
+_SOURCES = """
+    SELECT CASE WHEN last_seen_at < %(silent_before)s THEN 'silent' ELSE 'active' END, count(*)
+    FROM (
         SELECT max(last_seen_at) AS last_seen_at FROM sources
-        WHERE last_seen_at >= frontier - retired_after GROUP BY source
-    ) AS living ON true
+        WHERE last_seen_at >= %(retired_before)s GROUP BY source
+    ) AS living
     GROUP BY 1
 """
-_MISSING = f"""
-    {_JUDGED_SOURCES}
-    SELECT (
-        SELECT coalesce(sum(upper(hole) - lower(hole)), 0)
-        FROM sources CROSS JOIN LATERAL unnest(range_merge(sequences)::int8multirange - sequences) AS hole
-        WHERE last_seen_at >= frontier - retired_after AND NOT isempty(sequences)
-    ) FROM judged WHERE frontier IS NOT NULL
+_MISSING = """
+    SELECT coalesce(sum(upper(hole) - lower(hole)), 0)
+    FROM sources CROSS JOIN LATERAL unnest(range_merge(sequences)::int8multirange - sequences) AS hole
+    WHERE last_seen_at >= %(retired_before)s AND NOT isempty(sequences)
 """
-_UNSEQUENCED = f"""
-    {_JUDGED_SOURCES}
-    SELECT (SELECT count(*) FROM sources WHERE last_seen_at >= frontier - retired_after AND unsequenced)
-    FROM judged WHERE frontier IS NOT NULL
+_UNSEQUENCED = "SELECT count(*) FROM sources WHERE last_seen_at >= %(retired_before)s AND unsequenced"
+_SESSIONS_KNOWN = f"""
+    SELECT frontier - {_seconds("session_gap_seconds")} AS over_before
+    FROM positions JOIN jobs USING (job) WHERE job = %(job)s
 """
-_OPEN_SESSIONS = """
-    SELECT (SELECT count(*) FROM sessions WHERE retracted_at IS NULL AND session_end >= over_before)
-    FROM (
-        SELECT frontier - make_interval(secs => (config ->> 'session_gap_seconds')::float8) AS over_before
-        FROM positions JOIN jobs USING (job) WHERE job = 'sessionization' AND frontier IS NOT NULL
-    ) AS reached
+_OPEN_SESSIONS = "SELECT count(*) FROM sessions WHERE retracted_at IS NULL AND session_end >= %(over_before)s"
+_WINDOWS_KNOWN = f"""
+    SELECT frontier, frontier - {_seconds("grace_seconds")} AS closed_until, frontier - interval '1 hour' AS shown_from
+    FROM positions JOIN jobs USING (job) WHERE job = %(job)s
 """
 _WINDOWS = """
-    SELECT state, count(*)
-    FROM (
-        SELECT CASE
-            WHEN window_end > frontier THEN 'open'
-            WHEN window_end > frontier - make_interval(secs => (config ->> 'grace_seconds')::float8) THEN 'closing'
-            WHEN corrected THEN 'corrected'
-            ELSE 'closed'
-        END AS state
-        FROM positions JOIN jobs USING (job) JOIN usage_windows ON window_start >= frontier - interval '1 hour'
-        WHERE job = 'billing'
-    ) AS judged
-    GROUP BY state
+    SELECT CASE
+               WHEN window_end > %(frontier)s THEN 'open'
+               WHEN window_end > %(closed_until)s THEN 'closing'
+               WHEN corrected THEN 'corrected'
+               ELSE 'closed'
+           END, count(*)
+    FROM usage_windows WHERE window_start >= %(shown_from)s GROUP BY 1
 """
 _EXITS = "SELECT job, how, count(*) FROM exits WHERE job = %(job)s GROUP BY job, how"
 
@@ -107,11 +106,11 @@ def totals_of(job: str) -> tuple[Totals, ...]:
     """What a driver of `job` reads for its gauges; one instance per process."""
     own: dict[str, tuple[Totals, ...]] = {
         "ingestion": (
-            Statement(metrics.SOURCES, job, _SOURCES),
-            Statement(metrics.MISSING, job, _MISSING),
-            Statement(metrics.UNSEQUENCED, job, _UNSEQUENCED),
+            Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
+            Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
+            Statement(metrics.UNSEQUENCED, job, _UNSEQUENCED, _SOURCES_KNOWN),
         ),
-        "sessionization": (Statement(metrics.OPEN_SESSIONS, job, _OPEN_SESSIONS),),
-        "billing": (Statement(metrics.WINDOWS, job, _WINDOWS), StragglerTotals()),
+        "sessionization": (Statement(metrics.OPEN_SESSIONS, job, _OPEN_SESSIONS, _SESSIONS_KNOWN),),
+        "billing": (Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN), StragglerTotals()),
     }
     return (Statement(metrics.EXITED, job, _EXITS), *own.get(job, ()))

@@ -44,7 +44,8 @@ COMMENT ON TABLE exits IS
     'Why a driver ended without being asked to, as it said itself: its own metrics are gone before they can be read.';
 
 -- Summarising, so that a session that grows is still updated in place (from Postgres 16 on).
-CREATE INDEX sessions_by_end ON sessions USING brin (session_end) WHERE retracted_at IS NULL;
+CREATE INDEX sessions_by_end ON sessions USING brin (session_end) WITH (autosummarize = on)
+    WHERE retracted_at IS NULL;
 """
 
 
