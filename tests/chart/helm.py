@@ -67,9 +67,14 @@ def render(
 
 def run_helm(*arguments: str, values: dict[str, Any] | None = None) -> str:
     """What helm prints, with `values` on standard input. Raises HelmRefused with what it says."""
+    return _printed(arguments, yaml.safe_dump(values or {}))
+
+
+@cache
+def _printed(arguments: tuple[str, ...], values: str) -> str:
     answer = subprocess.run(
         [helm(), *arguments, "--kube-version", KUBERNETES],
-        input=yaml.safe_dump(values or {}),
+        input=values,
         capture_output=True,
         text=True,
         check=False,

@@ -20,6 +20,7 @@ ALWAYS = {
     "SparkApplication/weir-ingestion",
     "SparkApplication/weir-joins",
     "SparkApplication/weir-billing",
+    "CronJob/weir-compact",
     "Job/weir-setup",
     "ConfigMap/weir-test",
     "Pod/weir-test",
@@ -212,6 +213,10 @@ def test_a_batch_job_sees_what_a_driver_sees() -> None:
     assert container["args"] == ["python", "-m", "jobs", "check"]
     missing = set(variables(driver(objects))) - set(variables(container))
     assert missing == {"WEIR_METRICS_HOST", "WEIR_METRICS_PORT", "EXTRA"}
+
+
+def test_a_batch_job_of_the_chart_may_be_taken_away() -> None:
+    assert of_kind(render("quickstart.yaml", values={"batch": {"compact": None}}), "CronJob") == {}
 
 
 def test_what_watches_carries_the_labels_it_is_selected_by() -> None:
