@@ -96,6 +96,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "ingress without a host": ({"dashboard": {"ingress": {"enabled": True}}}, "needs dashboard.ingress.hosts"),
     "name too long for Spark": ({"fullnameOverride": "a" * 41}, "maxLength: got 41, want 40"),
     "name that starts with a digit": ({"fullnameOverride": "1weir"}, 'The name "1weir" cannot begin the names'),
+    "name too long for a CronJob": (
+        {"fullnameOverride": "w" * 40, "batch": {"twelve-chars": {"schedule": "@daily", "args": ["a"]}}},
+        "would have more than the 52 characters",
+    ),
+    "budget that would stop a drain": ({"podDisruptionBudgets": {"enabled": True}}, "would stop a drain for ever"),
     "batch with the name of a job": (
         {"batch": {"joins": {"schedule": "@daily", "args": ["a"]}}},
         "batch.joins has the",

@@ -3,6 +3,9 @@
 {{- include "weir.checkNames" . -}}
 {{- include "weir.checkConnections" . -}}
 {{- include "weir.checkStorage" . -}}
+{{- if and .Values.podDisruptionBudgets.enabled (include "weir.isOneNode" .) -}}
+{{- fail "podDisruptionBudgets.enabled needs tables that several nodes can mount: with storage.claim.accessMode=ReadWriteOnce all drivers move to another node together or not at all, so a budget would stop a drain for ever." -}}
+{{- end -}}
 {{- include "weir.checkTime" . -}}
 {{- include "weir.checkSources" . -}}
 {{- include "weir.checkSecrets" . -}}
@@ -21,6 +24,9 @@
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
+{{- end -}}
+{{- if gt (len (printf "%s-%s" $name $batch)) 52 -}}
+{{- fail (printf "The CronJob %s-%s would have more than the 52 characters that Kubernetes takes: choose a shorter name." $name $batch) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
