@@ -92,9 +92,9 @@ _WINDOWS_KNOWN = f"""
 """
 _WINDOWS = """
     SELECT CASE
+               WHEN corrected THEN 'corrected'
                WHEN window_end > %(frontier)s THEN 'open'
                WHEN window_end > %(closed_until)s THEN 'closing'
-               WHEN corrected THEN 'corrected'
                ELSE 'closed'
            END, count(*)
     FROM usage_windows WHERE window_start >= %(shown_from)s GROUP BY 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.types.json import Jsonb
 
+from jobs.event_time.lateness import window_state
+from jobs.event_time.windows import Window
 from jobs.runtime import straggler_totals
 from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.exits import record_exit
@@ -93,18 +96,22 @@ def test_many_stragglers_are_added_up_in_steps(database: str, monkeypatch: pytes
             assert samples["weir_straggler_amount", "input_tokens", "drop", "EUR"] == 8
 
 
-def test_windows_are_counted_by_the_state_that_billings_frontier_gives_them(database: str) -> None:
+def test_windows_are_counted_by_the_state_that_the_rules_give_them(database: str) -> None:
     progress(database, "billing", F)
-    minutes = {"open": 0, "closing": -3, "closed": -20, "corrected": -30, "older": -200}
+    grace = timedelta(minutes=5)
     rows = [
-        window(F + timedelta(minutes=minute), corrected=name == "corrected", model=f"m{number}")
-        for number in range(2)
-        for name, minute in minutes.items()
+        window(F + timedelta(minutes=minute), corrected=corrected, model=f"m{minute}-{corrected}")
+        for minute in (0, -1, -3, -6, -7, -60, -61)
+        for corrected in (False, True)
     ]
-    write(database, "usage_windows", *rows, window(F - timedelta(minutes=21)))
+    write(database, "usage_windows", *rows)
+    expected = Counter(
+        window_state(Window(row["window_start"], row["window_end"]), grace, F, corrected=row["corrected"])
+        for row in rows
+        if row["window_start"] >= F - timedelta(hours=1)
+    )
     with shown("billing", database) as gauges:
-        states = {state: gauges.value("weir_usage_windows", state=state) for state in metrics.WINDOW_STATES}
-    assert states == {"open": 2, "closing": 2, "closed": 3, "corrected": 2}
+        assert {state: gauges.value("weir_usage_windows", state=state) for state in metrics.WINDOW_STATES} == expected
 
 
 def test_a_session_is_open_while_the_frontier_has_not_passed_its_end_by_the_gap(database: str) -> None:
