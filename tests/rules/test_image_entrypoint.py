@@ -1,0 +1,73 @@
+"""The image's entrypoint: Spark's two calls become our processes, all else is run as given."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ENTRYPOINT = Path(__file__).parents[2] / "image" / "entrypoint"
+SUBMITTED = "driver --properties-file /opt/spark/conf/spark.properties --class org.apache.spark.deploy.PythonRunner"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A PATH whose `tini` prints what it would run, and the variables that it would get."""
+    tini = tmp_path / "tini"
+    tini.write_text('#!/bin/bash\necho "$@"\necho "$PYSPARK_SUBMIT_ARGS"\necho "${WEIR_SUBMITTED:-}"\n')
+    tini.chmod(0o755)
+    return f"{tmp_path}:/usr/bin:/bin"
+
+
+def run(path: str, call: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": path, "SPARK_HOME": "/spark", "JAVA_HOME": "/java", "WEIR_JARS": "/jars", **environment}
+    command = [str(ENTRYPOINT), *shlex.split(call)]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_a_driver_is_our_program_with_sparks_properties(path: str) -> None:
+    answer = run(
+        path,
+        f"{SUBMITTED} local:///opt/weir/jobs/__main__.py billing --config /etc/weir/billing.yaml",
+        SPARK_DRIVER_BIND_ADDRESS="10.0.0.7",
+    )
+    program, arguments, submitted = answer.stdout.splitlines()
+    assert program == "-- python -P /opt/weir/jobs/__main__.py billing --config /etc/weir/billing.yaml"
+    assert submitted == "true"
+    words = shlex.split(arguments)
+    assert words[words.index("--properties-file") + 1] == "/opt/spark/conf/spark.properties"
+    assert "spark.driver.bindAddress=10.0.0.7" in words
+    assert words[words.index("--deploy-mode") + 1] == "client"
+    assert words[-1] == "pyspark-shell"
+
+
+def test_a_driver_that_is_called_in_an_unknown_way_says_so(path: str) -> None:
+    answer = run(path, "driver --proxy-user someone local:///x.py", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
+    assert answer.returncode == 64
+    assert "--proxy-user" in answer.stderr
+
+
+def test_an_executor_is_sparks_with_our_jars_and_its_options(path: str) -> None:
+    given = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "EXECUTOR_POD_NAME")
+    environment = {f"SPARK_{name}": name.lower() for name in given}
+    answer = run(
+        path,
+        "executor",
+        SPARK_EXECUTOR_MEMORY="512m",
+        SPARK_RESOURCE_PROFILE_ID="0",
+        SPARK_JAVA_OPT_0="-Dspark.driver.port=7078",
+        SPARK_JAVA_OPT_1="-Duser.timezone=UTC",
+        **environment,
+    )
+    program = answer.stdout.splitlines()[0]
+    assert program.startswith("-- /java/bin/java -Dspark.driver.port=7078 -Duser.timezone=UTC -Xms512m -Xmx512m -cp ")
+    assert ":/jars/*:/spark/jars/* " in program
+    assert "--driver-url driver_url --executor-id executor_id --cores executor_cores" in program
+
+
+def test_anything_else_is_run_as_given(path: str) -> None:
+    program, _, submitted = run(path, "weir usage --account 'a b'").stdout.splitlines()
+    assert program == "-- weir usage --account a b"
+    assert submitted == ""
