@@ -45,7 +45,7 @@ FRONTIER = GaugeMetric(
 LAST_PROGRESS = GaugeMetric(
     "weir_last_progress_timestamp_seconds",
     "seconds",
-    "When the job last finished a batch or moved its frontier. Unix time.",
+    "When the job last started, finished a batch or moved its frontier. Unix time.",
     _JOB,
 )
 LAST_REPORT = GaugeMetric(

@@ -55,11 +55,13 @@ class Reporter:
         self._due = 0.0
         self._state = ""
         self._catch_up = CatchUp()
-        self._reported_frontier: datetime | None = None
+        self._reported_frontier = sink.frontier()
         # A connection of its own: the owner's may be inside a batch's transaction.
         self._connection = psycopg.connect(postgres_url, autocommit=True, application_name=f"weir {job} report")
         metrics.EPOCH.set(ownership.epoch, job=job)
         metrics.RESTARTS.set(ownership.epoch - 1, job=job)
+        # A start counts, or a job that hangs from its start on would never have stood still.
+        metrics.LAST_PROGRESS.set(datetime.now(UTC).timestamp(), job=job)
         self._gauges = DatabaseGauges(job, postgres_url, totals_of(job))
         REGISTRY.register(self._gauges)
 
