@@ -1,12 +1,39 @@
-"""The live page: `streamlit run dashboard/app.py` with `WEIR_POSTGRES_URL` set."""
+"""The dashboard: `streamlit run dashboard/app.py`; `settings.py` says what it reads from the environment."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
-from dashboard.views import overview, windows
+from dashboard.panel import backend
+from dashboard.views import alerts, bills, joins, late, overview, sessions, sources, windows
 
 st.set_page_config(page_title="Weir", page_icon=":material/water:", layout="wide")
-st.title("Weir")
-overview.show()
-windows.show()
+
+try:
+    scope = backend().scope
+except ValueError as problem:
+    st.error(str(problem), icon=":material/lock:")
+    st.stop()
+
+PAGES = [
+    st.Page(overview.show, title="Overview", icon=":material/monitoring:", url_path="overview", default=True),
+    st.Page(windows.show, title="Live windows", icon=":material/timer:", url_path="windows"),
+    st.Page(sessions.show, title="Sessions", icon=":material/forum:", url_path="sessions"),
+    st.Page(late.show, title="Late and dropped", icon=":material/history:", url_path="late"),
+    st.Page(joins.show, title="Joins", icon=":material/join_inner:", url_path="joins"),
+    st.Page(bills.show, title="Bills", icon=":material/receipt_long:", url_path="bills"),
+    st.Page(sources.show, title="Sources", icon=":material/sensors:", url_path="sources"),
+    st.Page(alerts.show, title="Alerts", icon=":material/notifications:", url_path="alerts"),
+]
+
+st.logo(str(Path(__file__).with_name("weir.svg")), size="large")
+page = st.navigation(PAGES, expanded=True)
+with st.sidebar:
+    if scope.is_all:
+        st.caption(":material/visibility: All accounts")
+    else:
+        st.caption(f":material/lock: Only {', '.join(sorted(scope.accounts or ()))}")
+    st.caption(":material/schedule: All times are UTC")
+page.run()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from dashboard.queries import Application, LiveWindows
+from dashboard.queries.applications import Application
+from dashboard.queries.feed import Feed
+from dashboard.wording import moment, span
 
 STALE_AFTER = timedelta(seconds=30)
 """An application reports every 5 s; six missed reports are not chance."""
 
 IDLE_AFTER = timedelta(seconds=60)
 """Batches come every few seconds while there is anything to do."""
+
+QUIET_AFTER = timedelta(minutes=5)
+"""A panel whose newest data is older shows no traffic."""
 
 
 class Health(StrEnum):
@@ -26,13 +32,23 @@ class Health(StrEnum):
     STOPPED = "stopped"
 
 
-class Filling(StrEnum):
-    """What the live windows show."""
+class State(StrEnum):
+    """What a panel's data is worth. The value is the word on the page."""
 
-    NEVER_HAD_DATA = "no usage yet"
+    LIVE = "live"
     IDLE = "idle"
     STALE = "stale"
-    LIVE = "live"
+    NEVER_HAD_DATA = "no data yet"
+    BACKEND_DOWN = "backend down"
+    NOT_CONNECTED = "not connected"
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """A panel's state, and the sentence that says how old its data is."""
+
+    state: State
+    sentence: str
 
 
 _STATES = {"starting": Health.STARTING, "catching_up": Health.CATCHING_UP, "stopped": Health.STOPPED}
@@ -51,19 +67,27 @@ def health(application: Application | None, now: datetime) -> Health:
     return Health.IDLE if is_waiting else Health.RUNNING
 
 
-def filling(live: LiveWindows) -> Filling:
-    """Whether the windows read at `live.read_at` are filling; stale wins over idle, for a dead job looks idle too."""
-    if live.last_window_start is None:
-        return Filling.NEVER_HAD_DATA
-    if live.billing_reported_at is None or live.read_at - live.billing_reported_at > STALE_AFTER:
-        return Filling.STALE
-    return Filling.LIVE if live.windows else Filling.IDLE
+def freshness(feed: Feed, newest: datetime | None, what: str) -> Freshness:
+    """How fresh the `what` (such as `usage`) is that `feed` brings; `newest` is of the newest of it, None without any.
+
+    Stale wins over idle: a dead application looks idle too.
+    """
+    if feed.reported_at is None:
+        sentence = f"{feed.job} has not run on this database yet."
+        return Freshness(State.NEVER_HAD_DATA if newest is None else State.STALE, sentence)
+    if feed.state == "stopped" or feed.read_at - feed.reported_at > STALE_AFTER:
+        since = span(feed.read_at - feed.reported_at)
+        return Freshness(State.STALE, f"{feed.job} has not reported for {since}: these are its last values.")
+    if newest is None:
+        return Freshness(State.NEVER_HAD_DATA, f"No {what} yet; {feed.job} is running and waits for the first.")
+    if feed.read_at - newest > QUIET_AFTER:
+        return Freshness(State.IDLE, f"No new {what} for {span(feed.read_at - newest)}; {_as_of(feed)}")
+    words = _as_of(feed)
+    return Freshness(State.LIVE, f"{words[:1].upper()}{words[1:]}")
 
 
-def span(duration: timedelta) -> str:
-    """A duration in the largest unit that says it, such as `45 s`, `3 min` or `2 h`; below zero counts as none."""
-    seconds = max(0, round(duration.total_seconds()))
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
+def _as_of(feed: Feed) -> str:
+    if feed.frontier is None:
+        return f"reported by {feed.job} {span(feed.read_at - (feed.reported_at or feed.read_at))} ago."
+    age = span(feed.read_at - feed.frontier)
+    return f"all received before {moment(feed.frontier)} is in, {age} ago."

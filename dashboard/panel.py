@@ -1,24 +1,39 @@
-"""A panel's data: read now, or, when the database is down, what was read last and how old it is."""
+"""A panel: read now, or, when its source is down, what was read last and how old that is."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-import psycopg
 import streamlit as st
 
-from dashboard.freshness import span
+from dashboard.backend import Backend, NotConnected, Unavailable
+from dashboard.freshness import Freshness, State
+from dashboard.settings import Settings
+from dashboard.wording import moment, span
 
-URL_VARIABLE = "WEIR_POSTGRES_URL"
 SHARED_FOR_SECONDS = 1.0
 """Viewers within a second share one reading."""
 
+MOST_REMEMBERED = 256
+
 T = TypeVar("T")
+P = ParamSpec("P")
+
+# An icon and a word say the same as the colour does.
+_BADGES = {
+    State.LIVE: (":material/play_arrow:", "green"),
+    State.IDLE: (":material/pause:", "gray"),
+    State.STALE: (":material/warning:", "orange"),
+    State.NEVER_HAD_DATA: (":material/radio_button_unchecked:", "gray"),
+    State.BACKEND_DOWN: (":material/cloud_off:", "red"),
+    State.NOT_CONNECTED: (":material/power_off:", "gray"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,42 +42,33 @@ class Reading(Generic[T]):
 
     value: T | None
     read_at: datetime | None
-    problem: str | None = None
+    problem: Freshness | None = None
+
+
+class Memory:
+    """The last good reading per question, arguments, backend and scope: also for one who comes during an outage."""
+
+    def __init__(self) -> None:
+        self._readings: OrderedDict[Any, Reading[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def recall(self, key: Any) -> Reading[Any]:
+        """The last reading; an empty one before the first."""
+        with self._lock:
+            return self._readings.get(key, Reading(None, None))
+
+    def keep(self, key: Any, reading: Reading[Any]) -> None:
+        """Remember a good reading, and forget the one that was kept longest ago."""
+        with self._lock:
+            self._readings[key] = reading
+            self._readings.move_to_end(key)
+            if len(self._readings) > MOST_REMEMBERED:
+                self._readings.popitem(last=False)
 
 
 @st.cache_resource
-def _last_readings() -> dict[str, Reading[Any]]:
-    """The last good reading per question and database, for all viewers: also one who comes during an outage."""
-    return {}
-
-
-def read(question: Callable[[str], T], now: datetime) -> Reading[T]:
-    """The answer to `question`, which is asked of the database that the environment names."""
-    url = os.environ.get(URL_VARIABLE, "")
-    if not url:
-        return Reading(None, None, f"{URL_VARIABLE} is not set: start the dashboard with `weir up`, or set it.")
-    key = f"{question.__name__} {url}"
-    last = _last_readings().get(key, Reading(None, None))
-    if last.read_at is not None and (now - last.read_at).total_seconds() < SHARED_FOR_SECONDS:
-        return last
-    try:
-        reading = Reading(question(url), now)
-    except psycopg.Error as error:
-        return Reading(last.value, last.read_at, _sentence(error, url))
-    _last_readings()[key] = reading
-    return reading
-
-
-def say_how_old(reading: Reading[Any], now: datetime) -> None:
-    """One line on the age of what the panel shows; a warning when it cannot be renewed."""
-    if reading.problem is None and reading.read_at is not None:
-        st.caption(f":material/check: Read {reading.read_at:%H:%M:%S} UTC")
-        return
-    st.error(f"**Backend down.** {reading.problem}", icon=":material/cloud_off:")
-    if reading.read_at is not None:
-        st.caption(
-            f":material/history: Last values, read {span(now - reading.read_at)} ago at {reading.read_at:%H:%M:%S} UTC"
-        )
+def _memory() -> Memory:
+    return Memory()
 
 
 def current_time() -> datetime:
@@ -70,10 +76,49 @@ def current_time() -> datetime:
     return datetime.now(UTC)
 
 
-def _sentence(error: psycopg.Error, url: str) -> str:
-    """What is wrong, without the user or the password that stand in the address."""
-    address = urlsplit(url)
-    database = f"{address.hostname or 'localhost'}:{address.port or 5432}{address.path}"
-    if isinstance(error, psycopg.OperationalError):
-        return f"The database {database} does not answer."
-    return f"The database {database} cannot be read: {type(error).__name__}."
+def backend() -> Backend:
+    """Where this process reads from, and whose rows."""
+    return Backend(Settings.of(os.environ))
+
+
+def ask(question: Callable[Concatenate[Backend, P], T], *arguments: P.args, **keywords: P.kwargs) -> Reading[T]:
+    """The answer to a question, shared by all viewers who ask the same within a second."""
+    return ask_every(SHARED_FOR_SECONDS, question, *arguments, **keywords)
+
+
+def ask_every(
+    seconds: float, question: Callable[Concatenate[Backend, P], T], *arguments: P.args, **keywords: P.kwargs
+) -> Reading[T]:
+    """As `ask`, for an answer that costs more and changes little: it is read again after `seconds`."""
+    source, now = backend(), current_time()
+    key = (question.__module__, question.__qualname__, source, arguments, tuple(sorted(keywords.items())))
+    last = _memory().recall(key)
+    if last.read_at is not None and (now - last.read_at).total_seconds() < seconds * SHARED_FOR_SECONDS:
+        return last
+    try:
+        reading = Reading(question(source, *arguments, **keywords), now)
+    except NotConnected as missing:
+        return Reading(None, None, Freshness(State.NOT_CONNECTED, str(missing)))
+    except Unavailable as outage:
+        return Reading(last.value, last.read_at, Freshness(State.BACKEND_DOWN, str(outage)))
+    _memory().keep(key, reading)
+    return reading
+
+
+def head(title: str, reading: Reading[T], judge: Callable[[T], Freshness]) -> T | None:
+    """Draw a panel's heading with its state and its age; gives what there is to draw, which may be old or nothing."""
+    found = reading.problem or judge(_known(reading.value))
+    icon, color = _BADGES[found.state]
+    st.markdown(f"#### {title} &nbsp; :{color}-badge[{icon} {found.state}]")
+    if found.state is State.BACKEND_DOWN and reading.read_at is not None:
+        age = span(current_time() - reading.read_at)
+        kept = f"Last values, read {age} ago at {moment(reading.read_at)}."
+        st.caption(f"{found.sentence} :material/history: {kept}")
+    else:
+        st.caption(found.sentence)
+    return reading.value
+
+
+def _known(value: T | None) -> T:
+    assert value is not None, "a reading without a problem has a value"
+    return value

@@ -1,17 +1,23 @@
-"""The four applications: what each is doing, how far behind it is, and how old that is."""
+"""Overview: what each application does, how far behind it is, what fires, and whether each record is accounted for."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import streamlit as st
 
-from dashboard.freshness import Health, health, span
-from dashboard.panel import current_time, read, say_how_old
-from dashboard.queries import Application, read_applications
+from dashboard.freshness import Freshness, Health, State, health
+from dashboard.panel import ask, ask_every, current_time, head
+from dashboard.queries.applications import Application, Applications, read_applications
+from dashboard.queries.cluster import SparkApplication, read_spark_applications
+from dashboard.queries.lag import read_lag
+from dashboard.views.conservation import show_conservation
+from dashboard.views.firing import show_firing
+from dashboard.wording import count, instant, span
 from monitoring.metrics import JOBS
 
 REFRESH_SECONDS = 2
+LAG_SECONDS = 15.0
 
 # An icon and a word say the same as the colour does.
 _BADGES = {
@@ -25,21 +31,46 @@ _BADGES = {
 }
 
 
-@st.fragment(run_every=REFRESH_SECONDS)
 def show() -> None:
-    """Draw one card per application; drawn again by itself every few seconds."""
-    now = current_time()
-    reading = read(read_applications, now)
-    st.subheader("Applications")
-    say_how_old(reading, now)
-    if reading.value is None:
+    """Draw the page."""
+    st.title("Overview")
+    _applications()
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        show_conservation()
+    with right:
+        show_firing()
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _applications() -> None:
+    applications = head("Applications", ask(read_applications), _judge)
+    if applications is None:
         return
+    lag = ask_every(LAG_SECONDS, read_lag, current_time().replace(second=0, microsecond=0)).value or {}
+    on_cluster = {one.name: one for one in ask_every(LAG_SECONDS, read_spark_applications).value or ()}
     for column, job in zip(st.columns(len(JOBS)), JOBS, strict=True):
         with column, st.container(border=True):
-            _card(job, reading.value.by_job.get(job), reading.value.read_at)
+            pod = next((one for name, one in on_cluster.items() if name.endswith(job)), None)
+            _card(job, applications.by_job.get(job), applications.read_at, lag.get(job, ()), pod)
 
 
-def _card(job: str, application: Application | None, now: datetime) -> None:
+def _judge(applications: Applications) -> Freshness:
+    reports = [one.reported_at for one in applications.by_job.values()]
+    if not reports:
+        return Freshness(State.NEVER_HAD_DATA, "No application has run on this database yet.")
+    doing = {health(one, applications.read_at) for one in applications.by_job.values()}
+    age = span(applications.read_at - max(reports))
+    if doing <= {Health.STALE, Health.STOPPED}:
+        return Freshness(State.STALE, f"No application has reported for {age}: these are their last values.")
+    if doing <= {Health.IDLE, Health.STALE, Health.STOPPED}:
+        return Freshness(State.IDLE, f"Nothing to do; last report {age} ago.")
+    return Freshness(State.LIVE, f"Last report {age} ago; an application reports every 5 s.")
+
+
+def _card(
+    job: str, application: Application | None, now: datetime, lag: tuple[float, ...], pod: SparkApplication | None
+) -> None:
     doing = health(application, now)
     icon, color = _BADGES[doing]
     st.markdown(f"**{job}** &nbsp; :{color}-badge[{icon} {doing}]")
@@ -47,14 +78,19 @@ def _card(job: str, application: Application | None, now: datetime) -> None:
         st.caption("This application has not run on this database yet.")
         return
     records, seconds = st.columns(2)
-    records.metric("Records behind", _count(application.records_behind))
-    seconds.metric(
-        "Seconds behind", "unknown" if application.seconds_behind is None else f"{application.seconds_behind:,.1f}"
+    records.metric(
+        "Records behind",
+        count(application.records_behind),
+        chart_data=list(lag) if len(lag) > 1 else None,
+        chart_type="area",
+        help="Input records that are not committed yet; the line is the last half hour.",
     )
-    st.markdown(_last_batch(application, now))
-    st.markdown(f"Restarts: {application.starts - 1:,}")
-    if application.frontier is not None:
-        st.markdown(f"Frontier: {application.frontier:%Y-%m-%d %H:%M:%S} UTC")
+    behind = "unknown" if application.seconds_behind is None else f"{application.seconds_behind:,.1f}"
+    seconds.metric("Seconds behind", behind, help="Age of the oldest input record that is not committed yet.")
+    for line in _facts(application, now):
+        st.markdown(f":small[{line}]")
+    if pod is not None:
+        st.markdown(f":small[Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {pod.message}]")
     reported = span(now - application.reported_at)
     if doing is Health.STALE:
         st.warning(f"No report for {reported}: these are its last values.", icon=":material/warning:")
@@ -62,12 +98,25 @@ def _card(job: str, application: Application | None, now: datetime) -> None:
         st.caption(f"Reported {reported} ago")
 
 
+def _facts(application: Application, now: datetime) -> list[str]:
+    facts = [_last_batch(application, now)]
+    if application.records_behind and application.catch_up_seconds is not None:
+        facts.append(f"Caught up in about {span(timedelta(seconds=application.catch_up_seconds))}")
+    facts.append(f"Restarts: {application.starts - 1:,}")
+    if application.exit_at is not None:
+        facts.append(f"Last ended {span(now - application.exit_at)} ago: {_first_words(application.exit_reason)}")
+    if application.frontier is not None:
+        facts.append(f"Frontier: {instant(application.frontier)} UTC, {span(now - application.frontier)} old")
+    return facts
+
+
 def _last_batch(application: Application, now: datetime) -> str:
     if application.last_batch_at is None:
         return "Last batch: none since it started"
-    records, took_ms = _count(application.last_batch_records), _count(application.last_batch_ms)
+    records, took_ms = count(application.last_batch_records), count(application.last_batch_ms)
     return f"Last batch: {records} records in {took_ms} ms, {span(now - application.last_batch_at)} ago"
 
 
-def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
+def _first_words(reason: str | None) -> str:
+    words = (reason or "").strip().splitlines()
+    return (words[0] if words else "no reason given")[:120]

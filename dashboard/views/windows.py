@@ -1,91 +1,176 @@
-"""The windows that are open now: usage per minute and account, filling while one watches."""
+"""Live windows: usage per minute, filling while one watches; a window opens to the lateness of its requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
 
 import altair as alt
 import streamlit as st
 
-from dashboard.freshness import Filling, filling, span
-from dashboard.panel import current_time, read, say_how_old
-from dashboard.queries import MOST_ROWS, LiveWindow, LiveWindows, read_live_windows
+from dashboard.filters import choose, choose_account, choose_hours
+from dashboard.freshness import Freshness, State, freshness
+from dashboard.panel import ask, ask_every, head
+from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_window_requests
+from dashboard.queries.windows import By, UsageWindow, UsageWindows, WindowFilter, read_windows
+from dashboard.table import Value, show_table
+from dashboard.views.requests import show_requests
+from dashboard.wording import minute, moment, span
 
 REFRESH_SECONDS = 2
+DETAIL_SECONDS = 5
+
+MARKS = {"open": "○ open", "closing": "◐ closing", "closed": "● closed", "corrected": "✎ corrected"}
+COLORS = ["#4aa3d8", "#d98200", "#7b8b9a", "#b8548c"]
+_NOT_FINAL = ("open", "closing")
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Live windows")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        by = By(choose("One row per", "by", {"account": "account", "model": "model"}))
+        account = choose_account()
+        hours = choose_hours((1, 3, 6), 1)
+    chosen = WindowFilter(hours, by, account)
+    _live(chosen)
+    _opened(chosen)
 
 
 @st.fragment(run_every=REFRESH_SECONDS)
-def show() -> None:
-    """Draw the open and closing windows; drawn again by itself every few seconds."""
-    now = current_time()
-    reading = read(read_live_windows, now)
-    st.subheader("Windows open now")
-    say_how_old(reading, now)
-    if reading.value is None:
+def _live(chosen: WindowFilter) -> None:
+    live = head("Usage per minute", ask(read_windows, chosen), _judge)
+    if live is None or live.newest is None:
         return
-    live = reading.value
-    _explain(live)
-    if live.windows:
-        st.altair_chart(_requests_per_minute(live.windows))
-        st.dataframe(_table(live.windows), hide_index=True)
+    _figures(live)
+    if not live.windows:
+        st.info("No usage in this time. Choose a longer one, or another account.", icon=":material/search_off:")
+        return
+    st.altair_chart(_requests_per_minute(live.windows), alt="Requests per minute, by state of the window")
+    show_table([_row(window, chosen.by) for window in live.windows], "windows")
     if live.is_cut:
-        st.caption(f"Only the newest {MOST_ROWS:,} rows are shown; `weir usage` lists all.")
+        st.caption("Only the newest rows are shown; `weir usage` lists all.")
 
 
-def _explain(live: LiveWindows) -> None:
-    match filling(live):
-        case Filling.NEVER_HAD_DATA:
-            st.info("No usage yet. Windows appear here as soon as billing has folded the first request.")
-        case Filling.IDLE:
-            last = f"{live.last_window_start:%Y-%m-%d %H:%M} UTC"
-            st.info(f"Idle: every window is closed. The last one with usage began at {last}.", icon=":material/pause:")
-        case Filling.STALE:
-            since = "ever" if live.billing_reported_at is None else span(live.read_at - live.billing_reported_at)
-            st.warning(f"Stale: billing has not reported for {since}; windows do not move.", icon=":material/warning:")
-        case Filling.LIVE:
-            grace = "unknown" if live.grace is None else span(live.grace)
-            st.caption(
-                f"Billing has folded all that was received before {live.frontier:%H:%M:%S} UTC. "
-                f"A window is open until that time passes its end, and closing for the grace of {grace}."
-            )
+def _judge(live: UsageWindows) -> Freshness:
+    if live.feed.reported_at is not None and live.newest is not None and live.feed.frontier is not None:
+        grace = live.feed.grace
+        is_final = grace is not None and live.newest + grace <= live.feed.frontier
+        found = freshness(live.feed, live.newest, "usage")
+        if is_final and found.state is State.LIVE:
+            return Freshness(State.IDLE, f"Every window is closed; {found.sentence[:1].lower()}{found.sentence[1:]}")
+        return found
+    return freshness(live.feed, live.newest, "usage")
 
 
-def _requests_per_minute(windows: Sequence[LiveWindow]) -> alt.Chart:
-    # The word stands under the bar: colour alone says nothing to some, and nothing on paper.
-    minutes: dict[str, dict[str, Any]] = {}
-    for window in reversed(windows):
-        minute = f"{window.window_start:%H:%M} {window.state}"
-        bar = minutes.setdefault(minute, {"minute": minute, "requests": 0, "state": window.state})
-        bar["requests"] += window.requests
-    states = alt.Scale(domain=["open", "closing"], range=["#2a78d6", "#9a9a94"])
-    chart: alt.Chart = (
-        alt.Chart(alt.InlineData(list(minutes.values())))
-        .mark_bar()
-        .encode(
-            x=alt.X("minute:O", title="Minute (UTC) and state", sort=None, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("requests:Q", title="Requests"),
-            color=alt.Color("state:N", scale=states, legend=None),
-        )
-        .properties(height=220)
-    )
-    return chart
+def _figures(live: UsageWindows) -> None:
+    now_open = [window for window in live.windows if window.state in _NOT_FINAL]
+    columns = st.columns(5)
+    columns[0].metric("Open or closing", f"{len({window.window_start for window in now_open}):,} min")
+    columns[1].metric("Requests in them", f"{sum(window.requests for window in now_open):,}")
+    columns[2].metric("Tokens in them", f"{sum(w.input_tokens + w.output_tokens for w in now_open):,}")
+    columns[3].metric("Late rows, included", f"{sum(window.late_rows for window in live.windows):,}")
+    grace = "unknown" if live.feed.grace is None else span(live.feed.grace)
+    folded = "nothing yet" if live.feed.frontier is None else moment(live.feed.frontier)
+    columns[4].metric("Grace", grace, help=f"A window is open until {folded} passes its end, then closing for this.")
 
 
-def _table(windows: Sequence[LiveWindow]) -> list[dict[str, Any]]:
-    """Amounts are text: a number would pass through the browser's floats and lose digits."""
-    return [
-        {
-            "window start (UTC)": f"{window.window_start:%Y-%m-%d %H:%M}",
-            "state": window.state,
-            "account": window.account,
-            "requests": window.requests,
-            "input tokens": window.input_tokens,
-            "output tokens": window.output_tokens,
-            "cached tokens": window.cached_tokens,
-            "amount": f"{window.amount:f}",
-            "currency": window.currency or "none",
-            "unpriced quantity": window.unpriced_quantity,
-        }
+def _requests_per_minute(windows: Sequence[UsageWindow]) -> alt.LayerChart | alt.FacetChart:
+    bars = [
+        {"minute": window.window_start.isoformat(), "requests": window.requests, "state": MARKS[window.state]}
         for window in windows
     ]
+    x = alt.X(
+        "yearmonthdatehoursminutes(minute):O",
+        title="Minute (UTC)",
+        timeUnit=alt.TimeUnitParams(unit="yearmonthdatehoursminutes", utc=True),
+        axis=alt.Axis(format="%H:%M", labelAngle=0, labelOverlap="greedy"),
+    )
+    base = alt.Chart(alt.InlineData(bars)).encode(x=x)
+    columns = base.mark_bar().encode(
+        y=alt.Y("sum(requests):Q", title="Requests"),
+        color=alt.Color(
+            "state:N",
+            scale=alt.Scale(domain=list(MARKS.values()), range=COLORS),
+            legend=alt.Legend(orient="top", title=None),
+        ),
+        tooltip=[
+            alt.Tooltip("minute:T", title="Minute", format="%Y-%m-%d %H:%M"),
+            alt.Tooltip("state:N", title="State"),
+            alt.Tooltip("sum(requests):Q", title="Requests", format=","),
+        ],
+    )
+    # The sign stands on the bar: colour alone says nothing to some, and nothing on paper.
+    signs = (
+        base.transform_calculate(sign="slice(datum.state, 0, 1)")
+        .transform_aggregate(total="sum(requests)", sign="min(sign)", groupby=["minute"])
+        .mark_text(dy=-7, fontSize=11, color="#8090a0")
+        .encode(y="total:Q", text="sign:N")
+    )
+    return alt.layer(columns, signs).properties(height=230)
+
+
+def _row(window: UsageWindow, by: By) -> dict[str, Value]:
+    return {
+        "window start (UTC)": minute(window.window_start),
+        "state": MARKS[window.state],
+        by.value: window.key or "unknown",
+        "requests": window.requests,
+        "input tokens": window.input_tokens,
+        "output tokens": window.output_tokens,
+        "cached tokens": window.cached_tokens,
+        "amount": window.amount,
+        "currency": window.currency or "none",
+        "unpriced quantity": window.unpriced_quantity,
+        "late rows": window.late_rows,
+    }
+
+
+@st.fragment(run_every=DETAIL_SECONDS)
+def _opened(chosen: WindowFilter) -> None:
+    windows = ask(read_windows, chosen).value
+    if windows is None or not windows.windows:
+        return
+    names = list(dict.fromkeys(_name(window) for window in windows.windows))
+    opened = st.selectbox(
+        "Open a window",
+        names,
+        index=None,
+        placeholder="Choose a window to see its requests and how late each was",
+        accept_new_options=True,
+        key="window",
+        bind="query-params",
+    )
+    start, key = _parse(opened)
+    if start is None:
+        return
+    account, model = (key, None) if chosen.by is By.ACCOUNT else (chosen.account, key)
+    reading = ask_every(DETAIL_SECONDS / 2, read_window_requests, start, account, model)
+    requests = head(f"Requests of {opened}", reading, lambda found: _judge_requests(found, start))
+    if requests:
+        show_requests(requests, "window-requests")
+
+
+def _name(window: UsageWindow) -> str:
+    return f"{minute(window.window_start)} {window.key or ''}".strip()
+
+
+def _parse(name: str | None) -> tuple[datetime | None, str | None]:
+    """The minute and the key in a window's name; the name may come from a link."""
+    try:
+        start = datetime.fromisoformat((name or "")[:16]).replace(tzinfo=UTC)
+    except ValueError:
+        return None, None
+    return start, (name or "")[17:] or None
+
+
+def _judge_requests(requests: tuple[Request, ...], start: datetime) -> Freshness:
+    if not requests:
+        return Freshness(State.NEVER_HAD_DATA, "No request of this window is in the usage table.")
+    late = sum(request.late_seconds >= 0 for request in requests)
+    newest = max(request.received_at for request in requests)
+    cut = f"the latest {MOST_ROWS:,}" if len(requests) == MOST_ROWS else f"{len(requests):,}"
+    return Freshness(
+        State.LIVE,
+        f"{cut} requests, {late:,} of them received after {moment(start + MINUTE)}; the last came {moment(newest)}.",
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 
 import pytest
 
-from dashboard.freshness import IDLE_AFTER, STALE_AFTER, Filling, Health, filling, health, span
-from dashboard.queries import Application, LiveWindow, LiveWindows
+from dashboard.freshness import IDLE_AFTER, QUIET_AFTER, STALE_AFTER, Health, State, freshness, health
+from dashboard.queries.applications import Application
+from dashboard.queries.feed import Feed
+from dashboard.wording import span
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EPSILON = timedelta(microseconds=1)
@@ -22,7 +23,7 @@ def application(
     behind: int | None = 0,
 ) -> Application:
     last_batch_at = None if batch is None else NOW - batch
-    return Application("joins", state, 1, NOW - reported, behind, 0.0, last_batch_at, 1, 1, NOW)
+    return Application("joins", state, 1, NOW - reported, behind, 0.0, None, last_batch_at, 1, 1, NOW, None, None)
 
 
 @pytest.mark.parametrize(
@@ -48,27 +49,33 @@ def test_an_application_is_called_what_can_be_known_of_it(seen: Application | No
     assert health(seen, NOW) is word
 
 
-def live(*, reported: timedelta | None = timedelta(0), last: datetime | None = NOW, windows: int = 0) -> LiveWindows:
-    window = LiveWindow(NOW, NOW + timedelta(minutes=1), "open", "a1", "EUR", 1, 0, 0, 0, Decimal(0), 0)
+def feed(reported: timedelta | None = timedelta(0), state: str = "running") -> Feed:
     reported_at = None if reported is None else NOW - reported
-    return LiveWindows(NOW, (window,) * windows, False, NOW, timedelta(minutes=5), reported_at, last)
+    return Feed(NOW, "billing", state, reported_at, NOW - timedelta(seconds=3), timedelta(minutes=5), None)
 
 
 @pytest.mark.parametrize(
-    ("seen", "word"),
+    ("seen", "newest", "state"),
     [
-        (live(last=None), Filling.NEVER_HAD_DATA),
-        (live(last=None, reported=None), Filling.NEVER_HAD_DATA),
-        (live(), Filling.IDLE),
-        (live(windows=1), Filling.LIVE),
-        (live(windows=1, reported=STALE_AFTER), Filling.LIVE),
-        (live(windows=1, reported=STALE_AFTER + EPSILON), Filling.STALE),
-        (live(reported=STALE_AFTER + EPSILON), Filling.STALE),
-        (live(reported=None), Filling.STALE),
+        (feed(None), None, State.NEVER_HAD_DATA),
+        (feed(), None, State.NEVER_HAD_DATA),
+        (feed(), NOW, State.LIVE),
+        (feed(), NOW - QUIET_AFTER, State.LIVE),
+        (feed(), NOW - QUIET_AFTER - EPSILON, State.IDLE),
+        (feed(STALE_AFTER), NOW, State.LIVE),
+        (feed(STALE_AFTER + EPSILON), NOW, State.STALE),
+        (feed(STALE_AFTER + EPSILON), NOW - QUIET_AFTER - EPSILON, State.STALE),
+        (feed(STALE_AFTER + EPSILON), None, State.STALE),
+        (feed(state="stopped"), NOW, State.STALE),
+        (feed(None), NOW, State.STALE),
     ],
 )
-def test_windows_are_called_what_can_be_known_of_them(seen: LiveWindows, word: Filling) -> None:
-    assert filling(seen) is word
+def test_data_is_called_what_can_be_known_of_it(seen: Feed, newest: datetime | None, state: State) -> None:
+    assert freshness(seen, newest, "usage").state is state
+
+
+def test_live_data_says_how_old_it_is() -> None:
+    assert freshness(feed(), NOW, "usage").sentence == "All received before 11:59:57 UTC is in, 3 s ago."
 
 
 @pytest.mark.parametrize(

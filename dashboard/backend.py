@@ -1,0 +1,122 @@
+"""What the pages ask: Postgres, Delta tables, Prometheus, Alertmanager, Kubernetes; always within the scope.
+
+A question is a function whose first argument is a `Backend`. It raises `NotConnected` or `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from psycopg.rows import dict_row
+
+from dashboard.scope import Scope
+from dashboard.settings import Settings
+
+STATEMENT_TIMEOUT_SECONDS = 5
+CONNECT_TIMEOUT_SECONDS = 3
+
+_OPENING = """
+    SELECT set_config('weir.accounts', %(accounts)s, true), set_config('TimeZone', 'UTC', true),
+           set_config('statement_timeout', %(timeout)s, true), row_security_active('usage_windows') AS is_guarded
+"""
+
+_handles: dict[str, DeltaTable] = {}
+_handles_lock = threading.Lock()
+
+
+class NotConnected(Exception):
+    """The settings name no such source; the sentence says how to connect it."""
+
+
+class Unavailable(Exception):
+    """The source does not answer, or not in time; the sentence says which, without any secret."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where answers come from, and whose rows they may be about."""
+
+    settings: Settings
+
+    @property
+    def scope(self) -> Scope:
+        """Whose rows may be seen."""
+        return self.settings.scope
+
+    @contextmanager
+    def snapshot(self) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
+        """A read-only transaction of Postgres that sees one moment, in UTC, the scope's rows only, within a time limit.
+
+        Its role must be one that row-level security holds, unless everything may be seen anyway.
+        """
+        url = self.settings.postgres_url
+        if not url:
+            raise NotConnected("WEIR_POSTGRES_URL is not set: start the dashboard with `weir up`, or set it.")
+        try:
+            with psycopg.connect(
+                url, connect_timeout=CONNECT_TIMEOUT_SECONDS, application_name="weir dashboard"
+            ) as connection:
+                connection.read_only = True
+                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                with connection.cursor(row_factory=dict_row) as cursor:
+                    limits = {"accounts": self.scope.setting, "timeout": f"{STATEMENT_TIMEOUT_SECONDS}s"}
+                    opened = cursor.execute(_OPENING, limits).fetchone()
+                    if not self.scope.is_all and not (opened and opened["is_guarded"]):
+                        raise Unavailable(
+                            f"The database {_place(url)} is read as the owner of its tables, whom row-level security "
+                            "does not hold: connect as weir_dashboard, or unset WEIR_ACCOUNTS."
+                        )
+                    yield cursor
+        except psycopg.Error as error:
+            raise Unavailable(_sentence(error, url)) from error
+
+    def table(self, name: str) -> DeltaTable | None:
+        """The newest version of a Delta table; None before it was made. Its rows are not yet the scope's only."""
+        root = self.settings.tables
+        if not root:
+            raise NotConnected("WEIR_TABLES is not set: set it to the root of the Delta tables (`weir up` does).")
+        uri = f"{root}/{name}"
+        try:
+            with _handles_lock:
+                if uri in _handles:
+                    _handles[uri].update_incremental()
+                else:
+                    _handles[uri] = DeltaTable(uri)
+                return _handles[uri]
+        except (DeltaError, OSError) as error:
+            was_known = _handles.pop(uri, None) is not None
+            if isinstance(error, TableNotFoundError) and not was_known:
+                return None
+            raise Unavailable(f"The table {name} below {root} cannot be read: {type(error).__name__}.") from error
+
+    def read(self, table: DeltaTable, name: str, where: pc.Expression | None = None) -> pl.DataFrame:
+        """The rows that match; whoever asks keeps them to the scope. Only files that may hold some are opened."""
+        try:
+            return pl.DataFrame(table.to_pyarrow_dataset().to_table(filter=where))
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise Unavailable(f"The table {name} cannot be read: {type(error).__name__}.") from error
+
+
+def _place(url: str) -> str:
+    """Where a database is, without the user or the password that stand in its address."""
+    address = urlsplit(url)
+    return f"{address.hostname or 'localhost'}:{address.port or 5432}{address.path}"
+
+
+def _sentence(error: psycopg.Error, url: str) -> str:
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return f"The database {_place(url)} took longer than {STATEMENT_TIMEOUT_SECONDS} s: choose a shorter time."
+    if isinstance(error, psycopg.OperationalError):
+        return f"The database {_place(url)} does not answer."
+    return f"The database {_place(url)} cannot be read: {type(error).__name__}."

@@ -1,0 +1,106 @@
+"""Alerts: what fires (Alertmanager), what is about to (Prometheus), and what has been (Prometheus' own history)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from dashboard.backend import Backend
+from dashboard.queries.prometheus import alertmanager, prometheus, query_range
+
+STEP = timedelta(seconds=30)
+"""How finely history is asked for: about the rules' own interval."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert that is firing, pending or suppressed. `labels` are those beyond its name and severity."""
+
+    name: str
+    state: str
+    severity: str
+    summary: str
+    description: str
+    runbook_url: str
+    since: datetime
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """From when to when an alert fired; `end` is None while it does."""
+
+    name: str
+    severity: str
+    labels: tuple[tuple[str, str], ...]
+    start: datetime
+    end: datetime | None
+
+
+def read_firing(backend: Backend) -> tuple[Alert, ...]:
+    """What Alertmanager holds now, the most severe and then the oldest first."""
+    found = alertmanager(backend, "/api/v2/alerts")
+    states = {"active": "firing", "suppressed": "suppressed", "unprocessed": "firing"}
+    alerts = [
+        _alert(one["labels"], one["annotations"], states[one["status"]["state"]], one["startsAt"]) for one in found
+    ]
+    return tuple(sorted(alerts, key=lambda alert: (alert.severity != "page", alert.since, alert.name)))
+
+
+def read_pending(backend: Backend) -> tuple[Alert, ...]:
+    """Alerts whose condition holds, but not for long enough to fire."""
+    found = prometheus(backend, "/api/v1/alerts")
+    return tuple(
+        _alert(one["labels"], one["annotations"], "pending", one["activeAt"])
+        for one in found["alerts"]
+        if one["state"] == "pending"
+    )
+
+
+def read_history(backend: Backend, now: datetime, hours: int) -> tuple[Episode, ...]:
+    """When alerts fired in the last hours, the latest first; as finely as STEP."""
+    # Prometheus answers at most 11,000 steps for a series.
+    step = max(STEP, timedelta(hours=hours) / 5_000)
+    found = query_range(backend, 'ALERTS{alertstate="firing"}', now - timedelta(hours=hours), now, step)
+    episodes = [
+        episode for labels, samples in found for episode in _episodes(labels, [at for at, _ in samples], step, now)
+    ]
+    return tuple(sorted(episodes, key=lambda episode: episode.start, reverse=True))
+
+
+def _episodes(labels: dict[str, str], instants: list[float], step: timedelta, now: datetime) -> list[Episode]:
+    """Runs of samples with no step missing between them."""
+    runs: list[list[float]] = []
+    for at in instants:
+        if runs and at - runs[-1][1] <= 1.5 * step.total_seconds():
+            runs[-1][1] = at
+        else:
+            runs.append([at, at])
+    return [
+        Episode(
+            name=labels["alertname"],
+            severity=labels.get("severity", "none"),
+            labels=_others(labels),
+            start=datetime.fromtimestamp(first, UTC),
+            end=None if now.timestamp() - last <= 1.5 * step.total_seconds() else datetime.fromtimestamp(last, UTC),
+        )
+        for first, last in runs
+    ]
+
+
+def _alert(labels: dict[str, str], annotations: dict[str, str], state: str, since: str) -> Alert:
+    return Alert(
+        name=labels["alertname"],
+        state=state,
+        severity=labels.get("severity", "none"),
+        summary=annotations.get("summary", ""),
+        description=annotations.get("description", ""),
+        runbook_url=annotations.get("runbook_url", ""),
+        since=datetime.fromisoformat(since),
+        labels=_others(labels),
+    )
+
+
+def _others(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    known = {"alertname", "severity", "alertstate", "__name__"}
+    return tuple(sorted((name, value) for name, value in labels.items() if name not in known))

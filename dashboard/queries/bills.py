@@ -1,0 +1,145 @@
+"""Bills: what each account owes for a month so far, line by line, and the windows behind a line.
+
+A month is that of the account's own time zone, as it is when it begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from dashboard.backend import Backend
+from dashboard.queries.feed import Feed, feed_of
+
+MOST_WINDOWS = 1_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one model's meter adds at one price. `unit_price` and `amount` are None for usage without a price."""
+
+    account: str
+    model: str | None
+    meter: str
+    currency: str | None
+    price_version: int | None
+    quantity: int
+    amount: Decimal | None
+    first_window: datetime
+    last_window_end: datetime
+    minutes: int
+
+
+@dataclass(frozen=True)
+class Period:
+    """An account's month: `[start, end)` in UTC. `name` is None for an account the catalog does not know."""
+
+    account: str
+    name: str | None
+    timezone: str
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Bills:
+    """All lines of a month, by account, model, meter and price, and the period of every account that has one."""
+
+    feed: Feed
+    month: date
+    periods: dict[str, Period]
+    lines: tuple[Line, ...]
+    newest: datetime | None
+
+
+@dataclass(frozen=True)
+class LineWindow:
+    """One minute of a line."""
+
+    window_start: datetime
+    quantity: int
+    amount: Decimal | None
+    late_quantity: int
+    corrected: bool
+
+
+_ACCOUNTS = "SELECT account, name, timezone FROM catalog.accounts"
+
+_LINES = """
+    SELECT account, model, meter, currency, price_version, sum(quantity)::bigint AS quantity, sum(amount) AS amount,
+           min(window_start) AS first_window, max(window_end) AS last_window_end, count(*) AS minutes
+    FROM usage_windows
+    LEFT JOIN unnest(%(accounts)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        AS month (account, starts, ends) USING (account)
+    WHERE window_start >= %(first)s AND window_start < %(last)s
+      AND window_start >= coalesce(month.starts, %(start)s) AND window_start < coalesce(month.ends, %(end)s)
+    GROUP BY account, model, meter, currency, price_version
+    HAVING sum(quantity) <> 0 OR sum(amount) <> 0
+    ORDER BY account, model, meter, currency, first_window, price_version
+"""
+
+_NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT 1"
+
+_WINDOWS = """
+    SELECT window_start, quantity, amount, late_quantity, corrected FROM usage_windows
+    WHERE account = %(account)s AND window_start >= %(start)s AND window_start < %(end)s
+      AND model IS NOT DISTINCT FROM %(model)s AND meter = %(meter)s
+      AND currency IS NOT DISTINCT FROM %(currency)s AND price_version IS NOT DISTINCT FROM %(price_version)s
+    ORDER BY window_start DESC LIMIT %(limit)s
+"""
+
+UTC_ZONE = ZoneInfo("UTC")
+
+
+def read_bills(backend: Backend, month: date) -> Bills:
+    """The lines of every account for the month that begins on `month`, a first of a month."""
+    with backend.snapshot() as cursor:
+        feed = feed_of(cursor, "billing")
+        known = [period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
+        general = period(month, "", None, "UTC")
+        rows = cursor.execute(
+            _LINES,
+            {
+                "accounts": [one.account for one in known],
+                "starts": [one.start for one in known],
+                "ends": [one.end for one in known],
+                "start": general.start,
+                "end": general.end,
+                # All months that differ from UTC's lie between these: they are what the index is asked for.
+                "first": min([general.start, *(one.start for one in known)]),
+                "last": max([general.end, *(one.end for one in known)]),
+            },
+        ).fetchall()
+        newest = cursor.execute(_NEWEST).fetchone()
+    lines = tuple(Line(**row) for row in rows)
+    periods = {one.account: one for one in known}
+    used = {line.account: periods.get(line.account) or replace(general, account=line.account) for line in lines}
+    return Bills(feed, month, used, lines, newest["window_end"] if newest else None)
+
+
+def period(month: date, account: str, name: str | None, timezone: str) -> Period:
+    """The account's month that begins on `month`; in UTC where nobody knows its time zone."""
+    try:
+        zone = ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        zone = UTC_ZONE
+    following = (month + timedelta(days=31)).replace(day=1)
+    start, end = (datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC) for day in (month, following))
+    return Period(account, name, zone.key, start, end)
+
+
+def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
+    """The minutes of a line, newest first, at most MOST_WINDOWS."""
+    with backend.snapshot() as cursor:
+        rows = cursor.execute(
+            _WINDOWS,
+            {
+                **{name: getattr(line, name) for name in ("account", "model", "meter", "currency", "price_version")},
+                "start": line.first_window,
+                "end": line.last_window_end,
+                "limit": MOST_WINDOWS,
+            },
+        ).fetchall()
+    return tuple(LineWindow(**row) for row in rows)

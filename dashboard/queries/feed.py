@@ -1,0 +1,45 @@
+"""The application that a panel's data comes from: when it last reported, and what it has certainly seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from dashboard.backend import Backend
+
+_FEED = """
+    SELECT clock_timestamp() AS read_at, %(job)s AS job, jobs.state, jobs.updated_at AS reported_at,
+           coalesce(positions.frontier, (jobs.progress ->> 'frontier')::timestamptz) AS frontier,
+           make_interval(secs => (jobs.config ->> 'grace_seconds')::float8) AS grace,
+           make_interval(secs => (jobs.config ->> 'session_gap_seconds')::float8) AS session_gap
+    FROM (VALUES (%(job)s)) AS wanted (job)
+    LEFT JOIN jobs USING (job)
+    LEFT JOIN positions USING (job)
+"""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """`read_at` is the database's clock. `reported_at` is None when the job never ran, `frontier` until it knew one."""
+
+    read_at: datetime
+    job: str
+    state: str | None
+    reported_at: datetime | None
+    frontier: datetime | None
+    grace: timedelta | None
+    session_gap: timedelta | None
+
+
+def feed_of(cursor: psycopg.Cursor[dict[str, Any]], job: str) -> Feed:
+    """The feed as the caller's transaction sees it: with the rows that it explains."""
+    return Feed(**cursor.execute(_FEED, {"job": job}).fetchall()[0])
+
+
+def read_feed(backend: Backend, job: str) -> Feed:
+    """The feed by itself."""
+    with backend.snapshot() as cursor:
+        return feed_of(cursor, job)

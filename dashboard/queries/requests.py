@@ -1,0 +1,81 @@
+"""Single requests: what a window or a bill's line is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow.compute as pc
+
+from dashboard.backend import Backend
+from dashboard.queries.bills import Line
+from monitoring.metrics import METERS
+
+MOST_ROWS = 500
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One usage row. Quantities are as reported (None: not reported); `amount` sums the meters that have a price."""
+
+    lsn: int
+    request_id: str
+    account: str
+    model: str | None
+    user_id: str | None
+    outcome: str
+    status: str | None
+    event_time: datetime
+    received_at: datetime
+    late_seconds: float
+    requests: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    amount: Decimal
+    currency: str | None
+    sign: int
+
+
+def read_window_requests(
+    backend: Backend, start: datetime, account: str | None, model: str | None
+) -> tuple[Request, ...]:
+    """The usage rows of the minute that begins at `start`, of an account or model (None: any); the latest first."""
+    where = (pc.field("event_time") >= start) & (pc.field("event_time") < start + MINUTE)
+    if account is not None:
+        where &= pc.field("account") == account
+    if model is not None:
+        where &= pc.field("model") == model
+    return _requests(backend, where)
+
+
+def read_line_requests(backend: Backend, line: Line, start: datetime, end: datetime) -> tuple[Request, ...]:
+    """The usage rows behind a line in the windows from `start` to `end`, the latest received first."""
+    version = pc.field(f"{line.meter}_price_version")
+    where = (pc.field("event_time") >= start) & (pc.field("event_time") < end) & (pc.field("account") == line.account)
+    where &= version.is_null() if line.price_version is None else version == line.price_version
+    where &= pc.field("model").is_null() if line.model is None else pc.field("model") == line.model
+    return _requests(backend, where & (pc.field(line.meter) != 0))
+
+
+def _requests(backend: Backend, where: pc.Expression) -> tuple[Request, ...]:
+    table = backend.table("usage")
+    if table is None:
+        return ()
+    rows = backend.read(table, "usage", where).filter(backend.scope.holds())
+    latest = rows.sort("received_at", "lsn", descending=True).head(MOST_ROWS)
+    return tuple(_request(row) for row in latest.iter_rows(named=True))
+
+
+def _request(row: dict[str, Any]) -> Request:
+    amounts = [row[f"{meter}_amount"] for meter in METERS]
+    window_end = row["event_time"].replace(second=0, microsecond=0) + MINUTE
+    named = {name: row[name] for name in Request.__dataclass_fields__ if name in row}
+    return Request(
+        **named,
+        amount=sum((amount for amount in amounts if amount is not None), Decimal(0)),
+        late_seconds=(row["received_at"] - window_end).total_seconds(),
+    )

@@ -1,0 +1,81 @@
+"""Tokens of sessions: a view from usage, which sessions themselves do not hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from dashboard.backend import Backend
+from dashboard.digest import Recipe, digest
+from dashboard.queries.feed import feed_of
+from dashboard.queries.sessions import Session
+
+DAYS = 2
+_TOKENS = ["input_tokens", "output_tokens"]
+_KEYS = ["account", "user_id", "minute"]
+
+
+def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
+    return parts.group_by(_KEYS).agg(pl.sum(*_TOKENS), pl.max("received_at"))
+
+
+RECIPE = Recipe(
+    name="session tokens",
+    table="usage",
+    days=DAYS,
+    reduce=lambda rows: (
+        rows.filter(pl.col("user_id").is_not_null())
+        .select(
+            "account",
+            "user_id",
+            pl.col("event_time").dt.truncate("1m").alias("minute"),
+            *[(pl.col(name).fill_null(0) * pl.col("sign")).alias(name) for name in _TOKENS],
+        )
+        .group_by(_KEYS)
+        .agg(pl.sum(*_TOKENS))
+    ),
+    merge=_merge,
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens that the completions of a session reported."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+def read_session_tokens(backend: Backend, sessions: tuple[Session, ...]) -> dict[int, Tokens]:
+    """Tokens by session id; a session before the last days, or without a completion yet, is left out.
+
+    A completion belongs to the session of its user that began last before it: sessions of a user are more than a gap
+    apart, and its last completion may come after its last request.
+    """
+    if not sessions:
+        return {}
+    with backend.snapshot() as cursor:
+        today = feed_of(cursor, "joins").read_at.date()
+    found = digest(backend, RECIPE, today)
+    if found is None or found.rows.is_empty():
+        return {}
+    live = [one for one in sessions if one.state != "retracted"]
+    begun = pl.DataFrame(
+        {
+            "session_id": [one.session_id for one in live],
+            "account": [one.account for one in live],
+            "user_id": [one.user_id for one in live],
+            "minute": [one.session_start.replace(second=0, microsecond=0) for one in live],
+        },
+        schema_overrides={"minute": pl.Datetime("us", "UTC")},
+    )
+    summed = (
+        found.rows.join(begun.select("account", "user_id").unique(), on=["account", "user_id"], how="semi")
+        .sort("minute")
+        .join_asof(begun.sort("minute"), on="minute", by=["account", "user_id"], check_sortedness=False)
+        .filter(pl.col("session_id").is_not_null())
+        .group_by("session_id")
+        .agg(pl.sum(*_TOKENS))
+    )
+    return {row[0]: Tokens(row[1], row[2]) for row in summed.iter_rows()}

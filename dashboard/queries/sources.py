@@ -1,0 +1,97 @@
+"""Sources: when each was last heard, and which of its sequence numbers are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dashboard.backend import Backend
+from dashboard.queries.feed import Feed, feed_of
+
+MOST_ROWS = 1_000
+MOST_RANGES = 20
+"""Of one source; a source with more holes has a fault that a list does not explain."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source and its epoch. `missing` are sequence numbers between two that arrived; None: it sends no sequence."""
+
+    source: str
+    source_epoch: str
+    account: str | None
+    first_seen_at: datetime
+    last_seen_at: datetime
+    last_event_time: datetime | None
+    unsequenced: bool
+    arrived: int
+    missing: int
+    missing_ranges: tuple[str, ...]
+    is_latest_epoch: bool
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether its sequence numbers are kept."""
+        return self.arrived > 0
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The longest silent last; `newest` is when any source was last heard.
+
+    Silence is measured at ingestion's frontier, as its alert does: while nothing can be read, nobody is known to be
+    silent. Who was silent for `retired_after` is not waited for any more.
+    """
+
+    feed: Feed
+    sources: tuple[Source, ...]
+    is_cut: bool
+    newest: datetime | None
+    silent_after: timedelta | None
+    retired_after: timedelta | None
+
+    def is_silent(self, source: Source) -> bool:
+        """Whether nothing came from the source for too long, in its latest epoch."""
+        return source.is_latest_epoch and self._older(source, self.silent_after) and not self.is_retired(source)
+
+    def is_retired(self, source: Source) -> bool:
+        """Whether the source has been silent for so long that nobody waits for it."""
+        return self._older(source, self.retired_after)
+
+    def _older(self, source: Source, limit: timedelta | None) -> bool:
+        frontier = self.feed.frontier
+        return frontier is not None and limit is not None and source.last_seen_at < frontier - limit
+
+
+_SOURCES = """
+    SELECT source, source_epoch, account, first_seen_at, last_seen_at, last_event_time, unsequenced,
+           (SELECT coalesce(sum(upper(part) - lower(part)), 0)::bigint FROM unnest(sequences) AS part) AS arrived,
+           (SELECT coalesce(sum(upper(part) - lower(part)), 0)::bigint FROM unnest(holes) AS part) AS missing,
+           ARRAY(
+               SELECT CASE WHEN upper(part) - lower(part) = 1 THEN lower(part)::text
+                           ELSE lower(part) || ' to ' || upper(part) - 1 END
+               FROM unnest(holes) AS part ORDER BY part LIMIT %(ranges)s
+           ) AS missing_ranges,
+           last_seen_at = max(last_seen_at) OVER (PARTITION BY source) AS is_latest_epoch
+    FROM sources CROSS JOIN LATERAL (
+        SELECT int8multirange(range_merge(sequences)) - sequences AS holes
+    ) AS missing
+    ORDER BY last_seen_at DESC, source, source_epoch LIMIT %(limit)s
+"""
+
+_LIMITS = """
+    SELECT make_interval(secs => (config ->> 'source_silent_after_seconds')::float8) AS silent_after,
+           make_interval(secs => (config ->> 'source_retired_after_seconds')::float8) AS retired_after
+    FROM jobs WHERE job = 'ingestion'
+"""
+
+
+def read_sources(backend: Backend) -> Sources:
+    """Every source that ingestion has heard."""
+    with backend.snapshot() as cursor:
+        feed = feed_of(cursor, "ingestion")
+        rows = cursor.execute(_SOURCES, {"ranges": MOST_RANGES, "limit": MOST_ROWS + 1}).fetchall()
+        limits = cursor.execute(_LIMITS).fetchone() or {"silent_after": None, "retired_after": None}
+    sources = tuple(Source(**{**row, "missing_ranges": tuple(row["missing_ranges"])}) for row in rows[:MOST_ROWS])
+    newest = sources[0].last_seen_at if sources else None
+    return Sources(feed=feed, sources=sources, is_cut=len(rows) > MOST_ROWS, newest=newest, **limits)

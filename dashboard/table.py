@@ -1,0 +1,114 @@
+"""A table of values as people read it, and the same values as CSV: exact, and without decoration."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import streamlit as st
+
+from dashboard.wording import instant, length
+
+Value = str | int | float | Decimal | datetime | timedelta | bool | None
+Row = Mapping[str, Value]
+
+MOST_HEIGHT = 420
+ROW_HEIGHT = 30
+_ACTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT, links: Sequence[str] = ()) -> None:
+    """Draw `rows`, which have one set of columns (labels), with a button that downloads them as `<key>.csv`.
+
+    Amounts are text with all their digits: a number would pass through the browser's floats.
+    """
+    shown = shown_columns(rows)
+    st.dataframe(
+        shown,
+        hide_index=True,
+        height=min(height, ROW_HEIGHT * (len(rows) + 1) + 3),
+        row_height=ROW_HEIGHT,
+        column_config={
+            **{label: _column(label, [row[label] for row in rows]) for label in shown},
+            **{label: st.column_config.LinkColumn(label, display_text="open") for label in links},
+        },
+    )
+    st.download_button(
+        "CSV",
+        lambda: to_csv(rows),
+        file_name=f"weir-{key}.csv",
+        mime="text/csv",
+        key=f"csv-{key}",
+        on_click="ignore",
+        type="tertiary",
+        icon=":material/download:",
+        help=f"Download these {len(rows):,} rows, all digits, times in UTC.",
+    )
+
+
+def shown_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Label → what stands in its cells. Decimals of one column have the same number of places, so that they align."""
+    labels = list(rows[0]) if rows else []
+    columns: dict[str, list[Any]] = {}
+    for label in labels:
+        values = [row[label] for row in rows]
+        places = max((_places(value) for value in values if isinstance(value, Decimal)), default=0)
+        columns[label] = [_cell(value, places) for value in values]
+    return columns
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """RFC 4180 with a header: instants in RFC 3339, amounts in plain notation, durations in seconds."""
+    text = io.StringIO()
+    labels = list(rows[0]) if rows else []
+    writer = csv.writer(text)
+    writer.writerow([label.replace(" ", "_").replace("(", "").replace(")", "").lower() for label in labels])
+    writer.writerows([_plain(row[label]) for label in labels] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Value, places: int) -> Any:
+    match value:
+        case Decimal():
+            return f"{value:,.{places}f}"
+        case datetime():
+            return instant(value)
+        case timedelta():
+            return length(value)
+        case _:
+            return value
+
+
+def _places(amount: Decimal) -> int:
+    """Decimal places that hold a digit, at least the two of most currencies."""
+    return max(2, len(f"{amount:f}".partition(".")[2].rstrip("0")))
+
+
+def _plain(value: Value) -> str | int | float | None:
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return value.total_seconds()
+        case str() if value.startswith(_ACTS):
+            # A spreadsheet would run it: names come from outside.
+            return f"'{value}"
+        case _:
+            return value
+
+
+def _column(label: str, values: Sequence[Value]) -> Any:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int}:
+        return st.column_config.NumberColumn(label, format="localized")
+    if kinds and kinds <= {float}:
+        return st.column_config.NumberColumn(label, format="%.1f")
+    if kinds & {Decimal, timedelta}:
+        return st.column_config.TextColumn(label, alignment="right")
+    return st.column_config.TextColumn(label)

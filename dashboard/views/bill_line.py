@@ -1,0 +1,84 @@
+"""What stands behind one line of a bill: its price version, its windows and their requests."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.freshness import Freshness, State
+from dashboard.panel import ask_every, current_time, head
+from dashboard.queries.bills import MOST_WINDOWS, Line, LineWindow, read_line_windows
+from dashboard.queries.prices import PriceVersion, read_prices
+from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_line_requests
+from dashboard.table import Value, show_table
+from dashboard.views.requests import show_requests
+from dashboard.wording import instant, minute, money
+
+SHARED_FOR_SECONDS = 8.0
+
+
+def line_name(line: Line) -> str:
+    """What a line is called in a link: model, meter, and the version of its price."""
+    price = "unpriced" if line.price_version is None else f"price lsn {line.price_version}"
+    return f"{line.model or 'unknown model'} · {line.meter} · {price} · {line.currency or 'no currency'}"
+
+
+def show_line(line: Line) -> None:
+    """Draw the price, the windows, and the requests of the newest or of one chosen window."""
+    _price(line)
+    windows = head("Windows", ask_every(SHARED_FOR_SECONDS, read_line_windows, line), _judge_windows)
+    if not windows:
+        return
+    show_table([_row(window) for window in windows], "line-windows", height=260)
+    starts = {minute(window.window_start): window.window_start for window in windows}
+    everything = "the whole line"
+    opened = st.selectbox("Requests of", [everything, *starts], key="line_window", bind="query-params")
+    start, end = line.first_window, line.last_window_end
+    if opened in starts:
+        start, end = starts[opened], starts[opened] + MINUTE
+    reading = ask_every(SHARED_FOR_SECONDS, read_line_requests, line, start, end)
+    requests = head("Requests", reading, _judge_requests)
+    if requests:
+        show_requests(requests, "line-requests")
+
+
+def _price(line: Line) -> None:
+    now = current_time().replace(second=0, microsecond=0)
+    prices = ask_every(SHARED_FOR_SECONDS, read_prices, now)
+    head("Price version", prices, lambda known: _judge_price(line, known))
+
+
+def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
+    if line.price_version is None:
+        return Freshness(State.IDLE, "No price matched this usage: it waits, unpriced, for one. It is never priced 0.")
+    for price in prices:
+        if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):
+            words = (
+                f"{money(price.unit_price, price.currency)} per one, plan {price.plan}, from "
+                f"{instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."
+            )
+            return Freshness(State.LIVE, words)
+    return Freshness(State.NEVER_HAD_DATA, f"Version {line.price_version} is not in the price table.")
+
+
+def _judge_windows(windows: tuple[LineWindow, ...]) -> Freshness:
+    if not windows:
+        return Freshness(State.NEVER_HAD_DATA, "No window of this line is left.")
+    cut = f"the newest {MOST_WINDOWS:,}" if len(windows) == MOST_WINDOWS else f"{len(windows):,}"
+    return Freshness(State.LIVE, f"{cut} minutes, the last at {minute(windows[0].window_start)} UTC.")
+
+
+def _judge_requests(requests: tuple[Request, ...]) -> Freshness:
+    if not requests:
+        return Freshness(State.NEVER_HAD_DATA, "No request of these windows is in the usage table.")
+    cut = f"the latest {MOST_ROWS:,}" if len(requests) == MOST_ROWS else f"{len(requests):,}"
+    return Freshness(State.LIVE, f"{cut} requests, by when they were received.")
+
+
+def _row(window: LineWindow) -> dict[str, Value]:
+    return {
+        "window start (UTC)": minute(window.window_start),
+        "quantity": window.quantity,
+        "amount": window.amount,
+        "late quantity": window.late_quantity,
+        "state": "✎ corrected" if window.corrected else "as first billed",
+    }

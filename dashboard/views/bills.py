@@ -1,0 +1,169 @@
+"""Bills: month to date and forecast per account, and from a line to its windows, requests and price version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import streamlit as st
+
+from dashboard.filters import choose, choose_account
+from dashboard.forecast import forecast
+from dashboard.freshness import Freshness, freshness
+from dashboard.panel import ask_every, current_time, head
+from dashboard.queries.bills import Bills, Line, Period, read_bills
+from dashboard.table import Value, show_table
+from dashboard.views.bill_line import line_name, show_line
+from dashboard.wording import count, money, rounded
+
+REFRESH_SECONDS = 10
+MONTHS_BACK = 5
+MOST_HEADLINES = 4
+
+
+@dataclass(frozen=True)
+class Total:
+    """One account's month in one currency. `unpriced` counts what no price matched; a null currency has no money."""
+
+    period: Period
+    currency: str | None
+    amount: Decimal
+    unpriced: int
+    requests: int
+    tokens: int
+    lines: int
+    forecast: Decimal | None
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Bills")
+    today = current_time().date().replace(day=1)
+    months = [today]
+    for _ in range(MONTHS_BACK):
+        months.append((months[-1] - timedelta(days=1)).replace(day=1))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        account = choose_account()
+        chosen = choose("Month", "month", {f"{month:%Y-%m}": f"{month:%b %Y}" for month in months})
+    _bills(date.fromisoformat(f"{chosen}-01"), account)
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _bills(month: date, account: str | None) -> None:
+    reading = ask_every(REFRESH_SECONDS / 2, read_bills, month)
+    bills = head(f"{month:%B %Y}", reading, _judge)
+    if bills is None:
+        return
+    totals = [total for total in totals_of(bills) if account is None or total.period.account == account]
+    if not totals:
+        st.info("No usage in this month.", icon=":material/search_off:")
+        return
+    _headlines(totals)
+    show_table([_row(total) for total in totals], f"bills-{month:%Y-%m}")
+    st.caption(
+        "Not invoices: a month is invoiced after it has closed and was audited. The forecast adds the pace since the "
+        "account's first usage of the month for the time that is left."
+    )
+    if account is None:
+        st.caption(":material/arrow_upward: Choose an account to see the lines of its bill.")
+        return
+    lines = [line for line in bills.lines if line.account == account]
+    st.markdown(f"#### Lines of {account}")
+    show_table([_line_row(line) for line in lines], "bill-lines")
+    _opened(lines)
+
+
+def _judge(bills: Bills) -> Freshness:
+    return freshness(bills.feed, bills.newest, "usage")
+
+
+def totals_of(bills: Bills) -> list[Total]:
+    """The lines summed per account and currency: two currencies are never added."""
+    groups: dict[tuple[str, str | None], list[Line]] = {}
+    for line in bills.lines:
+        groups.setdefault((line.account, line.currency), []).append(line)
+    known_until = bills.feed.frontier or bills.feed.read_at
+    return [
+        _total(bills.periods[account], currency, lines, known_until) for (account, currency), lines in groups.items()
+    ]
+
+
+def _total(period: Period, currency: str | None, lines: Sequence[Line], known_until: datetime) -> Total:
+    amount = sum((line.amount for line in lines if line.amount is not None), Decimal(0))
+    first = min(line.first_window for line in lines)
+    return Total(
+        period=period,
+        currency=currency,
+        amount=amount,
+        unpriced=sum(line.quantity for line in lines if line.price_version is None),
+        requests=sum(line.quantity for line in lines if line.meter == "requests"),
+        tokens=sum(line.quantity for line in lines if line.meter in ("input_tokens", "output_tokens")),
+        lines=len(lines),
+        forecast=None if currency is None else forecast(amount, first, known_until, period.end),
+    )
+
+
+def _headlines(totals: Sequence[Total]) -> None:
+    """Month to date and forecast by currency, the largest first."""
+    sums: dict[str, tuple[Decimal, Decimal]] = {}
+    for total in totals:
+        if total.currency is not None:
+            so_far, expected = sums.get(total.currency, (Decimal(0), Decimal(0)))
+            sums[total.currency] = (so_far + total.amount, expected + (total.forecast or total.amount))
+    figures = [("Accounts", count(len({total.period.account for total in totals})), "")]
+    for currency, (so_far, expected) in sorted(sums.items(), key=lambda item: -item[1][0])[:MOST_HEADLINES]:
+        figures.append((f"{currency}, month to date", rounded(so_far), f"forecast {rounded(expected)}"))
+    unpriced = sum(total.unpriced for total in totals)
+    figures.append(("Unpriced quantity", count(unpriced), "never priced 0" if unpriced else ""))
+    for column, (label, value, note) in zip(st.columns(len(figures)), figures, strict=True):
+        column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
+
+
+def _row(total: Total) -> dict[str, Value]:
+    return {
+        "account": total.period.account,
+        "name": total.period.name or "not in the catalog",
+        "month to date": None if total.currency is None else total.amount,
+        "currency": total.currency or "none",
+        "forecast": "too early" if total.forecast is None else f"≈ {total.forecast:,.2f}",
+        "requests": total.requests,
+        "tokens": total.tokens,
+        "unpriced quantity": total.unpriced,
+        "lines": total.lines,
+        "month ends (UTC)": total.period.end,
+        "time zone": total.period.timezone,
+    }
+
+
+def _line_row(line: Line) -> dict[str, Value]:
+    return {
+        "model": line.model or "unknown",
+        "meter": line.meter,
+        "price version": "unpriced" if line.price_version is None else f"lsn {line.price_version}",
+        "quantity": line.quantity,
+        "amount": line.amount,
+        "currency": line.currency or "none",
+        "first window (UTC)": line.first_window,
+        "until (UTC)": line.last_window_end,
+        "minutes": line.minutes,
+    }
+
+
+def _opened(lines: Sequence[Line]) -> None:
+    by_name = {line_name(line): line for line in lines}
+    opened = st.selectbox(
+        "Open a line",
+        list(by_name),
+        index=None,
+        placeholder="Choose a line to see its windows, requests and price version",
+        key="line",
+        bind="query-params",
+    )
+    if opened is None:
+        return
+    line = by_name[opened]
+    st.markdown(f"#### {opened}")
+    st.markdown(f"{count(line.quantity)} {line.meter}, {money(line.amount, line.currency)}")
+    show_line(line)

@@ -1,0 +1,136 @@
+"""Joins: what became of requests, how many wait for their completion, and the price versions in force."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import altair as alt
+import streamlit as st
+
+from dashboard.filters import choose, choose_account, choose_hours
+from dashboard.freshness import Freshness, State, freshness
+from dashboard.panel import ask_every, current_time, head
+from dashboard.queries.outcomes import Outcomes, read_outcomes
+from dashboard.queries.prices import PriceVersion, read_prices
+from dashboard.table import Value, show_table
+from dashboard.wording import count
+from monitoring.metrics import JOIN_OUTCOMES
+
+REFRESH_SECONDS = 3
+PRICES_SECONDS = 15
+
+_MARKS = {
+    "matched": "✓ matched",
+    "abandoned": "◌ abandoned",
+    "orphaned": "? orphaned",
+    "superseded": "⧉ superseded",
+}
+_MEANINGS = {
+    "matched": "Request and completion met within the timeout.",
+    "abandoned": "A request without a completion: one request is billed, no tokens.",
+    "orphaned": "A completion without its request: it has no model, so it is shown and not billed.",
+    "superseded": "Not the first of its key: quantity 0.",
+}
+COLORS = ["#12906b", "#d98200", "#b8548c", "#5a6b7b"]
+_PRICE_MARKS = {
+    "in force": "✓ in force",
+    "next": "◔ next",
+    "later": "◌ later",
+    "past": "● past",
+    "withdrawn": "✕ withdrawn",
+}
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Joins")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        account = choose_account()
+        hours = choose_hours((1, 6, 24), 1)
+    _outcomes(hours, account)
+    _prices()
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _outcomes(hours: int, account: str | None) -> None:
+    found = head("What became of requests", ask_every(REFRESH_SECONDS / 2, read_outcomes, hours, account), _judge)
+    if found is None or found.newest is None:
+        return
+    figures = st.columns(len(JOIN_OUTCOMES) + 1)
+    for column, outcome in zip(figures, JOIN_OUTCOMES, strict=False):
+        column.metric(_MARKS[outcome], count(found.total(outcome)), help=_MEANINGS[outcome])
+    waiting = "not shown" if found.waiting is None else count(found.waiting)
+    figures[-1].metric(
+        "◔ waiting now", waiting, help="Requests and completions that wait for each other; all accounts."
+    )
+    if found.by_minute:
+        st.altair_chart(_per_minute(found), alt="Outcomes per minute")
+
+
+def _judge(found: Outcomes) -> Freshness:
+    fresh = freshness(found.feed, found.newest, "outcomes")
+    if fresh.state is State.LIVE and found.files_read < found.files:
+        share = found.files_read / found.files
+        return Freshness(State.LIVE, f"Still reading: {share:.0%} of the usage table's files so far, the newest first.")
+    return fresh
+
+
+def _per_minute(found: Outcomes) -> alt.Chart:
+    bars = [
+        {"minute": minute.isoformat(), "outcome": _MARKS[outcome], "usage_rows": many}
+        for minute, outcome, many in found.by_minute
+    ]
+    chart: alt.Chart = (
+        alt.Chart(alt.InlineData(bars))
+        .mark_bar()
+        .encode(
+            x=alt.X("utcyearmonthdatehoursminutes(minute):T", title="Minute in which the outcome was known (UTC)"),
+            y=alt.Y("sum(usage_rows):Q", title="Usage rows"),
+            color=alt.Color(
+                "outcome:N",
+                scale=alt.Scale(domain=list(_MARKS.values()), range=COLORS),
+                legend=alt.Legend(orient="top", title=None),
+            ),
+            tooltip=[
+                alt.Tooltip("minute:T", title="Minute", format="%Y-%m-%d %H:%M"),
+                alt.Tooltip("outcome:N", title="Outcome"),
+                alt.Tooltip("sum(usage_rows):Q", title="Usage rows", format=","),
+            ],
+        )
+        .properties(height=240)
+    )
+    return chart
+
+
+@st.fragment(run_every=PRICES_SECONDS)
+def _prices() -> None:
+    now = current_time().replace(second=0, microsecond=0)
+    prices = head(
+        "Price versions", ask_every(PRICES_SECONDS / 2, read_prices, now), lambda found: _judge_prices(found, now)
+    )
+    if not prices:
+        return
+    which = choose("Show", "prices", {"now": "in force and coming", "all": "every version"})
+    shown = [price for price in prices if which == "all" or price.state in ("in force", "next", "later")]
+    show_table([_row(price) for price in shown], "prices")
+
+
+def _judge_prices(prices: tuple[PriceVersion, ...], now: datetime) -> Freshness:
+    if not prices:
+        return Freshness(State.NEVER_HAD_DATA, "No price yet: `weir catalog apply` brings the first.")
+    in_force = sum(price.state == "in force" for price in prices)
+    coming = sum(price.effective_from > now and price.state != "withdrawn" for price in prices)
+    return Freshness(State.LIVE, f"{in_force:,} in force at {now:%H:%M} UTC, {coming:,} to come.")
+
+
+def _row(price: PriceVersion) -> dict[str, Value]:
+    return {
+        "plan": price.plan,
+        "model": price.model,
+        "meter": price.meter,
+        "unit price": price.unit_price,
+        "currency": price.currency,
+        "state": _PRICE_MARKS[price.state],
+        "effective from (UTC)": price.effective_from,
+        "version (lsn)": price.lsn,
+    }

@@ -1,0 +1,164 @@
+"""Late and dropped: how late usage is, which of it came after grace, and what another grace would have done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import altair as alt
+import streamlit as st
+
+from dashboard.filters import choose, choose_account, choose_hours
+from dashboard.freshness import Freshness, State, freshness
+from dashboard.panel import ask, ask_every, head
+from dashboard.queries.lateness import DAYS, Lateness, read_lateness
+from dashboard.queries.stragglers import (
+    MOST_ROWS,
+    Straggler,
+    StragglerFilter,
+    Stragglers,
+    read_stragglers,
+)
+from dashboard.table import Value, show_table
+from dashboard.wording import length, minute, rounded, span
+
+REFRESH_SECONDS = 3
+LATENESS_SECONDS = 10
+
+_MARKS = {"correct": "✎ corrected", "drop": "✕ dropped"}
+
+_GRACES = tuple(
+    timedelta(seconds=seconds)
+    for seconds in (
+        *(0, 10, 20, 30, 45, 60, 90, 120, 150, 180, 240, 300, 360, 420, 480, 540, 600, 900, 1_200, 1_800, 2_700),
+        *(3_600, 5_400, 7_200, 10_800, 14_400, 21_600, 28_800, 43_200, 86_400, 172_800, 604_800, 2_678_400),
+    )
+)
+_BOUNDS_SECONDS = (0, 1, 5, 15, 30, 60, 120, 180, 300, 600, 1_800, 3_600, 21_600, 86_400)
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Late and dropped")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        account = choose_account()
+        hours = choose_hours((1, 6, 24, 168), 24)
+        decision = choose("Decision", "decision", {"any": "any", "correct": "corrected", "drop": "dropped"})
+    _stragglers(StragglerFilter(hours, account, None if decision == "any" else decision))
+    _distribution(account)
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _stragglers(chosen: StragglerFilter) -> None:
+    found = head("Stragglers: received after grace", ask(read_stragglers, chosen), _judge)
+    if found is None or found.newest_usage is None:
+        return
+    _decided(found)
+    if not found.stragglers:
+        st.success(f"No straggler in the last {_hours(chosen.hours)}.", icon=":material/check_circle:")
+        return
+    show_table([_row(straggler) for straggler in found.stragglers], "stragglers")
+    if found.is_cut:
+        st.caption(f"Only the latest {MOST_ROWS:,} are shown; `weir stragglers` lists all.")
+
+
+def _judge(found: Stragglers) -> Freshness:
+    return freshness(found.feed, found.newest_usage, "usage")
+
+
+def _decided(found: Stragglers) -> None:
+    columns = st.columns(max(4, len(found.decided)))
+    if not found.decided:
+        columns[0].metric("Stragglers", "0")
+    for column, part in zip(columns, found.decided, strict=False):
+        money = "unpriced" if part.currency is None else rounded(part.amount, part.currency)
+        column.metric(
+            f"{_MARKS[part.decision]}, {part.currency or 'no price'}",
+            f"{part.usage_rows:,} events",
+            delta=money,
+            delta_color="off",
+            delta_arrow="off",
+        )
+
+
+def _row(straggler: Straggler) -> dict[str, Value]:
+    return {
+        "received (UTC)": straggler.received_at,
+        "window (UTC)": minute(straggler.window_start),
+        "late": length(timedelta(seconds=straggler.late_seconds)),
+        "account": straggler.account,
+        "model": straggler.model or "unknown",
+        "meter": straggler.meter,
+        "decision": _MARKS[straggler.decision],
+        "quantity": straggler.quantity,
+        "amount": straggler.amount,
+        "currency": straggler.currency or "no price",
+        "request": straggler.request_id,
+    }
+
+
+def _hours(hours: int) -> str:
+    return span(timedelta(hours=hours))
+
+
+@st.fragment(run_every=LATENESS_SECONDS)
+def _distribution(account: str | None) -> None:
+    reading = ask_every(LATENESS_SECONDS / 2, read_lateness, account)
+    lateness = head(f"How late usage is, last {DAYS} days", reading, _judge_lateness)
+    if lateness is None or not lateness.arrivals:
+        return
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        st.altair_chart(_bars(lateness), alt="Usage rows by lateness")
+    with right:
+        _what_if(lateness)
+
+
+def _judge_lateness(lateness: Lateness) -> Freshness:
+    found = freshness(lateness.feed, lateness.newest, "usage")
+    if found.state is State.LIVE and lateness.files_read < lateness.files:
+        share = lateness.files_read / lateness.files
+        return Freshness(State.LIVE, f"Still reading: {share:.0%} of the usage table's files so far, the newest first.")
+    return found
+
+
+def _what_if(lateness: Lateness) -> None:
+    configured = lateness.feed.grace
+    grace = st.select_slider(
+        "With a grace of …",
+        options=[int(one.total_seconds()) for one in _GRACES],
+        value=min(
+            (int(one.total_seconds()) for one in _GRACES),
+            key=lambda seconds: abs(seconds - (configured or timedelta(minutes=5)).total_seconds()),
+        ),
+        format_func=lambda seconds: span(timedelta(seconds=seconds)),
+        key="grace",
+        bind="query-params",
+    )
+    events, amounts = lateness.later_than(timedelta(seconds=grace))
+    total = sum(one.usage_rows for one in lateness.arrivals)
+    share = f"{events / total:.3%} of {total:,}" if total else "of none"
+    st.metric("would have been stragglers", f"{events:,} events", delta=share, delta_color="off", delta_arrow="off")
+    money = " and ".join(rounded(amount, currency) for currency, amount in sorted(amounts.items())) or "no money"
+    st.metric("worth", money)
+    if configured is not None:
+        now_events, _ = lateness.later_than(configured)
+        st.caption(
+            f"Now {span(configured)}: {now_events:,} events. A longer grace closes windows later by as much; a shorter "
+            "one turns late events into corrections or drops."
+        )
+
+
+def _bars(lateness: Lateness) -> alt.Chart:
+    counts = [0] * (len(_BOUNDS_SECONDS) + 1)
+    for one in lateness.arrivals:
+        counts[sum(one.late_seconds >= bound for bound in _BOUNDS_SECONDS)] += one.usage_rows
+    words = [span(timedelta(seconds=bound)) for bound in _BOUNDS_SECONDS]
+    names = ["on time", *(f"{low} to {high}" for low, high in zip(words, [*words[1:], "more"], strict=True))]
+    bars = [{"late": name, "usage_rows": many} for name, many in zip(names, counts, strict=True)]
+    base = alt.Chart(alt.InlineData(bars)).encode(
+        y=alt.Y("late:O", sort=None, title="After the window's end"),
+        x=alt.X("usage_rows:Q", scale=alt.Scale(type="symlog"), title="Usage rows (logarithmic)"),
+        tooltip=[alt.Tooltip("late:O", title="Late"), alt.Tooltip("usage_rows:Q", title="Usage rows", format=",")],
+    )
+    labels = base.mark_text(align="left", dx=4, color="#8090a0").encode(text=alt.Text("usage_rows:Q", format=","))
+    return (base.mark_bar() + labels).properties(height=360)  # type: ignore[no-any-return]

@@ -1,0 +1,55 @@
+"""Requests as a list and by how late they were received: behind a window, and behind a bill's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import streamlit as st
+
+from dashboard.queries.requests import Request
+from dashboard.table import Value, show_table
+from dashboard.wording import instant
+
+_SHOWN_ID = 40
+
+
+def show_requests(requests: Sequence[Request], key: str) -> None:
+    """Draw both. Lateness counts from the end of the request's minute; below zero is on time."""
+    left, right = st.columns([2, 5])
+    with left:
+        st.altair_chart(_lateness(requests), alt="Requests by lateness in seconds")
+    with right:
+        show_table([_row(request) for request in requests], key, height=290)
+
+
+def _lateness(requests: Sequence[Request]) -> alt.LayerChart | alt.FacetChart:
+    rows = [{"late": request.late_seconds} for request in requests]
+    bars = (
+        alt.Chart(alt.InlineData(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("late:Q", bin=alt.Bin(maxbins=24), title="Received, seconds after the window's end"),
+            y=alt.Y("count():Q", title="Requests"),
+        )
+    )
+    end = alt.Chart(alt.InlineData([{"at": 0}])).mark_rule(strokeDash=[4, 3], color="#d98200").encode(x="at:Q")
+    return alt.layer(bars, end).properties(height=260)
+
+
+def _row(request: Request) -> dict[str, Value]:
+    return {
+        "request": request.request_id[:_SHOWN_ID],
+        "account": request.account,
+        "model": request.model or "unknown",
+        "user": request.user_id or "",
+        "outcome": request.outcome,
+        "status": request.status or "",
+        "event time (UTC)": instant(request.event_time),
+        "late (s)": round(request.late_seconds, 1),
+        "input tokens": request.input_tokens,
+        "output tokens": request.output_tokens,
+        "amount": request.amount,
+        "currency": request.currency or "none",
+        "usage lsn": request.lsn,
+    }

@@ -1,0 +1,161 @@
+"""Sessions: who is active now and for how long, with their tokens; and the history of one user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import streamlit as st
+
+from dashboard.filters import choose_account
+from dashboard.freshness import Freshness, State, freshness
+from dashboard.panel import ask, ask_every, head
+from dashboard.queries.session_tokens import Tokens, read_session_tokens
+from dashboard.queries.sessions import (
+    BOUNDS_MINUTES,
+    MOST_ROWS,
+    Session,
+    Sessions,
+    read_history,
+    read_open_sessions,
+)
+from dashboard.table import Value, show_table
+from dashboard.wording import length
+
+REFRESH_SECONDS = 3
+TOKENS_SECONDS = 6.0
+
+_MARKS = {"open": "○ open", "closed": "● closed", "retracted": "✕ retracted"}
+COLORS = ["#4aa3d8", "#7b8b9a", "#b8548c"]
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Sessions")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        account = choose_account()
+        user = st.text_input("History of user", placeholder="a user id", key="user", bind="query-params")
+    _open_sessions(account)
+    if user:
+        _history(account, user)
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _open_sessions(account: str | None) -> None:
+    found = head(
+        "Open now",
+        ask(read_open_sessions, account),
+        lambda sessions: freshness(sessions.feed, sessions.newest, "sessions"),
+    )
+    if found is None or found.newest is None:
+        return
+    _figures(found)
+    if not found.sessions:
+        st.info("No session is open now.", icon=":material/pause:")
+        return
+    left, right = st.columns([2, 5])
+    with left:
+        st.altair_chart(_lengths(found), alt="Open sessions by length")
+    with right:
+        tokens = ask_every(TOKENS_SECONDS, read_session_tokens, found.sessions).value or {}
+        show_table([_row(session, tokens) for session in found.sessions], "open-sessions", height=330)
+        if found.open_now > MOST_ROWS:
+            st.caption(f"The {MOST_ROWS:,} most recently active of {found.open_now:,}; `weir sessions` lists all.")
+
+
+def _figures(found: Sessions) -> None:
+    gap = found.feed.session_gap
+    figures = {
+        "Open now": f"{found.open_now:,}",
+        "Users active": f"{found.users_now:,}",
+        "Events in them": f"{found.events:,}",
+        "Median length": "none" if found.median_length is None else length(found.median_length),
+        "Longest": "none" if found.longest is None else length(found.longest),
+        "Session gap": "unknown" if gap is None else length(gap),
+    }
+    for column, (label, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
+        column.metric(label, value)
+
+
+def _lengths(found: Sessions) -> alt.Chart:
+    bounds = [*(f"{low} min" for low in BOUNDS_MINUTES), ""]
+    bars = [
+        {"length": f"{low} to {bounds[number + 1]}" if bounds[number + 1] else f"{low} min and more", "sessions": many}
+        for number, (low, many) in enumerate(found.lengths)
+    ]
+    chart: alt.Chart = (
+        alt.Chart(alt.InlineData(bars))
+        .mark_bar()
+        .encode(
+            y=alt.Y("length:O", sort=None, title="Length so far"),
+            x=alt.X("sessions:Q", title="Open sessions", axis=alt.Axis(tickMinStep=1, format=",d")),
+            tooltip=[alt.Tooltip("length:O", title="Length"), alt.Tooltip("sessions:Q", title="Sessions", format=",")],
+        )
+        .properties(height=330)
+    )
+    return chart
+
+
+def _row(session: Session, tokens: Mapping[int, Tokens]) -> dict[str, Value]:
+    used = tokens.get(session.session_id)
+    return {
+        "account": session.account,
+        "user": session.user_id,
+        "state": _MARKS[session.state],
+        "start (UTC)": session.session_start,
+        "last event (UTC)": session.session_end,
+        "length": session.length,
+        "events": session.events,
+        "input tokens": used.input_tokens if used else None,
+        "output tokens": used.output_tokens if used else None,
+        "version": session.version,
+    }
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _history(account: str | None, user: str) -> None:
+    if account is None:
+        st.info(f"Choose the account of {user}: the same user id may exist in several.", icon=":material/arrow_upward:")
+        return
+    retracted = st.toggle(
+        "Also sessions that a late event has replaced", key="retracted", bind="query-params", value=False
+    )
+    reading = ask(read_history, account, user, retracted=retracted)
+    sessions = head(f"History of {user}", reading, lambda found: _judge(found, account))
+    if sessions:
+        st.altair_chart(_timeline(sessions), alt="Sessions of the user on a time line")
+        tokens = ask_every(TOKENS_SECONDS, read_session_tokens, sessions).value or {}
+        show_table([_row(session, tokens) for session in sessions], "user-sessions")
+
+
+def _judge(sessions: tuple[Session, ...], account: str) -> Freshness:
+    if not sessions:
+        return Freshness(State.NEVER_HAD_DATA, f"This user of {account} has no session.")
+    now_open = sum(session.state == "open" for session in sessions)
+    words = f"{len(sessions):,} sessions, {now_open:,} of them open. Tokens are known for the last two days."
+    return Freshness(State.LIVE if now_open else State.IDLE, words)
+
+
+def _timeline(sessions: Sequence[Session]) -> alt.Chart:
+    bars = [
+        {
+            "start": session.session_start.isoformat(),
+            "end": session.session_end.isoformat(),
+            "state": _MARKS[session.state],
+            "events": session.events,
+        }
+        for session in sessions
+    ]
+    chart: alt.Chart = (
+        alt.Chart(alt.InlineData(bars))
+        .mark_bar(height=16, cornerRadius=2, stroke="#8090a0", strokeWidth=1)
+        .encode(
+            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc")),
+            x2="end:T",
+            y=alt.Y("state:N", title=None),
+            color=alt.Color("state:N", scale=alt.Scale(domain=list(_MARKS.values()), range=COLORS), legend=None),
+            tooltip=["start:T", "end:T", "state:N", alt.Tooltip("events:Q", format=",")],
+        )
+        .properties(height=130)
+    )
+    return chart

@@ -1,0 +1,85 @@
+"""Sources: when each was last heard, for how long it has been silent, and which sequence numbers are missing."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.filters import choose
+from dashboard.freshness import freshness
+from dashboard.panel import ask, head
+from dashboard.queries.sources import MOST_RANGES, MOST_ROWS, Source, Sources, read_sources
+from dashboard.table import Value, show_table
+from dashboard.wording import span
+
+REFRESH_SECONDS = 3
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Sources")
+    which = choose(
+        "Show", "which", {"latest": "latest epoch of each", "faults": "silent or missing", "all": "every epoch"}
+    )
+    _sources(which)
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _sources(which: str) -> None:
+    found = head("Sources", ask(read_sources), lambda sources: freshness(sources.feed, sources.newest, "events"))
+    if found is None or not found.sources:
+        return
+    _figures(found)
+    latest = [one for one in found.sources if one.is_latest_epoch]
+    shown = {
+        "latest": latest,
+        "faults": [one for one in latest if _state(one, found) not in ("✓ heard", "✓ complete", "● retired")],
+        "all": list(found.sources),
+    }[which]
+    if not shown:
+        st.success("No source is silent, and no sequence number is missing.", icon=":material/check_circle:")
+        return
+    show_table([_row(one, found) for one in shown], "sources", height=560)
+    if found.is_cut:
+        st.caption(f"Only the {MOST_ROWS:,} last heard are shown.")
+
+
+def _figures(found: Sources) -> None:
+    latest = [one for one in found.sources if one.is_latest_epoch]
+    figures = {
+        "Sources": f"{len(latest):,}",
+        "Silent": f"{sum(found.is_silent(one) for one in latest):,}",
+        "With missing numbers": f"{sum(one.missing > 0 for one in latest):,}",
+        "Missing numbers": f"{sum(one.missing for one in latest):,}",
+        "Silent after": "unknown" if found.silent_after is None else span(found.silent_after),
+    }
+    for column, (label, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
+        column.metric(label, value)
+
+
+def _state(source: Source, found: Sources) -> str:
+    if found.is_retired(source):
+        return "● retired"
+    if found.is_silent(source):
+        return "⚠ silent"
+    if source.missing:
+        return "⚠ missing numbers"
+    if source.unsequenced:
+        return "? unsequenced"
+    return "✓ complete" if source.has_sequence else "✓ heard"
+
+
+def _row(source: Source, found: Sources) -> dict[str, Value]:
+    ranges = ", ".join(source.missing_ranges)
+    more = " …" if len(source.missing_ranges) == MOST_RANGES else ""
+    return {
+        "source": source.source,
+        "epoch": source.source_epoch or "none",
+        "state": _state(source, found),
+        "silent for": span(found.feed.read_at - source.last_seen_at),
+        "last seen (UTC)": source.last_seen_at,
+        "last account": source.account or "none",
+        "missing": source.missing if source.has_sequence else None,
+        "missing numbers": ranges + more,
+        "arrived in sequence": source.arrived if source.has_sequence else None,
+        "first seen (UTC)": source.first_seen_at,
+    }

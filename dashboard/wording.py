@@ -1,0 +1,63 @@
+"""How numbers, money and instants read on every page. Money is exact: text, never a float."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+UNKNOWN = "unknown"
+
+
+def count(number: int | None) -> str:
+    """`1,234,567`; an unknown number is not 0."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def money(amount: Decimal | None, currency: str | None = None) -> str:
+    """All digits that are not trailing zeros, at least two decimals: `1,234.50 EUR`, `0.000000000012 EUR`."""
+    if amount is None:
+        return UNKNOWN
+    whole, _, decimals = f"{amount:,f}".partition(".")
+    text = f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
+    return f"{text} {currency}" if currency else text
+
+
+def rounded(amount: Decimal, currency: str | None = None) -> str:
+    """Money to two decimals: for headlines and guesses, marked `≈` where digits were lost."""
+    exact = amount.quantize(Decimal("0.01")) == amount
+    text = f"{'' if exact else '≈ '}{amount:,.2f}"
+    return f"{text} {currency}" if currency else text
+
+
+def moment(instant: datetime) -> str:
+    """An instant to the second, without its day: for what happened just now."""
+    return f"{instant:%H:%M:%S} UTC"
+
+
+def instant(value: datetime | None) -> str:
+    """An instant to the second, in UTC."""
+    return "never" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def minute(value: datetime) -> str:
+    """An instant to the minute, in UTC."""
+    return f"{value:%Y-%m-%d %H:%M}"
+
+
+def span(duration: timedelta) -> str:
+    """A duration in the largest unit that says it, such as `45 s`, `3 min` or `2 h`; below zero counts as none."""
+    seconds = max(0, round(duration.total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def length(duration: timedelta) -> str:
+    """A duration with two units, such as `1 h 05 min`, `3 min 20 s` or `12 s`."""
+    seconds = max(0, round(duration.total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3_600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3_600} h {seconds % 3_600 // 60:02d} min"

@@ -1,0 +1,325 @@
+"""A believable day of metering, written as the applications would: Delta tables, and a database that agrees."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from deltalake import write_deltalake
+from psycopg.types.json import Jsonb
+
+from jobs.streams import SCHEMAS, Table
+from tests.database_rows import write
+
+GRACE = timedelta(minutes=5)
+MINUTE = timedelta(minutes=1)
+METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
+MODELS = ("small-1", "large-2", "vision-1")
+UNIT_PRICES = {
+    "requests": Decimal("0.0001"),
+    "input_tokens": Decimal("0.00000015"),
+    "output_tokens": Decimal("0.0000006"),
+    "cached_tokens": Decimal("0.000000075"),
+}
+CURRENCIES = {"acme": "EUR", "globex": "USD", "initech": "USD", "umbrella": "EUR", "hooli": "EUR"}
+ZONES = {"acme": "Europe/Berlin", "globex": "America/New_York"}
+DROPPED_METER = "cached_tokens"
+
+
+@dataclass(frozen=True)
+class Day:
+    """What `usage_of` makes: `accounts` with their currency, `minutes` before `now`, requests a minute in all."""
+
+    now: datetime
+    accounts: tuple[str, ...] = tuple(CURRENCIES)
+    minutes: int = 40
+    per_minute: int = 12
+    seed: int = 5
+    marker: str = ""
+    """Put before every name but the accounts', so that a test can find whose a value is."""
+
+
+def seed(database: str, tables: Path, day: Day) -> None:
+    """Fill an empty database and an empty folder."""
+    rows = list(usage_of(day))
+    write_table(tables, Table.USAGE, rows)
+    write_table(tables, Table.JOURNAL, journal_of(day, rows))
+    write_table(tables, Table.ACCOUNTS, accounts_of(day))
+    write_table(tables, Table.PRICES, prices_of(day))
+    fill_catalog(database, day)
+    fill_windows(database, rows)
+    fill_sessions(database, rows, day)
+    fill_sources(database, day)
+    fill_jobs(database, day)
+
+
+def usage_of(day: Day) -> Iterator[dict[str, Any]]:
+    """Rows of `usage` (streams.USAGE): most matched at once, some late, a few stragglers, some without a price."""
+    chance = random.Random(day.seed)
+    for lsn in range(1, day.minutes * day.per_minute + 1):
+        event_time = day.now - timedelta(seconds=chance.random() * 60 * day.minutes)
+        account = chance.choices(day.accounts, weights=range(len(day.accounts), 0, -1))[0]
+        outcome = chance.choices(("matched", "abandoned", "orphaned", "superseded"), weights=(940, 40, 10, 10))[0]
+        delay = chance.choices(
+            (chance.random() * 3, 30 + chance.random() * 200, 400 + chance.random() * 900), (97, 2, 1)
+        )[0]
+        received_at = min(day.now, event_time + timedelta(seconds=delay))
+        model = None if outcome == "orphaned" else f"{day.marker}{chance.choice(MODELS)}"
+        completed = outcome == "matched"
+        quantities = {
+            "requests": 1 if outcome in ("matched", "abandoned") else 0,
+            "input_tokens": chance.randint(100, 4_000) if completed else None,
+            "output_tokens": chance.randint(20, 1_500) if completed else None,
+            "cached_tokens": chance.choice((None, 0, 512)) if completed else None,
+        }
+        row: dict[str, Any] = {
+            "lsn": lsn,
+            "log_date": received_at.date(),
+            "logged_at": received_at,
+            "account": account,
+            "request_id": f"{day.marker}r-{lsn:06d}",
+            "user_id": f"{day.marker}u-{min(int(chance.expovariate(0.1)), 60)}",
+            "model": model,
+            "status": "completed" if completed else None,
+            "outcome": outcome,
+            "request_lsn": lsn * 2,
+            "completion_lsn": lsn * 2 + 1 if completed else None,
+            "event_time": event_time,
+            "received_at": received_at,
+            "plan": f"{day.marker}plan-{account}",
+            "currency": CURRENCIES.get(account, "EUR"),
+            "sign": 1,
+            "cause": "stream",
+            "corrects_lsn": None,
+        }
+        is_priced = model is not None and not model.endswith("vision-1")
+        for number, meter in enumerate(METERS):
+            quantity = quantities[meter]
+            priced = is_priced and quantity is not None
+            row[meter] = quantity
+            row[f"{meter}_price_version"] = 10 + number if priced else None
+            row[f"{meter}_unit_price"] = UNIT_PRICES[meter] if priced else None
+            row[f"{meter}_amount"] = UNIT_PRICES[meter] * (quantity or 0) if priced else None
+        yield row
+
+
+def journal_of(day: Day, usage: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows of `journal`: one record per usage row, and besides duplicates, conflicts and dead letters."""
+    kinds: list[tuple[str, str | None]] = (
+        [("accepted", None)] * 970 + [("duplicate", None)] * 12 + [("conflict", None)] * 3
+    )
+    chance = random.Random(day.seed)
+    for lsn, used in enumerate(sorted(usage, key=lambda row: row["received_at"]), start=1):
+        disposition, reason = chance.choice(kinds)
+        yield {
+            "lsn": lsn,
+            "log_date": used["received_at"].date(),
+            "topic": "events",
+            "partition": lsn % 4,
+            "offset": lsn // 4,
+            "received_at": used["received_at"],
+            "logged_at": used["received_at"],
+            "disposition": disposition,
+            "reason": reason,
+            "account": used["account"],
+            "request_id": used["request_id"],
+        }
+
+
+def accounts_of(day: Day) -> Iterator[dict[str, Any]]:
+    """Rows of `accounts`: one version each."""
+    for lsn, account in enumerate(day.accounts, start=1):
+        yield {
+            "lsn": lsn,
+            "account": account,
+            "name": f"{day.marker}{account.title()} Inc.",
+            "deleted": False,
+            "plan": f"{day.marker}plan-{account}",
+            "currency": CURRENCIES.get(account, "EUR"),
+            "timezone": ZONES.get(account, "UTC"),
+            "effective_from": day.now - timedelta(days=60),
+        }
+
+
+def prices_of(day: Day) -> Iterator[dict[str, Any]]:
+    """Rows of `prices`: in force since long ago, and for the first model another from tomorrow on."""
+    for account in day.accounts:
+        for model in MODELS[:2]:
+            for number, meter in enumerate(METERS):
+                price = {
+                    "plan": f"{day.marker}plan-{account}",
+                    "model": f"{day.marker}{model}",
+                    "meter": meter,
+                    "currency": CURRENCIES.get(account, "EUR"),
+                    "deleted": False,
+                }
+                long_ago, tomorrow = day.now - timedelta(days=60), day.now + timedelta(days=1)
+                yield {**price, "lsn": 10 + number, "effective_from": long_ago, "unit_price": UNIT_PRICES[meter]}
+                if model == MODELS[0]:
+                    yield {
+                        **price,
+                        "lsn": 90 + number,
+                        "effective_from": tomorrow,
+                        "unit_price": UNIT_PRICES[meter] * 2,
+                    }
+
+
+def write_table(tables: Path, table: Table, rows: Iterable[dict[str, Any]]) -> None:
+    """Append `rows` to a Delta table as a driver would: partitioned by log date where it has one."""
+    schema = SCHEMAS[table]
+    full = [{name: row.get(name) for name in schema.names} for row in rows]
+    partition_by = ["log_date"] if "log_date" in schema.names else None
+    arrow = pa.Table.from_pylist(full, schema=schema)
+    write_deltalake(str(tables / table), arrow, mode="append", partition_by=partition_by)
+
+
+def fill_catalog(database: str, day: Day) -> None:
+    """The schema `catalog`, as `accounts_of` says."""
+    for row in accounts_of(day):
+        write(database, "catalog.plans", {"plan": row["plan"], "name": row["plan"]})
+        names = ("account", "name", "plan", "currency", "timezone", "effective_from")
+        write(database, "catalog.accounts", {name: row[name] for name in names})
+
+
+def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
+    """`usage_windows` and `stragglers`: what billing makes of the rows."""
+    windows: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(
+        lambda: {"quantity": 0, "amount": None, "late_rows": 0, "late_quantity": 0, "corrected": False}
+    )
+    stragglers = []
+    for row in usage:
+        start = row["event_time"].replace(second=0, microsecond=0)
+        late = row["received_at"] - (start + MINUTE)
+        for meter in METERS:
+            if not row[meter]:
+                continue
+            version, amount = row[f"{meter}_price_version"], row[f"{meter}_amount"]
+            if late >= GRACE:
+                decision = "drop" if meter == DROPPED_METER else "correct"
+                stragglers.append(_straggler(row, meter, start, late, decision))
+                if decision == "drop":
+                    continue
+            window = windows[start, row["account"], row["model"], meter, row["currency"], version]
+            window["quantity"] += row[meter]
+            window["amount"] = None if version is None else (window["amount"] or Decimal(0)) + amount
+            window["corrected"] |= late >= GRACE
+            if timedelta() <= late < GRACE:
+                window["late_rows"] += 1
+                window["late_quantity"] += row[meter]
+    keys = ("window_start", "account", "model", "meter", "currency", "price_version")
+    written = [
+        {**dict(zip(keys, key, strict=True)), "window_end": key[0] + MINUTE, **window}
+        for key, window in windows.items()
+    ]
+    write(database, "usage_windows", *written)
+    write(database, "stragglers", *stragglers)
+
+
+def _straggler(row: dict[str, Any], meter: str, start: datetime, late: timedelta, decision: str) -> dict[str, Any]:
+    kept = ("account", "model", "request_id", "event_time", "received_at", "currency")
+    return {
+        "usage_lsn": row["lsn"],
+        "meter": meter,
+        "window_start": start,
+        "late_seconds": Decimal(str(late.total_seconds())),
+        "decision": decision,
+        "quantity": row[meter],
+        "amount": row[f"{meter}_amount"],
+        "price_version": row[f"{meter}_price_version"],
+        **{name: row[name] for name in kept},
+    }
+
+
+def fill_sessions(database: str, usage: list[dict[str, Any]], day: Day) -> None:
+    """`sessions`: gaps of 30 minutes; and one that a late event has replaced."""
+    by_user: dict[tuple[str, str], list[datetime]] = defaultdict(list)
+    for row in usage:
+        by_user[row["account"], row["user_id"]].append(row["event_time"])
+    sessions = []
+    for (account, user), times in by_user.items():
+        part: list[datetime] = []
+        for at in sorted(times):
+            if part and at - part[-1] > timedelta(minutes=30):
+                sessions.append((account, user, part))
+                part = []
+            part.append(at)
+        sessions.append((account, user, part))
+    rows: list[dict[str, Any]] = [
+        {
+            "account": account,
+            "user_id": user,
+            "session_start": times[0],
+            "session_end": times[-1],
+            "events": len(times),
+            "version": 1,
+        }
+        for account, user, times in sessions
+    ]
+    account, user, times = sessions[0]
+    before = times[0] - timedelta(hours=3)
+    closed = {"account": account, "user_id": user, "session_start": before, "session_end": before + 9 * MINUTE}
+    rows += [{**closed, "events": 4, "version": 1, "retracted_at": day.now}, {**closed, "events": 5, "version": 2}]
+    write(database, "sessions", *rows)
+
+
+def fill_sources(database: str, day: Day) -> None:
+    """`sources`: one complete, one with holes, one silent, one without numbers."""
+    account = day.accounts[0]
+    seen = {"account": account, "account_seen_at": day.now, "first_seen_at": day.now - timedelta(hours=9)}
+    write(
+        database,
+        "sources",
+        {**seen, "source": f"{day.marker}gateway/eu-1", "last_seen_at": day.now, "sequences": "{[1,4100)}"},
+        {
+            **seen,
+            "source": f"{day.marker}gateway/eu-2",
+            "last_seen_at": day.now,
+            "sequences": "{[1,50),[51,80),[90,900)}",
+        },
+        {**seen, "source": f"{day.marker}device/7", "last_seen_at": day.now - timedelta(hours=1)},
+        {**seen, "source": f"{day.marker}gateway/us-1", "last_seen_at": day.now, "unsequenced": True},
+    )
+
+
+def fill_jobs(database: str, day: Day) -> None:
+    """`jobs`, `positions` and `batches`: all four at work, up to a few seconds ago."""
+    frontier = day.now - timedelta(seconds=3)
+    configs = {
+        "ingestion": {"source_silent_after_seconds": 900, "source_retired_after_seconds": 86_400},
+        "sessionization": {"session_gap_seconds": 1_800},
+        "joins": {"completion_timeout_seconds": 120},
+        "billing": {"grace_seconds": int(GRACE.total_seconds())},
+    }
+    inputs = {"sessionization": "journal", "billing": "usage"}
+    for number, (job, config) in enumerate(configs.items()):
+        progress = {
+            "records_behind": number * 1_200,
+            "seconds_behind": number * 1.25,
+            "frontier": frontier.isoformat(),
+            "last_batch_at": day.now.isoformat(),
+            "last_batch_records": 1_932,
+            "last_batch_ms": 412 + number,
+            "catch_up_seconds": number * 4.0,
+            "residual": 0,
+            "waiting": 37,
+        }
+        at = {"owner_started_at": day.now, "started_at": day.now, "updated_at": datetime.now(UTC)}
+        state = {"epoch": 1 + number, "owner_pid": 1, "state": "running"}
+        write(database, "jobs", {"job": job, **at, **state, "config": Jsonb(config), "progress": Jsonb(progress)})
+        if job in inputs:
+            position = {"job": job, "input": inputs[job], "next_position": 1_000, "frontier": frontier}
+            write(database, "positions", position)
+
+
+def keep_reporting(database: str) -> None:
+    """Let every application have reported just now."""
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE jobs SET updated_at = clock_timestamp()")
