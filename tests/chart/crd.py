@@ -26,6 +26,7 @@ def application_schema() -> dict[str, Any]:
     return schema
 
 
+@cache
 def pod_parts() -> dict[str, Any]:
     """Schemas of what a pod template holds, by the name in a pod's spec: the CRD takes the template itself unseen.
 
