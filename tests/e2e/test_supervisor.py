@@ -14,10 +14,11 @@ import pytest
 
 from local.programs import JOBS
 from local.stack import Process, Stack, State, running_stack
+from local.watching import ALERTMANAGER, PROMETHEUS, find
 from tests.e2e.conftest import processes_of, weir_at
 
 MEMORY_LIMIT_BYTES = 6 * 1024**3
-NAMES = ["broker", "database", *JOBS, "dashboard"]
+NAMES = ["broker", "database", *JOBS]
 
 
 @pytest.fixture
@@ -34,7 +35,9 @@ def processes(stack: Stack) -> tuple[Process, ...]:
 
 
 def test_everything_is_written_down_and_runs(stack: Stack) -> None:
-    assert [process.name for process in processes(stack)] == NAMES
+    watchers = {"alertmanager": find(ALERTMANAGER), "prometheus": find(PROMETHEUS)}
+    installed = [name for name, path in watchers.items() if path]
+    assert [process.name for process in processes(stack)] == [*NAMES, *installed, "dashboard"]
     assert {process.state for process in processes(stack)} == {State.RUNNING}
 
 
