@@ -268,7 +268,7 @@ def notes(tmp_path: Path, example: str) -> str:
 
 def test_the_notes_say_what_to_do_next(tmp_path: Path) -> None:
     said = notes(tmp_path, "quickstart.yaml")
-    for step in ("helm -n metering test weir --logs", "get sparkapplications", "port-forward service/weir-dashboard"):
+    for step in ("helm -n metering test weir", "get sparkapplications", "port-forward service/weir-dashboard"):
         assert step in said
 
 

@@ -8,9 +8,9 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 
      kubectl -n {{ $ns }} get sparkapplications -l app.kubernetes.io/instance={{ .Release.Name }} -w
 
-2. See one event metered and billed:
+2. See one event metered and billed (the log of a test that fails: kubectl -n {{ $ns }} logs {{ $name }}-test):
 
-     helm -n {{ $ns }} test {{ .Release.Name }} --logs
+     helm -n {{ $ns }} test {{ .Release.Name }}
 {{- if .Values.dashboard.enabled }}
 
 3. Open the live page:
