@@ -29,6 +29,7 @@ PAGES = [
 ]
 
 st.logo(str(Path(__file__).with_name("weir.svg")), size="large")
+st.html(Path(__file__).with_name("style.css"))
 page = st.navigation(PAGES, expanded=True)
 with st.sidebar:
     if scope.is_all:

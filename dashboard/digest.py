@@ -14,7 +14,6 @@ from datetime import date, datetime, timedelta
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
-from polars.exceptions import PolarsError
 
 from dashboard.backend import Backend, Unavailable
 
@@ -94,7 +93,7 @@ class _Digest:
         rows = pl.scan_parquet([f"{root.rstrip('/')}/{path}" for path in paths], hive_partitioning=False)
         try:
             summary = recipe.reduce(rows.filter(backend.scope.holds())).collect()
-        except (PolarsError, OSError) as error:
+        except (pl.exceptions.ComputeError, OSError) as error:
             raise Unavailable(f"The table {recipe.table} cannot be read: {type(error).__name__}.") from error
         parts = [summary] if day.rows is None else [day.rows, summary]
         day.rows = recipe.merge(pl.concat(parts).lazy()).collect()

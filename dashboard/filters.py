@@ -22,6 +22,7 @@ def choose_account(label: str = "Account", everyone: str = "All accounts") -> st
         placeholder=everyone,
         accept_new_options=True,
         key="account",
+        width=260,
         bind="query-params",
     )
     return chosen or None

@@ -29,10 +29,11 @@ RECIPE = Recipe(
             "account",
             pl.col("received_at").dt.truncate("1m").alias("minute"),
             "outcome",
+            "received_at",
             pl.col("sign").cast(pl.Int64).alias("usage_rows"),
         )
         .group_by(_KEYS)
-        .agg(pl.sum("usage_rows"))
+        .agg(pl.sum("usage_rows"), pl.max("received_at"))
     ),
     merge=_merge,
 )

@@ -29,11 +29,12 @@ RECIPE = Recipe(
         .select(
             "account",
             "user_id",
+            "received_at",
             pl.col("event_time").dt.truncate("1m").alias("minute"),
             *[(pl.col(name).fill_null(0) * pl.col("sign")).alias(name) for name in _TOKENS],
         )
         .group_by(_KEYS)
-        .agg(pl.sum(*_TOKENS))
+        .agg(pl.sum(*_TOKENS), pl.max("received_at"))
     ),
     merge=_merge,
 )

@@ -16,7 +16,7 @@ REFRESH_SECONDS = 5
 MOST_REASONS = 6
 
 # Shape and word, besides the colour.
-_MARKS = {"accepted": "✓ accepted", "rejected": "✕ rejected", "duplicate": "⧉ duplicate", "conflict": "≠ conflict"}
+_MARKS = {"accepted": "✓ accepted", "rejected": "✕ rejected", "duplicate": "≡ duplicate", "conflict": "≠ conflict"}
 COLORS = ["#12906b", "#d98200", "#5a6b7b", "#b8548c"]
 
 

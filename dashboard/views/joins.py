@@ -23,7 +23,7 @@ _MARKS = {
     "matched": "✓ matched",
     "abandoned": "◌ abandoned",
     "orphaned": "? orphaned",
-    "superseded": "⧉ superseded",
+    "superseded": "≡ superseded",
 }
 _MEANINGS = {
     "matched": "Request and completion met within the timeout.",

@@ -87,10 +87,10 @@ def _card(
     )
     behind = "unknown" if application.seconds_behind is None else f"{application.seconds_behind:,.1f}"
     seconds.metric("Seconds behind", behind, help="Age of the oldest input record that is not committed yet.")
-    for line in _facts(application, now):
-        st.markdown(f":small[{line}]")
+    facts = _facts(application, now)
     if pod is not None:
-        st.markdown(f":small[Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {pod.message}]")
+        facts.append(f"Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {pod.message}")
+    st.markdown("  \n".join(f":small[{fact}]" for fact in facts))
     reported = span(now - application.reported_at)
     if doing is Health.STALE:
         st.warning(f"No report for {reported}: these are its last values.", icon=":material/warning:")
@@ -106,7 +106,7 @@ def _facts(application: Application, now: datetime) -> list[str]:
     if application.exit_at is not None:
         facts.append(f"Last ended {span(now - application.exit_at)} ago: {_first_words(application.exit_reason)}")
     if application.frontier is not None:
-        facts.append(f"Frontier: {instant(application.frontier)} UTC, {span(now - application.frontier)} old")
+        facts.append(f"Frontier: {instant(application.frontier)} UTC")
     return facts
 
 

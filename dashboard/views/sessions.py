@@ -34,7 +34,7 @@ def show() -> None:
     st.title("Sessions")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
-        user = st.text_input("History of user", placeholder="a user id", key="user", bind="query-params")
+        user = st.text_input("History of user", placeholder="a user id", key="user", width=260, bind="query-params")
     _open_sessions(account)
     if user:
         _history(account, user)

@@ -31,6 +31,7 @@ UNIT_PRICES = {
 }
 CURRENCIES = {"acme": "EUR", "globex": "USD", "initech": "USD", "umbrella": "EUR", "hooli": "EUR"}
 ZONES = {"acme": "Europe/Berlin", "globex": "America/New_York"}
+REASONS = ("malformed", "future", "too_old", "bad_time", "no_subject")
 DROPPED_METER = "cached_tokens"
 
 
@@ -46,9 +47,17 @@ class Day:
     marker: str = ""
     """Put before every name but the accounts', so that a test can find whose a value is."""
 
+    first_lsn: int = 1
+
 
 def seed(database: str, tables: Path, day: Day) -> None:
-    """Fill an empty database and an empty folder."""
+    """Fill a database and a folder in which no application has run yet."""
+    add(database, tables, day)
+    fill_jobs(database, day)
+
+
+def add(database: str, tables: Path, day: Day) -> None:
+    """What applications that ran have made of `day`."""
     rows = list(usage_of(day))
     write_table(tables, Table.USAGE, rows)
     write_table(tables, Table.JOURNAL, journal_of(day, rows))
@@ -58,13 +67,12 @@ def seed(database: str, tables: Path, day: Day) -> None:
     fill_windows(database, rows)
     fill_sessions(database, rows, day)
     fill_sources(database, day)
-    fill_jobs(database, day)
 
 
 def usage_of(day: Day) -> Iterator[dict[str, Any]]:
     """Rows of `usage` (streams.USAGE): most matched at once, some late, a few stragglers, some without a price."""
     chance = random.Random(day.seed)
-    for lsn in range(1, day.minutes * day.per_minute + 1):
+    for lsn in range(day.first_lsn, day.first_lsn + day.minutes * day.per_minute):
         event_time = day.now - timedelta(seconds=chance.random() * 60 * day.minutes)
         account = chance.choices(day.accounts, weights=range(len(day.accounts), 0, -1))[0]
         outcome = chance.choices(("matched", "abandoned", "orphaned", "superseded"), weights=(940, 40, 10, 10))[0]
@@ -113,12 +121,9 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
 
 def journal_of(day: Day, usage: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Rows of `journal`: one record per usage row, and besides duplicates, conflicts and dead letters."""
-    kinds: list[tuple[str, str | None]] = (
-        [("accepted", None)] * 970 + [("duplicate", None)] * 12 + [("conflict", None)] * 3
-    )
     chance = random.Random(day.seed)
     for lsn, used in enumerate(sorted(usage, key=lambda row: row["received_at"]), start=1):
-        disposition, reason = chance.choice(kinds)
+        disposition = chance.choices(("accepted", "duplicate", "conflict", "rejected"), weights=(970, 12, 3, 15))[0]
         yield {
             "lsn": lsn,
             "log_date": used["received_at"].date(),
@@ -128,7 +133,7 @@ def journal_of(day: Day, usage: list[dict[str, Any]]) -> Iterator[dict[str, Any]
             "received_at": used["received_at"],
             "logged_at": used["received_at"],
             "disposition": disposition,
-            "reason": reason,
+            "reason": chance.choice(REASONS) if disposition == "rejected" else None,
             "account": used["account"],
             "request_id": used["request_id"],
         }
