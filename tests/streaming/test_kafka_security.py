@@ -1,0 +1,158 @@
+"""Kafka with TLS and passwords, a real broker: ingestion and commands get in, others do not, secrets stay unsaid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from deltalake import DeltaTable
+
+from jobs.runtime.kafka_access import KafkaAccess
+from jobs.streams import Table
+from local import broker
+from local.broker import BrokerPorts
+from local.class_archive import submit_arguments
+from local.jars import broker_jars
+from local.ports import LOOPBACK, free_port
+from tests.streaming.certificates import authority_and_server
+
+PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
+LIMIT_SECONDS = 120
+EVENT = (
+    '{"specversion":"1.0","type":"ai.inference.request.v1","source":"g","id":"1","subject":"a",'
+    '"time":"2026-01-01T00:00:00Z","data":{"request_id":"r","user_id":"u","model":"m","operation":"chat"}}\n'
+)
+
+
+def secured(authority: Path, bootstrap: str, mechanism: str) -> dict[str, str]:
+    """The variables of a client that may come in."""
+    return {
+        "WEIR_KAFKA_BOOTSTRAP": bootstrap,
+        "WEIR_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "WEIR_KAFKA_SASL_MECHANISM": mechanism,
+        "WEIR_KAFKA_USERNAME": "weir",
+        "WEIR_KAFKA_PASSWORD": PASSWORDS[mechanism],
+        "WEIR_KAFKA_CA_FILE": str(authority),
+    }
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A broker that lets in who shows a password over TLS; gives the variables of such a client, by SCRAM."""
+    folder = tmp_path_factory.mktemp("kafka")
+    authority, server = authority_and_server(folder, LOOPBACK)
+    ports = BrokerPorts(free_port(), free_port())
+    broker.prepare(folder, broker_jars(), ports)
+    user = f'username="weir" password="{PASSWORDS["PLAIN"]}" user_weir="{PASSWORDS["PLAIN"]}"'
+    modules = "org.apache.kafka.common.security"
+    settings = {
+        "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": server,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.clients.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {user};",
+        "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+    }
+    with (folder / "server.properties").open("a", encoding="utf-8") as properties:
+        properties.writelines(f"{name}={value}\n" for name, value in settings.items())
+    with (folder / "broker.log").open("ab") as log:
+        process = subprocess.Popen(broker.server_command(folder, broker_jars()), stdout=log, stderr=log)
+    try:
+        admin = AdminClient(KafkaAccess.read(secured(authority, ports.bootstrap, "PLAIN")).librdkafka())
+        admin.list_topics(timeout=60)
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        upsert = UserScramCredentialUpsertion("weir", scram, PASSWORDS["SCRAM-SHA-512"].encode())
+        for made in admin.alter_user_scram_credentials([upsert]).values():
+            made.result()
+        yield secured(authority, ports.bootstrap, "SCRAM-SHA-512")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def weir(environment: dict[str, str], *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "local.cli", *arguments]
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, input=text, env=variables, capture_output=True, text=True, check=False, timeout=90)
+
+
+def test_ingestion_and_the_commands_get_in_and_no_log_holds_the_password(
+    client: dict[str, str], database: str, jars: Path, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    environment = {**client, "WEIR_POSTGRES_URL": database, "WEIR_TABLES": str(tables), "WEIR_JARS": str(jars)}
+    topics = weir(environment, "topics")
+    assert topics.returncode == 0, topics.stderr
+    produced = weir(environment, "produce", "-", text=EVENT)
+    assert "1 acknowledged" in produced.stdout, produced.stderr
+
+    log = tmp_path / "ingestion.log"
+    with log.open("wb") as output:
+        ingestion = subprocess.Popen(
+            [sys.executable, "-m", "jobs", "ingestion"],
+            env={
+                **os.environ,
+                **environment,
+                "WEIR_CHECKPOINTS": str(tmp_path / "checkpoints"),
+                **submit_arguments(),
+            },
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while "r" not in requests(tables):
+            assert ingestion.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.5)
+        ingestion.send_signal(signal.SIGTERM)
+        assert ingestion.wait(timeout=60) == 0
+    finally:
+        if ingestion.poll() is None:
+            os.killpg(ingestion.pid, signal.SIGKILL)
+            ingestion.wait()
+    said = log.read_text() + topics.stdout + topics.stderr + produced.stderr
+    assert "sesame" not in said
+
+
+def requests(tables: Path) -> set[str]:
+    """The requests in the journal."""
+    if not DeltaTable.is_deltatable(f"{tables}/{Table.JOURNAL}"):
+        return set()
+    rows = DeltaTable(f"{tables}/{Table.JOURNAL}").to_pyarrow_table(columns=["request_id"])
+    return set(rows["request_id"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"WEIR_KAFKA_PASSWORD": "guessed"},
+        {"WEIR_KAFKA_CA_FILE": ""},  # the system's authorities, which do not know this one
+        {"WEIR_KAFKA_SASL_MECHANISM": "PLAIN"},  # the right user by the wrong password
+    ],
+)
+def test_who_cannot_show_it_stays_out_and_is_told_so(client: dict[str, str], wrong: dict[str, str]) -> None:
+    answer = weir({**client, **wrong}, "topics", "--timeout", "3")
+    assert answer.returncode == 1
+    assert "see address and credentials" in answer.stderr
+    assert "sesame" not in answer.stderr + answer.stdout
+
+
+def test_half_a_credential_is_refused_before_anything_is_sent(client: dict[str, str]) -> None:
+    answer = weir({**client, "WEIR_KAFKA_PASSWORD": ""}, "topics")
+    assert answer.returncode == 1
+    assert "SASL_SSL needs WEIR_KAFKA_USERNAME and WEIR_KAFKA_PASSWORD" in answer.stderr
