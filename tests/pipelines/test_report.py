@@ -1,0 +1,136 @@
+"""What a driver reports: what it does not know is left out, in the metrics as in its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from jobs.runtime.errors import Fenced
+from jobs.runtime.job import Progress, Sink
+from jobs.runtime.ownership import Ownership
+from jobs.runtime.report import Reporter
+from jobs.runtime.source import Source
+from monitoring import metrics
+from monitoring.instruments import REGISTRY
+
+JOB = "billing"
+
+
+class Position:
+    """A sink and its source, as far as a report asks them."""
+
+    def __init__(self) -> None:
+        self.behind = 0
+        self.at: datetime | None = None
+
+    def lag(self) -> tuple[int, datetime | None]:
+        return self.behind, None
+
+    def frontier(self) -> datetime | None:
+        return self.at
+
+    def status(self) -> dict[str, Any]:
+        return {"waiting": 3}
+
+
+@pytest.fixture
+def position() -> Position:
+    return Position()
+
+
+@pytest.fixture
+def reporter(database: str, position: Position) -> Iterator[Reporter]:
+    ownership = Ownership.take(JOB, database, {"grace_seconds": 300})
+    reporter = Reporter(JOB, database, ownership, cast("Sink", position), cast("Source", position))
+    yield reporter
+    reporter.close()
+    ownership.close()
+
+
+def shown(name: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"job": JOB})
+
+
+def row(database: str) -> dict[str, Any]:
+    with psycopg.connect(database) as connection:
+        found = connection.execute("SELECT progress FROM jobs WHERE job = %s", [JOB]).fetchone()
+    assert found is not None
+    return dict(found[0])
+
+
+def test_the_age_of_what_waits_is_that_of_the_frontier(reporter: Reporter, position: Position, database: str) -> None:
+    position.behind, position.at = 7, datetime.now(UTC) - timedelta(seconds=90)
+    reporter.report("catching_up")
+    assert shown("weir_lag_records") == row(database)["records_behind"] == 7
+    assert 90 <= (shown("weir_lag_seconds") or 0) < 100
+    assert shown("weir_frontier_timestamp_seconds") == position.at.timestamp()
+
+    position.behind = 0
+    reporter.report("running")
+    assert shown("weir_lag_seconds") == row(database)["seconds_behind"] == 0
+    assert shown("weir_catch_up_seconds") == row(database)["catch_up_seconds"] == 0
+
+
+def test_an_unknown_lag_is_not_told_as_none(reporter: Reporter, position: Position, database: str) -> None:
+    position.behind = 7
+    reporter.report("catching_up")
+    assert row(database)["seconds_behind"] is None
+    assert row(database)["catch_up_seconds"] is None
+
+
+def test_a_job_that_never_catches_up_is_infinite_as_a_metric_and_unknown_in_json(
+    reporter: Reporter, position: Position, database: str
+) -> None:
+    reporter.report("running")
+    reporter.batch(Progress(10, {}), seconds=1_000.0)
+    position.behind = 10**9
+    reporter.report("running")
+    assert shown("weir_catch_up_seconds") == float("inf")
+    assert row(database)["catch_up_seconds"] is None
+
+
+def test_a_start_a_batch_and_a_moved_frontier_are_progress_and_a_mere_report_is_not(
+    reporter: Reporter, position: Position
+) -> None:
+    moments = [shown("weir_last_progress_timestamp_seconds")]
+    reporter.batch(Progress(0, {}), seconds=0.1)
+    moments.append(shown("weir_last_progress_timestamp_seconds"))
+    position.at = datetime.now(UTC)
+    reporter.report("running")
+    moments.append(shown("weir_last_progress_timestamp_seconds"))
+    assert None not in moments
+    assert sorted(set(moments), key=lambda moment: moment or 0) == moments
+    reporter.report("running")
+    assert shown("weir_last_progress_timestamp_seconds") == moments[-1]
+    assert (shown("weir_last_report_timestamp_seconds") or 0) > (moments[-1] or 0)
+
+
+def test_a_batch_adds_to_the_counters_and_keeps_to_their_labels(reporter: Reporter) -> None:
+    labels = {"meter": "requests", "decision": "drop"}
+    before = REGISTRY.get_sample_value("weir_stragglers_total", labels) or 0
+    reporter.batch(Progress(5, {("stragglers", "requests", "drop"): 2}), seconds=0.1)
+    assert REGISTRY.get_sample_value("weir_stragglers_total", labels) == before + 2
+    with pytest.raises(ValueError, match="is none of"):
+        reporter.batch(Progress(5, {("stragglers", "requests", "lost"): 2}), seconds=0.1)
+
+
+def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter, database: str) -> None:
+    successor = Ownership.take(JOB, database, {})
+    with pytest.raises(Fenced):
+        reporter.report("running")
+    assert shown("weir_epoch") == 1
+    assert shown("weir_restarts") == 0
+    successor.close()
+
+
+def test_a_reporter_that_is_closed_leaves_no_gauge_of_the_database_behind(database: str, position: Position) -> None:
+    ownership = Ownership.take(JOB, database, {})
+    reporter = Reporter(JOB, database, ownership, cast("Sink", position), cast("Source", position))
+    assert shown(metrics.DATABASE_READABLE.name) == 1
+    reporter.close()
+    ownership.close()
+    assert shown(metrics.DATABASE_READABLE.name) is None
