@@ -21,7 +21,7 @@ ROW_HEIGHT = 30
 _ACTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT, links: Sequence[str] = ()) -> None:
+def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT) -> None:
     """Draw `rows`, which have one set of columns (labels), with a button that downloads them as `<key>.csv`.
 
     Amounts are text with all their digits: a number would pass through the browser's floats.
@@ -32,10 +32,8 @@ def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT, link
         hide_index=True,
         height=min(height, ROW_HEIGHT * (len(rows) + 1) + 3),
         row_height=ROW_HEIGHT,
-        column_config={
-            **{label: _column(label, [row[label] for row in rows]) for label in shown},
-            **{label: st.column_config.LinkColumn(label, display_text="open") for label in links},
-        },
+        placeholder="–",
+        column_config={label: _column(label, [row[label] for row in rows]) for label in shown},
     )
     st.download_button(
         "CSV",

@@ -23,9 +23,10 @@ def money(amount: Decimal | None, currency: str | None = None) -> str:
 
 
 def rounded(amount: Decimal, currency: str | None = None) -> str:
-    """Money to two decimals: for headlines and guesses, marked `≈` where digits were lost."""
-    exact = amount.quantize(Decimal("0.01")) == amount
-    text = f"{'' if exact else '≈ '}{amount:,.2f}"
+    """Money to two decimals, below one to two digits: for headlines, marked `≈` where digits were lost."""
+    places = 2 if amount == 0 else max(2, 1 - amount.adjusted())
+    short = round(amount, places)
+    text = f"{'' if short == amount else '≈ '}{short:,.{places}f}"
     return f"{text} {currency}" if currency else text
 
 
@@ -42,6 +43,11 @@ def instant(value: datetime | None) -> str:
 def minute(value: datetime) -> str:
     """An instant to the minute, in UTC."""
     return f"{value:%Y-%m-%d %H:%M}"
+
+
+def several(number: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def span(duration: timedelta) -> str:

@@ -13,6 +13,7 @@ from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.alerts import Alert, Episode, read_history, read_pending
 from dashboard.table import Value, show_table
 from dashboard.views.firing import show_alerts, show_firing
+from dashboard.wording import several
 
 REFRESH_SECONDS = 3
 HISTORY_SECONDS = 10
@@ -62,7 +63,9 @@ def _judge_history(episodes: tuple[Episode, ...]) -> Freshness:
     if not episodes:
         return Freshness(State.IDLE, "No alert has fired in this time.")
     resolved = sum(episode.end is not None for episode in episodes)
-    return Freshness(State.LIVE, f"{len(episodes):,} episodes, {resolved:,} resolved; to within half a minute.")
+    return Freshness(
+        State.LIVE, f"{several(len(episodes), 'episode')}, {resolved:,} resolved; to within half a minute."
+    )
 
 
 def _row(episode: Episode) -> dict[str, Value]:
@@ -93,7 +96,7 @@ def _timeline(episodes: Sequence[Episode]) -> alt.Chart:
         alt.Chart(alt.InlineData(bars))
         .mark_bar(height=12, cornerRadius=2)
         .encode(
-            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc")),
+            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(format="%d %b %H:%M")),
             x2="end:T",
             y=alt.Y("alert:N", title=None, axis=alt.Axis(labelLimit=260)),
             color=alt.Color(

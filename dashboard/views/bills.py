@@ -64,7 +64,7 @@ def _bills(month: date, account: str | None) -> None:
     show_table([_row(total) for total in totals], f"bills-{month:%Y-%m}")
     st.caption(
         "Not invoices: a month is invoiced after it has closed and was audited. The forecast adds the pace since the "
-        "account's first usage of the month for the time that is left."
+        "account's first usage of the month for the time that is left; it needs an hour of usage."
     )
     if account is None:
         st.caption(":material/arrow_upward: Choose an account to see the lines of its bill.")
@@ -127,7 +127,7 @@ def _row(total: Total) -> dict[str, Value]:
         "name": total.period.name or "not in the catalog",
         "month to date": None if total.currency is None else total.amount,
         "currency": total.currency or "none",
-        "forecast": "too early" if total.forecast is None else f"≈ {total.forecast:,.2f}",
+        "forecast": total.forecast,
         "requests": total.requests,
         "tokens": total.tokens,
         "unpriced quantity": total.unpriced,

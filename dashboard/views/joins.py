@@ -84,7 +84,11 @@ def _per_minute(found: Outcomes) -> alt.Chart:
         alt.Chart(alt.InlineData(bars))
         .mark_bar()
         .encode(
-            x=alt.X("utcyearmonthdatehoursminutes(minute):T", title="Minute in which the outcome was known (UTC)"),
+            x=alt.X(
+                "utcyearmonthdatehoursminutes(minute):T",
+                title="Minute in which the outcome was known (UTC)",
+                axis=alt.Axis(format="%H:%M"),
+            ),
             y=alt.Y("sum(usage_rows):Q", title="Usage rows"),
             color=alt.Color(
                 "outcome:N",

@@ -157,7 +157,11 @@ def _bars(lateness: Lateness) -> alt.Chart:
     bars = [{"late": name, "usage_rows": many} for name, many in zip(names, counts, strict=True)]
     base = alt.Chart(alt.InlineData(bars)).encode(
         y=alt.Y("late:O", sort=None, title="After the window's end"),
-        x=alt.X("usage_rows:Q", scale=alt.Scale(type="symlog"), title="Usage rows (logarithmic)"),
+        x=alt.X(
+            "usage_rows:Q",
+            scale=alt.Scale(type="symlog"),
+            axis=alt.Axis(title="Usage rows (logarithmic)", grid=False, labels=False, ticks=False),
+        ),
         tooltip=[alt.Tooltip("late:O", title="Late"), alt.Tooltip("usage_rows:Q", title="Usage rows", format=",")],
     )
     labels = base.mark_text(align="left", dx=4, color="#8090a0").encode(text=alt.Text("usage_rows:Q", format=","))

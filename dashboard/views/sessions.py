@@ -20,7 +20,7 @@ from dashboard.queries.sessions import (
     read_open_sessions,
 )
 from dashboard.table import Value, show_table
-from dashboard.wording import length
+from dashboard.wording import length, several
 
 REFRESH_SECONDS = 3
 TOKENS_SECONDS = 6.0
@@ -132,7 +132,7 @@ def _judge(sessions: tuple[Session, ...], account: str) -> Freshness:
     if not sessions:
         return Freshness(State.NEVER_HAD_DATA, f"This user of {account} has no session.")
     now_open = sum(session.state == "open" for session in sessions)
-    words = f"{len(sessions):,} sessions, {now_open:,} of them open. Tokens are known for the last two days."
+    words = f"{several(len(sessions), 'session')}, {now_open:,} of them open. Tokens are known for the last two days."
     return Freshness(State.LIVE if now_open else State.IDLE, words)
 
 
@@ -150,7 +150,7 @@ def _timeline(sessions: Sequence[Session]) -> alt.Chart:
         alt.Chart(alt.InlineData(bars))
         .mark_bar(height=16, cornerRadius=2, stroke="#8090a0", strokeWidth=1)
         .encode(
-            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc")),
+            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(format="%d %b %H:%M")),
             x2="end:T",
             y=alt.Y("state:N", title=None),
             color=alt.Color("state:N", scale=alt.Scale(domain=list(_MARKS.values()), range=COLORS), legend=None),

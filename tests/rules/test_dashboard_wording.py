@@ -1,0 +1,80 @@
+"""How numbers, money and forecasts read. No Streamlit, no database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from dashboard.forecast import SOONEST, forecast
+from dashboard.table import Row, shown_columns, to_csv
+from dashboard.wording import length, money, rounded
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "0.00 EUR"),
+        ("1234.5", "1,234.50 EUR"),
+        ("0.000000000012", "0.000000000012 EUR"),
+        ("-1234567.100000000000", "-1,234,567.10 EUR"),
+        ("12345678901234567890.000000000001", "12,345,678,901,234,567,890.000000000001 EUR"),
+    ],
+)
+def test_money_keeps_every_digit(amount: str, text: str) -> None:
+    assert money(Decimal(amount), "EUR") == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "0.00"),
+        ("2.5", "2.50"),
+        ("2.505", "≈ 2.50"),
+        ("0.0042", "0.0042"),
+        ("0.00425", "≈ 0.0042"),
+        ("-7", "-7.00"),
+    ],
+)
+def test_a_headline_says_when_it_lost_digits(amount: str, text: str) -> None:
+    assert rounded(Decimal(amount)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0 s"), (59, "59 s"), (61, "1 min 01 s"), (3_660, "1 h 01 min"), (90_000, "25 h 00 min")]
+)
+def test_a_length_has_two_units(seconds: int, text: str) -> None:
+    assert length(timedelta(seconds=seconds)) == text
+
+
+def test_amounts_of_a_column_have_the_same_places_and_lose_none() -> None:
+    rows: list[Row] = [{"amount": Decimal("1.5")}, {"amount": Decimal("1000.00025")}, {"amount": None}]
+    assert shown_columns(rows) == {"amount": ["1.50000", "1,000.00025", None]}
+
+
+def test_csv_is_exact_and_runs_nothing() -> None:
+    row: Row = {
+        "window start (UTC)": NOON,
+        "account": "=cmd()",
+        "amount": Decimal("1234.500000000001"),
+        "late": timedelta(0, 2),
+    }
+    assert to_csv([row]) == (
+        "window_start_utc,account,amount,late\r\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2.0\r\n"
+    )
+
+
+def test_a_forecast_goes_on_at_the_pace_so_far() -> None:
+    end = NOON + timedelta(days=10)
+    assert forecast(Decimal("3.00"), NOON, NOON + timedelta(days=1), end) == Decimal("30.00")
+    assert forecast(Decimal("3.00"), NOON, end, end) == Decimal("3.00")
+    assert forecast(Decimal("3.00"), NOON, end + timedelta(days=9), end) == Decimal("3.00")
+
+
+def test_a_forecast_waits_for_an_hour_of_usage() -> None:
+    end = NOON + timedelta(days=10)
+    assert forecast(Decimal(1), NOON, NOON + SOONEST - timedelta(microseconds=1), end) is None
+    assert forecast(Decimal(1), NOON, NOON + SOONEST, end) == Decimal("240.00")
