@@ -50,6 +50,8 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         typer.echo(str(error), err=True)
         return ExitStatus.BAD_CONFIGURATION
     where = environment()
+    if where.submitted:
+        _log_as_json()
     init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
     serve(where.metrics_port, where.metrics_host)
     try:
