@@ -38,10 +38,13 @@ def absent_jobs() -> str:
 
 
 def burning(times: float, long: str, short: str) -> str:
-    """The budget is being spent so many times too fast, over the long window and still over the short one."""
+    """The budget is being spent so many times too fast, over the long window and still over the short one.
+
+    Time before the first sample counts as fresh: a stack that starts with yesterday's frontier has not been late today.
+    """
     limit = f"{times * BUDGET:g}"
-    stale = "weir:freshness:stale"
-    return f"avg_over_time({stale}[{long}]) > {limit} and avg_over_time({stale}[{short}]) > {limit}"
+    stale = "(max(weir:freshness:stale) or vector(0))"
+    return f"avg_over_time({stale}[{long}:]) > {limit} and avg_over_time({stale}[{short}:]) > {limit}"
 
 
 FRESHNESS = (

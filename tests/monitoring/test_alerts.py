@@ -42,19 +42,17 @@ def in_time(bound: str) -> str:
     return of("weir_event_lateness_seconds_bucket", le=bound)
 
 
-BILLING = ({"job": "billing"},)
+def frontier_of_billing() -> str:
+    return of("weir_frontier_timestamp_seconds", job="billing")
+
+
 CASES = [
-    # Billing's frontier stands still from minute 20 on: older than 60 s a minute later, and then 14.4 % of an hour
-    # (here: of the 30 minutes that there are).
-    Case(
-        "FreshnessBurnFast",
-        {of("weir_frontier_timestamp_seconds", job="billing"): "-6+60x20 1194+0x60"},
-        26.75,
-        BILLING,
-    ),
-    Case(
-        "FreshnessBurnSlow", {of("weir_frontier_timestamp_seconds", job="billing"): "-6+60x20 1194+0x60"}, 37.5, BILLING
-    ),
+    # Billing's frontier stands still from minute 20 on, so it is stale from minute 21 on: 14.4 % of an hour later it
+    # burns the budget too fast, 6 % of six hours later also slowly.
+    Case("FreshnessBurnFast", {frontier_of_billing(): "-6+60x20 1194+0x60"}, 31.5),
+    Case("FreshnessBurnSlow", {frontier_of_billing(): "-6+60x20 1194+0x60"}, 57.5),
+    # A stack that was down over night and needs nine minutes to catch up.
+    Case("FreshnessBurnFast", {frontier_of_billing(): "-28800+0x9 594+60x60"}, 10.75, until_minute=14),
     Case(
         "ApplicationDown",
         {of("weir_last_report_timestamp_seconds", job="joins"): "-2+60x20 stale"},
@@ -194,3 +192,9 @@ def test_every_alert_has_its_edge_tested() -> None:
 def test_an_hour_of_healthy_series_fires_nothing(tmp_path: Path) -> None:
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
     check(tmp_path, healthy(), never, SEVERITIES)
+
+
+def test_a_stack_that_was_down_over_night_and_catches_up_soon_fires_nothing(tmp_path: Path) -> None:
+    series = with_changes({frontier_of_billing(): "-28800+0x7 474+60x60"})
+    never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
+    check(tmp_path, series, never, SEVERITIES)
