@@ -17,7 +17,7 @@ class CatchUp:
 
     def __init__(self) -> None:
         self._batches: deque[tuple[float, int, float]] = deque()
-        self._looks: deque[tuple[float, int]] = deque()
+        self._looks: deque[tuple[float, int, int]] = deque()
         self._committed = 0
 
     def batch(self, at: float, records: int, seconds: float) -> None:
@@ -30,16 +30,27 @@ class CatchUp:
 
         None as long as there is nothing to judge by.
         """
-        self._looks.append((at, self._committed + behind))
+        self._looks.append((at, self._committed + behind, behind))
         for kept in (self._batches, self._looks):
             while kept and kept[0][0] < at - HORIZON_SECONDS:
                 kept.popleft()
         if behind == 0:
             return 0.0
-        (first_at, first_total), (_, total) = self._looks[0], self._looks[-1]
+        (first_at, first_total, _), (_, total, _) = self._looks[0], self._looks[-1]
         if not self._batches:
             return float("inf") if at - first_at > HORIZON_SECONDS / 2 else None
         worked_seconds = sum(seconds for _, _, seconds in self._batches)
         speed = sum(records for _, records, _ in self._batches) / max(worked_seconds, 1e-3)
         arriving = (total - first_total) / (at - first_at) if at > first_at else 0.0
-        return behind / (speed - arriving) if speed > arriving else float("inf")
+        if speed > arriving:
+            return behind / (speed - arriving)
+        return float("inf") if self._grows() else behind / speed
+
+    def _grows(self) -> bool:
+        """Whether the backlog never became as small again as it was.
+
+        A few records in a batch cost as much as thousands, so a job that is almost idle seems slow; but it keeps up.
+        """
+        waiting = [behind for _, _, behind in self._looks]
+        half = len(waiting) // 2
+        return half == 0 or min(waiting[half:]) > min(waiting[:half])

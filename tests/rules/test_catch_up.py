@@ -47,6 +47,23 @@ def test_a_steady_stream_that_always_waits_for_the_next_trigger_is_not_behind_fo
         assert estimate < 1
 
 
+def test_a_job_that_is_almost_idle_and_slow_at_that_keeps_up() -> None:
+    catch_up = CatchUp()
+    estimates = []
+    for second in range(0, 60, 5):
+        catch_up.batch(second, 4, 5.5)  # 0.7 a second while it works; 0.8 a second arrive
+        estimates.append(catch_up.seconds(second + 4, 4))
+    assert all(estimate is not None and estimate < 10 for estimate in estimates[2:])
+
+
+def test_a_backlog_that_grows_through_all_batches_is_never_caught_up() -> None:
+    catch_up = CatchUp()
+    for number, second in enumerate(range(0, 60, 5)):
+        catch_up.batch(second, 1_000, 5.0)
+        estimate = catch_up.seconds(second + 4, 1_000 * number)
+    assert estimate == INFINITY
+
+
 def test_a_job_that_stands_still_never_catches_up() -> None:
     catch_up = CatchUp()
     assert [catch_up.seconds(at, 10) for at in (0, 30, 61)] == [None, None, INFINITY]
