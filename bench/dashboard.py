@@ -1,0 +1,220 @@
+"""`python -m bench.dashboard`: how long each page takes to load in a browser with a million usage windows.
+
+From navigation until Streamlit has run the whole script and every panel stands: first with nothing remembered, then
+again. Writes bench/results/dashboard-<time>.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import psycopg
+import typer
+from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
+
+from dashboard.backend import Backend
+from dashboard.queries.accounts import read_accounts
+from dashboard.queries.applications import read_applications
+from dashboard.queries.bills import read_bills
+from dashboard.queries.sessions import read_open_sessions
+from dashboard.queries.sources import read_sources
+from dashboard.queries.stragglers import StragglerFilter, read_stragglers
+from dashboard.queries.windows import WindowFilter, read_windows
+from dashboard.scope import Scope
+from dashboard.settings import Settings
+from jobs.runtime.database import migrate
+from jobs.runtime.reader_role import ROLE
+from local.dashboard import dashboard_command
+from local.database import embedded_database
+from local.ports import LOOPBACK, free_port
+
+RESULTS = Path(__file__).with_name("results")
+AIM_SECONDS = 2.0
+LOADS = 5
+PASSWORD = "bench"
+CHROMIUM = "/usr/bin/chromium"
+CHROMIUM_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
+
+PAGES = {
+    "overview": "",
+    "windows": "windows",
+    "windows of an account": "windows?account=account-7",
+    "sessions": "sessions",
+    "late and dropped": "late",
+    "joins": "joins",
+    "bills": "bills",
+    "bill of an account": "bills?account=account-7",
+    "sources": "sources",
+    "alerts": "alerts",
+}
+
+QUESTIONS: dict[str, Callable[[Backend], object]] = {
+    "read_applications": read_applications,
+    "read_accounts": read_accounts,
+    "read_windows": lambda backend: read_windows(backend, WindowFilter()),
+    "read_windows, 6 h": lambda backend: read_windows(backend, WindowFilter(hours=6)),
+    "read_open_sessions": lambda backend: read_open_sessions(backend, None),
+    "read_stragglers": lambda backend: read_stragglers(backend, StragglerFilter()),
+    "read_bills": lambda backend: read_bills(backend, datetime.now(UTC).date().replace(day=1)),
+    "read_sources": read_sources,
+}
+
+FILL = """
+INSERT INTO usage_windows (account, model, meter, currency, price_version, window_start, window_end, quantity, amount)
+SELECT 'account-' || i % 50, 'model-' || i / 50 % 2,
+       (ARRAY['requests', 'input_tokens', 'output_tokens'])[i / 100 % 3 + 1],
+       CASE WHEN i % 50 < 25 THEN 'EUR' ELSE 'USD' END, 1 + i / 100 % 3,
+       minute, minute + interval '1 minute', 1 + i % 977, (1 + i % 977) * 0.000000150000
+FROM (
+    SELECT i, date_trunc('minute', now()) - make_interval(mins => i / 300) AS minute
+    FROM generate_series(0, :windows - 1) AS i
+) AS numbered;
+
+INSERT INTO catalog.plans VALUES ('plan', 'Plan');
+INSERT INTO catalog.accounts (account, name, plan, currency, timezone)
+SELECT 'account-' || i, 'Account ' || i, 'plan', CASE WHEN i < 25 THEN 'EUR' ELSE 'USD' END,
+       (ARRAY['UTC', 'Europe/Berlin', 'America/New_York'])[i % 3 + 1]
+FROM generate_series(0, 49) AS i;
+
+INSERT INTO stragglers (usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
+    late_seconds, decision, quantity, amount, currency, price_version)
+SELECT i, 'requests', 'account-' || i % 50, 'model-1', 'r-' || i, now() - make_interval(secs => i * 8),
+       now() - make_interval(secs => i * 8), now() - make_interval(secs => i * 4), i * 4, 'correct', 1, 0.0001, 'EUR', 1
+FROM generate_series(1, 20000) AS i;
+
+INSERT INTO sessions (account, user_id, session_start, session_end, events, version)
+SELECT 'account-' || i % 50, 'u-' || i, ended - interval '1 minute', ended, 7, 1
+FROM (SELECT i, now() - make_interval(secs => i / 2) AS ended FROM generate_series(1, 200000) AS i) AS numbered;
+
+INSERT INTO sources (source, account, account_seen_at, first_seen_at, last_seen_at, sequences)
+SELECT 'gateway/' || i, 'account-1', now(), now(), now(), '{[1,100),[110,2000)}' FROM generate_series(1, 300) AS i;
+
+INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state, progress)
+SELECT job, 1, 1, now(), now(), '{"grace_seconds": 300, "session_gap_seconds": 1800, "source_silent_after_seconds": 900,
+       "source_retired_after_seconds": 86400}', 'running', jsonb_build_object('records_behind', 0, 'frontier', now())
+FROM unnest(ARRAY['ingestion', 'sessionization', 'joins', 'billing']) AS job;
+INSERT INTO positions (job, input, next_position, frontier)
+VALUES ('billing', 'usage', 2, now()), ('sessionization', 'journal', 2, now());
+"""
+
+
+def main(
+    windows: Annotated[int, typer.Option(help="Rows of usage_windows.", min=1_000)] = 1_000_000,
+    loads: Annotated[int, typer.Option(help="How often each page is loaded.", min=1)] = LOADS,
+) -> None:
+    """Measure each page; the exit status is 1 when a median is above the aim."""
+    console = Console(stderr=True, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch, embedded_database(Path(scratch)) as url:
+        console.print(f"{windows:,} usage windows are made …")
+        migrate(url, PASSWORD)
+        with psycopg.connect(url) as connection:
+            connection.execute(FILL.replace(":windows", str(windows)).encode())
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        reader = url.replace(url.partition("//")[2].partition("@")[0], f"{ROLE}:{PASSWORD}", 1)
+        asked = {
+            name: _ask(question, Backend(Settings(postgres_url=reader, scope=scope)))
+            for name, question, scope in _questions()
+        }
+        with _dashboard(reader) as address, sync_playwright() as playwright:
+            flags = list(CHROMIUM_FLAGS)
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+            found = {page: _load(browser, f"{address}/{path}", loads, url) for page, path in PAGES.items()}
+            browser.close()
+    for page, seconds in found.items():
+        console.print(f"{page:24} first {seconds[0]:5.2f} s, median {median(seconds):5.2f} s")
+    for name, answer in asked.items():
+        console.print(f"{name:46} median {answer:6.3f} s")
+    console.print(f"Written to {_write(windows, found, asked)}")
+    if any(median(seconds) > AIM_SECONDS for seconds in found.values()):
+        raise typer.Exit(1)
+
+
+def _questions() -> Iterator[tuple[str, Callable[[Backend], object], Scope]]:
+    for name, question in QUESTIONS.items():
+        yield name, question, Scope()
+        yield f"{name}, scope of one account", question, Scope(frozenset({"account-7"}))
+
+
+def _ask(question: Callable[[Backend], object], backend: Backend) -> float:
+    """Seconds of the median answer."""
+    found = []
+    for _ in range(LOADS):
+        start = time.monotonic()
+        question(backend)
+        found.append(time.monotonic() - start)
+    return round(median(found), 3)
+
+
+def _load(browser: Browser, address: str, loads: int, url: str) -> list[float]:
+    """Seconds of each load, in a browser session of its own as a new viewer has."""
+    found = []
+    for _ in range(loads):
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE jobs SET updated_at = clock_timestamp()")
+        context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        page = context.new_page()
+        start = time.monotonic()
+        page.goto(address)
+        page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning] h4", timeout=60_000)
+        found.append(round(time.monotonic() - start, 3))
+        if page.get_by_text("backend down").count():
+            raise RuntimeError(f"{address} could not read its data")
+        context.close()
+    return found
+
+
+@contextmanager
+def _dashboard(reader: str) -> Iterator[str]:
+    """A dashboard of its own process, as `weir up` starts it."""
+    port = free_port()
+    environment = {**os.environ, "WEIR_POSTGRES_URL": reader, "WEIR_TABLES": "/nonexistent"}
+    process = subprocess.Popen(dashboard_command(port), env=environment, stdout=subprocess.DEVNULL)
+    address = f"http://{LOOPBACK}:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                break
+            time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _write(windows: int, found: dict[str, list[float]], asked: dict[str, float]) -> Path:
+    now = datetime.now(UTC)
+    result: dict[str, Any] = {
+        "measured_at": now.isoformat(),
+        "usage_windows": windows,
+        "aim_seconds": AIM_SECONDS,
+        "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("weir", "streamlit", "psycopg")},
+        "questions": asked,
+        "pages": {
+            page: {"first": all_of[0], "median": median(all_of), "loads": all_of} for page, all_of in found.items()
+        },
+    }
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"dashboard-{now:%Y-%m-%dT%H%M%SZ}.json"
+    file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return file
+
+
+if __name__ == "__main__":
+    typer.run(main)
