@@ -9,8 +9,10 @@ FROM ${BASE_IMAGE} AS base
 ARG JRE=17
 USER root
 # Debian keeps only the newest security release of a package: the major version is what can be pinned, and is checked.
+# Its installer wants the folder of manual pages, which slim images lack.
 RUN if ! command -v java >/dev/null || ! command -v tini >/dev/null; then \
-        apt-get update \
+        mkdir -p /usr/share/man/man1 \
+        && apt-get update \
         && apt-get install -y --no-install-recommends "openjdk-${JRE}-jre-headless" tini \
         && rm -rf /var/lib/apt/lists/*; \
     fi \
@@ -25,17 +27,27 @@ ENV JAVA_HOME=/opt/java \
     SPARK_HOME=/opt/spark \
     WEIR_CACHE=/opt/weir-jars
 
+# What makes the project importable; it does not come into the image.
+FROM base AS tools
+COPY requirements/dev.txt /tmp/dev.txt
+RUN awk '/^setuptools==/,!/\\$/' /tmp/dev.txt >/tmp/setuptools.txt \
+    && python3 -m pip install --no-cache-dir --disable-pip-version-check --quiet --require-hashes \
+        --target /opt/build --requirement /tmp/setuptools.txt
+
+# No installer stays behind: not pip's own, not the base's.
 FROM base AS packages
 WORKDIR /opt/weir
-COPY requirements/image.txt requirements/dev.txt requirements/
-# setuptools, from the same lock, is for the project stage only; pip removes itself.
-RUN python3 -m venv /opt/venv \
-    && pip="pip --no-cache-dir --disable-pip-version-check" \
-    && awk '/^setuptools==/,!/\\$/' requirements/dev.txt >/tmp/setuptools.txt \
-    && $pip install --no-compile --progress-bar off --require-hashes --requirement requirements/image.txt \
-    && $pip install --quiet --require-hashes --target /opt/build --requirement /tmp/setuptools.txt \
-    && $pip uninstall --quiet --yes setuptools pip \
+COPY requirements/image.txt /tmp/image.txt
+RUN system=$(command -v python3) \
+    && python3 -m venv /opt/venv \
+    && pip install --no-cache-dir --no-compile --disable-pip-version-check --progress-bar off --require-hashes \
+        --requirement /tmp/image.txt \
+    && pip uninstall --quiet --yes setuptools pip \
+    && { apt-get purge -y --auto-remove python3-pip python3-venv >/dev/null 2>&1 \
+        || "$system" -m pip uninstall --quiet --yes --root-user-action=ignore wheel setuptools pip; } \
+    && rm /tmp/image.txt \
     && ln -s /opt/venv/lib/python3.11/site-packages/pyspark /opt/spark \
+    && mkdir -p /opt/spark/conf /opt/spark-conf \
     && echo /opt/weir >/opt/venv/lib/python3.11/site-packages/weir.pth \
     && printf '#!/opt/venv/bin/python\nfrom local.cli import main\nmain()\n' >/opt/venv/bin/weir \
     && chmod 755 /opt/venv/bin/weir \
@@ -47,32 +59,24 @@ RUN python -m local.jars && ln -s "$(basename /opt/weir-jars/jars/connectors-*)"
 COPY local/class_archive.py local/class_training.py local/
 COPY jobs/__init__.py jobs/
 COPY jobs/runtime/__init__.py jobs/runtime/spark.py jobs/runtime/
-RUN mkdir /opt/spark-conf \
-    && SPARK_CONF_DIR=/opt/spark-conf SPARK_LOCAL_IP=127.0.0.1 python -m local.class_archive \
+RUN SPARK_CONF_DIR=/opt/spark-conf SPARK_LOCAL_IP=127.0.0.1 python -m local.class_archive \
     && ls /opt/venv/weir/spark-*.jsa
 
 FROM packages AS project
+COPY --from=tools /opt/build /opt/build
 COPY pyproject.toml README.md ./
 COPY jobs jobs
 COPY local local
 COPY monitoring monitoring
 COPY dashboard dashboard
 RUN PYTHONPATH=/opt/build python -c 'import setuptools; setuptools.setup()' --quiet egg_info \
-    && rm -rf build requirements \
+    && rm -rf build \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/weir
 
-FROM base
-# No package installer stays behind.
-RUN for tool in pip setuptools wheel; do python3 -m pip uninstall --quiet --yes --root-user-action=ignore $tool || true; done; \
-    apt-get purge -y --auto-remove python3-pip python3-venv >/dev/null 2>&1 || true; \
-    java -version && python3 --version && command -v tini
-COPY --from=packages /opt/venv /opt/venv
-COPY --from=packages /opt/weir-jars /opt/weir-jars
-RUN mkdir -p /opt/spark-conf /var/lib/weir && chown 185:0 /var/lib/weir && chmod 0775 /var/lib/weir \
-    && ln -s /opt/venv/lib/python3.11/site-packages/pyspark /opt/spark \
-    && mkdir -p /opt/spark/conf
+FROM packages
 COPY --from=project /opt/weir /opt/weir
 COPY --chmod=755 image/entrypoint /opt/entrypoint
+RUN mkdir -p /var/lib/weir && chown 185:0 /var/lib/weir && chmod 0775 /var/lib/weir
 ENV HOME=/tmp \
     WEIR_JARS=/opt/weir-jars/jars/connectors
 ARG VERSION=dev
@@ -81,7 +85,6 @@ LABEL org.opencontainers.image.title="weir" \
       org.opencontainers.image.description="Usage metering for AI APIs: from Kafka to the bill, and nothing leaks." \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-WORKDIR /opt/weir
 USER 185
 ENTRYPOINT ["/opt/entrypoint"]
 CMD ["weir", "--help"]
