@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.broker import topic_problems
+from local.broker import BrokerPorts, topic_problems
 
 GOOD = {
     "events": {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"},
@@ -27,3 +27,8 @@ def test_a_catalog_topic_that_forgets_is_refused() -> None:
     problems = topic_problems({**GOOD, "catalog.prices": {**GOOD["catalog.prices"], "cleanup.policy": "delete"}})
     assert len(problems) == 1
     assert "catalog.prices has cleanup.policy=delete" in problems[0]
+
+
+def test_clients_are_told_where_the_broker_is_and_not_where_it_listens() -> None:
+    assert BrokerPorts(9092, 9093).bootstrap == "127.0.0.1:9092"
+    assert BrokerPorts(9092, 9093, "0.0.0.0", "kafka:9092").bootstrap == "kafka:9092"
