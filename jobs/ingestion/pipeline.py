@@ -79,9 +79,9 @@ class JournalSink:
         self._index.add(entries(*accepted.get_columns()))
 
     def process(self, batch: DataFrame) -> Progress:
-        """Append the new records of a batch, and the catalog changes that came before them."""
+        """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         changes, offsets_after = self._catalog.read_to_end()
-        judged = self._events.cut(pl.DataFrame(build(batch, self._config).toArrow()))
+        judged = self._events.cut(pl.DataFrame(batch.toArrow()))
         if judged.is_empty() and not changes:
             return Progress(0, {})
         first_lsn = self._writer.next_lsn
@@ -181,4 +181,4 @@ def _counts(rows: pl.DataFrame, absent: int) -> dict[tuple[str, ...], int]:
     return {**counts, ("absent",): absent, ("corrected",): rows.select(offset.sum()).item()}
 
 
-JOB = TopicJob(name=NAME, writes=Table.JOURNAL, config=IngestionConfig, start=JournalSink)
+JOB = TopicJob(name=NAME, writes=Table.JOURNAL, config=IngestionConfig, build=build, start=JournalSink)

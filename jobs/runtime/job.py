@@ -98,11 +98,16 @@ class TableSink(Sink, Protocol):
 
 @dataclass(frozen=True)
 class TopicJob(Generic[C]):
-    """A job that reads the Kafka topic `events` and writes a Delta table."""
+    """A job that reads the Kafka topic `events` and writes a Delta table.
+
+    `build` judges each record by itself (pure, built-in operators). It is part of the query, so that Spark analyses it
+    once and not with every batch; the sink gets what it made.
+    """
 
     name: str
     writes: Table
     config: type[C]
+    build: Callable[[DataFrame, C], DataFrame]
     start: Callable[[Context[C]], TopicSink]
 
 

@@ -57,7 +57,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)
         held.callback(sink.close)
         source: Source = (
-            TopicSource(config, environment, sink)
+            TopicSource(job, config, environment, sink)
             if isinstance(job, TopicJob)
             else TableSource(job, config, environment, sink)
         )
@@ -110,7 +110,8 @@ class Driver:
 
     def _on_batch(self, batch: DataFrame, _: int) -> None:
         try:
-            if not self._stopping.is_set():
+            # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
+            if not self._stopping.is_set() and self._source.has_news():
                 self._process(batch)
         except BaseException as error:
             # Spark would hand back only the text of the error, not the error.

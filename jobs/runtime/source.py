@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.errors import Refused
-from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicSink
+from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicJob, TopicSink
 from jobs.runtime.kafka import LATEST, describe_topic, offsets
 from jobs.runtime.object_store import readable_by_spark
 from jobs.runtime.upstream import Upstream
@@ -41,6 +41,9 @@ class Source(Protocol):
     def stream(self, spark: SparkSession) -> DataFrame:
         """The streaming frame that goes on from the sink's position."""
 
+    def has_news(self) -> bool:
+        """Whether a batch that comes now may hold records that are not committed."""
+
     def must_restart(self) -> bool:
         """Whether the query must be built anew."""
 
@@ -54,7 +57,8 @@ class Source(Protocol):
 class TopicSource:
     """The topic `events`, from the journal's own positions."""
 
-    def __init__(self, config: Any, environment: Environment, sink: TopicSink) -> None:
+    def __init__(self, job: TopicJob[Any], config: Any, environment: Environment, sink: TopicSink) -> None:
+        self._job = job
         self.trigger = f"{config.trigger_interval_seconds} seconds"
         self._config = config
         self._sink = sink
@@ -76,14 +80,14 @@ class TopicSource:
         return iter(())
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Records with key, value, topic, partition, offset, timestamp."""
+        """What the job's `build` makes of the records with key, value, topic, partition, offset, timestamp."""
         self._limit = self._fitting()
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         topic = describe_topic(self._admin, self._config.topic)
         positions = self._sink.positions()
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
-        return (
+        records = (
             spark.readStream.format("kafka")
             .options(**self._kafka.spark())
             .option("subscribe", topic.name)
@@ -93,6 +97,11 @@ class TopicSource:
             .option("maxOffsetsPerTrigger", self._limit)
             .load()
         )
+        return self._job.build(records, self._config)
+
+    def has_news(self) -> bool:
+        """True: Spark starts no batch on a topic without new offsets."""
+        return True
 
     def must_restart(self) -> bool:
         """True when records have grown so large that a full batch would not fit the driver."""
@@ -155,6 +164,11 @@ class TableSource:
             .load(self._path)
             .select(*self._job.columns)
         )
+
+    def has_news(self) -> bool:
+        """Whether the table goes on after the sink's position."""
+        self._upstream.refresh()
+        return self._upstream.next_lsn > self._sink.position()
 
     def must_restart(self) -> bool:
         """Never: batches are bounded by files."""
