@@ -8,10 +8,10 @@ import pytest
 
 from tests.cluster.release import JOBS, Release, tell, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 EQUAL = "0 lost, 0 duplicated, 0 wrong in the last digit; everything is as the truth says."
-BILLED_SECONDS = 400
+BILLED_SECONDS = 500
 QUIET_SECONDS = 30
 """The operator notices a changed application within seconds; after this long without a restart there is none."""
 CHANGE = "jobs.sessionization.config.session_gap_seconds=1500"
