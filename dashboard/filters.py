@@ -29,13 +29,13 @@ def choose_account(label: str = "Account", everyone: str = "All accounts") -> st
 
 
 def choose_hours(options: Sequence[int], default: int) -> int:
-    """How far back; `?hours=` in the URL."""
-    words = {hours: f"{hours} h" if hours < 48 else f"{hours // 24} d" for hours in options}
+    """How far back; `?hours=6h` in the URL."""
+    words = {hours: f"{hours}h" if hours < 48 else f"{hours // 24}d" for hours in options}
     return int(_choose("Time", "hours", {str(hours): word for hours, word in words.items()}, str(default)))
 
 
 def choose(label: str, key: str, words: Mapping[str, str]) -> str:
-    """One of a few (value → its word), the first by default; `?<key>=` in the URL."""
+    """One of a few (value → its word), the first by default; `?<key>=<word>` in the URL."""
     return _choose(label, key, words, next(iter(words)))
 
 

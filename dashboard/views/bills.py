@@ -46,7 +46,7 @@ def show() -> None:
         months.append((months[-1] - timedelta(days=1)).replace(day=1))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
-        chosen = choose("Month", "month", {f"{month:%Y-%m}": f"{month:%b %Y}" for month in months})
+        chosen = choose("Month", "month", {f"{month:%Y-%m}": f"{month:%Y-%m}" for month in months})
     _bills(date.fromisoformat(f"{chosen}-01"), account)
 
 

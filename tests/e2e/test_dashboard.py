@@ -1,0 +1,198 @@
+"""The dashboard in a real browser, on the running stack while traffic flows. Screenshots of every page in both themes
+are left in .artifacts/dashboard, to be looked at by a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+from urllib.request import Request, urlopen
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from local.stack import Stack
+from tests.e2e.metering import Customer, drain, new_customer
+from tests.e2e.watched import Traffic
+
+SCREENSHOTS = Path(__file__).parents[2] / ".artifacts" / "dashboard"
+CHROMIUM = shutil.which("chromium")
+CHROMIUM_FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+NUMBER = re.compile(r"[0-9,]+")
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PATIENCE_MS = 45_000
+SHOWN = {
+    "overview": ["Applications", "ingestion", "sessionization", "joins", "billing", "received", "residual 0", "Firing"],
+    "windows": ["Usage per minute", "Open or closing", "Late rows, included", "Open a window"],
+    "sessions": ["Open now", "Users active", "Median length"],
+    "late": ["Stragglers: received after grace", "How late usage is", "With a grace of", "would have been stragglers"],
+    "joins": ["What became of requests", "matched", "waiting now", "Price versions"],
+    "bills": ["EUR, month to date", "Lines of", "Open a line"],
+    "sources": ["Sources", "Missing numbers", "Silent after"],
+    "alerts": ["Firing alerts", "Pending alerts", "History"],
+}
+"""What stands on each page when it has data."""
+
+
+@pytest.fixture(scope="module")
+def customer(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Customer]:
+    """An account that is sending, and has sent enough for every page."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    customer = new_customer(stack, folder)
+    customer.send(stack, folder, 40)
+    with Traffic(stack, customer.account).steady():
+        drain(stack)
+        yield customer
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        assert not os.environ.get("CI"), "CI installs chromium"
+        pytest.skip("chromium is not on the PATH")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=THEMES)
+def themed(request: pytest.FixtureRequest, browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=request.param)
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(PATIENCE_MS)
+    yield context.new_page()
+    context.close()
+
+
+def test_each_page_shows_its_data_while_traffic_flows(
+    stack: Stack, customer: Customer, themed: BrowserContext, request: pytest.FixtureRequest
+) -> None:
+    theme = request.node.callspec.params["themed"]
+    for name, words in SHOWN.items():
+        page = themed.new_page()
+        page.goto(address(stack, name, customer))
+        main = page.get_by_test_id("stMain")
+        for word in words:
+            expect(main.get_by_text(word).first).to_be_visible(timeout=PATIENCE_MS)
+        if name != "alerts":
+            expect(main.locator("h4").first).to_contain_text("live", timeout=PATIENCE_MS)
+        expect(page.get_by_test_id("stException")).to_have_count(0)
+        for fault in ("backend down", "not connected", "stale"):
+            expect(main.locator("h4", has_text=fault)).to_have_count(0)
+        keep_screenshot(page, f"{name}-{theme}")
+        page.close()
+
+
+def test_the_themes_differ(stack: Stack, browser: Browser) -> None:
+    backgrounds = set()
+    for theme in THEMES:
+        context = browser.new_context(color_scheme=theme)
+        page = context.new_page()
+        page.goto(address(stack, "alerts"))
+        expect(page.locator("h4").first).to_be_visible(timeout=PATIENCE_MS)
+        backgrounds.add(
+            page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+        )
+        context.close()
+    assert len(backgrounds) == 2
+
+
+def test_a_live_window_grows_without_reload(stack: Stack, customer: Customer, page: Page) -> None:
+    page.goto(address(stack, "windows", customer))
+    page.evaluate("window.notReloaded = true")
+    figure = page.get_by_test_id("stMetric").filter(has_text="Requests in them").get_by_test_id("stMetricValue")
+    expect(figure).to_have_text(NUMBER, timeout=PATIENCE_MS)
+    before = int(figure.inner_text().replace(",", ""))
+    page.wait_for_function(
+        """before => [...document.querySelectorAll('[data-testid=stMetric]')]
+            .filter(metric => metric.innerText.includes('Requests in them'))
+            .some(metric => parseInt(metric.innerText.replace(/[^0-9]/g, '')) > before)""",
+        arg=before,
+        timeout=PATIENCE_MS,
+    )
+    assert page.evaluate("window.notReloaded") is True
+
+
+def test_a_filter_lives_in_the_link(stack: Stack, customer: Customer, page: Page) -> None:
+    page.goto(address(stack, "bills", customer))
+    expect(page.get_by_text(f"Lines of {customer.account}")).to_be_visible(timeout=PATIENCE_MS)
+    page.goto(f"{stack.dashboard_url}/windows")
+    page.get_by_test_id("stMain").get_by_text("model", exact=True).click()
+    page.wait_for_url("**by=model**", timeout=PATIENCE_MS)
+
+
+def test_a_table_downloads_as_csv(stack: Stack, customer: Customer, page: Page) -> None:
+    page.goto(address(stack, "bills", customer))
+    button = page.get_by_role("button", name="CSV").first
+    expect(button).to_be_visible(timeout=PATIENCE_MS)
+    with page.expect_download(timeout=PATIENCE_MS) as download:
+        button.click()
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert text.startswith("account,name,month_to_date,currency")
+    assert customer.account in text
+
+
+def test_an_alert_appears_and_disappears_without_reload(stack: Stack, page: Page) -> None:
+    if not stack.alertmanager_url:
+        assert not os.environ.get("CI"), "CI installs prometheus-alertmanager"
+        pytest.skip("Alertmanager is not on the PATH")
+    name = f"Probe{uuid4().hex[:8]}"
+    page.goto(address(stack, "alerts"))
+    expect(page.get_by_text("Firing alerts")).to_be_visible(timeout=PATIENCE_MS)
+    page.evaluate("window.notReloaded = true")
+    now = datetime.now(UTC)
+    tell_alertmanager(stack, name, now, now + timedelta(minutes=5))
+    expect(page.get_by_text(name).first).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_text("Tested in a browser").first).to_be_visible()
+
+    tell_alertmanager(stack, name, now, datetime.now(UTC))
+    expect(page.get_by_text(name)).to_have_count(0, timeout=PATIENCE_MS)
+    assert page.evaluate("window.notReloaded") is True
+
+
+def address(stack: Stack, name: str, customer: Customer | None = None) -> str:
+    """A page's link; the pages that have the filter show one account."""
+    path = "" if name == "overview" else name
+    takes_account = customer is not None and name in ("windows", "bills", "late")
+    return f"{stack.dashboard_url}/{path}" + (f"?account={customer.account}" if customer and takes_account else "")
+
+
+def keep_screenshot(page: Page, name: str) -> None:
+    """The whole page, once its charts stand."""
+    page.wait_for_timeout(1_500)
+    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": 1440, "height": min(height + 20, 2_400)})
+    page.wait_for_timeout(500)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def tell_alertmanager(stack: Stack, name: str, start: datetime, end: datetime) -> None:
+    """As Prometheus does: an alert that has begun, or has ended."""
+    alert = {
+        "labels": {"alertname": name, "severity": "ticket"},
+        "annotations": {"summary": "Tested in a browser", "runbook_url": "https://example.org/runbook"},
+        "startsAt": start.isoformat(),
+        "endsAt": end.isoformat(),
+    }
+    body = json.dumps([alert]).encode()
+    asked = Request(f"{stack.alertmanager_url}/api/v2/alerts", data=body, headers={"Content-Type": "application/json"})
+    with urlopen(asked, timeout=10) as answer:
+        assert answer.status == 200
