@@ -43,8 +43,7 @@ def test_an_install_meters_traffic_to_the_last_digit(release: Release) -> None:
 def test_a_deleted_driver_and_a_killed_executor_change_no_total(release: Release) -> None:
     before = release.drivers()
     release.start("troubled-traffic", "traffic-2")
-    wait_until(lambda: "drawing" in release.kubectl("logs", "job/traffic-2", check=False), "traffic", 120)
-    time.sleep(10)  # the catalog is applied, and events flow
+    wait_until(lambda: " sent, " in release.kubectl("logs", "job/traffic-2", check=False), "traffic", 240)
     for job in ("ingestion", "joins", "billing"):
         release.kubectl("delete", "pod", release.driver(job), "--force", "--grace-period=0")
         tell(f"deleted {release.driver(job)}")
