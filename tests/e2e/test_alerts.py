@@ -1,0 +1,118 @@
+"""Each trouble raises exactly its alerts, which end with it; healthy traffic raises none. Prometheus is a real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from local.stack import Stack, running_stack
+from tests.e2e.metering import new_customer
+from tests.e2e.watched import STEADY_SOURCE, Traffic, Watch, ago, hurried, wait_until
+
+HEALTHY_SECONDS = 40
+"""As many minutes of the rules' time."""
+SETTLING_SECONDS = 3
+"""What else the trouble raises would fire by then."""
+STRAGGLERS = 60
+
+
+@pytest.fixture(scope="module")
+def watch(stack: Stack) -> Iterator[Watch]:
+    if not (stack.prometheus_url and stack.alertmanager_url):
+        assert not os.environ.get("CI"), "CI installs prometheus and prometheus-alertmanager"
+        pytest.skip("Prometheus and Alertmanager are not on the PATH")
+    with hurried(stack):
+        yield Watch(stack)
+
+
+@pytest.fixture(scope="module")
+def traffic(stack: Stack, watch: Watch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traffic]:
+    customer = new_customer(stack, tmp_path_factory.mktemp("catalog"))
+    with Traffic(stack, customer.account).steady() as sending:
+        wait_until(lambda: watch.firing() == set(), "an end of all alerts of the start")
+        yield sending
+
+
+def raises(watch: Watch, expected: set[str], since: datetime, before: set[str]) -> None:
+    """Wait until all expected alerts fire and Alertmanager has them; no other may have begun."""
+    wait_until(lambda: expected <= watch.firing(), f"{expected} firing", 60)
+    wait_until(lambda: expected <= watch.told(), f"{expected} reaching Alertmanager", 30)
+    time.sleep(SETTLING_SECONDS)
+    assert (watch.fired_since(since) | watch.firing()) - before == expected
+
+
+def resolves(watch: Watch, alerts: set[str]) -> None:
+    wait_until(lambda: not alerts & watch.firing(), f"the end of {alerts}", 100)
+
+
+def test_healthy_traffic_raises_no_alert(watch: Watch, traffic: Traffic) -> None:
+    start = datetime.now(UTC)
+    time.sleep(HEALTHY_SECONDS)
+    assert watch.fired_since(start) == set()
+
+
+def test_stragglers_under_the_policy_drop_are_told_with_their_money(watch: Watch, traffic: Traffic) -> None:
+    start = datetime.now(UTC)
+    for _ in range(STRAGGLERS):
+        traffic.send(ago(minutes=20), input_tokens=10_000_000)
+    raises(watch, {"StragglersDropped", "DroppedMoney", "LateRateHigh"}, start, set())
+    resolves(watch, {"StragglersDropped", "LateRateHigh"})
+
+
+def test_a_future_dated_source_is_told_and_holds_up_nobody(watch: Watch, traffic: Traffic) -> None:
+    start, before = datetime.now(UTC), watch.firing()
+    traffic.send(ago(days=-365))
+    raises(watch, {"FutureTimestamps"}, start, before)
+    resolves(watch, {"FutureTimestamps"})
+
+
+def test_malformed_input_is_told(watch: Watch, traffic: Traffic) -> None:
+    start, before = datetime.now(UTC), watch.firing()
+    traffic.send_bytes(b'{"specversion":')
+    raises(watch, {"DeadLetters"}, start, before)
+    resolves(watch, {"DeadLetters"})
+
+
+def test_a_silent_source_is_told_until_it_is_heard_again(watch: Watch, traffic: Traffic) -> None:
+    start, before = datetime.now(UTC), watch.firing()
+    traffic.send(datetime.now(UTC), source="gateway/quiet")
+    raises(watch, {"SourceSilent"}, start, before)
+    traffic.keep_sending_from("gateway/quiet")
+    resolves(watch, {"SourceSilent"})
+
+
+def test_a_stopped_application_is_told_until_it_goes_on(stack: Stack, watch: Watch, traffic: Traffic) -> None:
+    process = running_stack(stack.data_dir).process("billing").process
+    assert process is not None
+    start, before = datetime.now(UTC), watch.firing()
+    os.killpg(process.pid, signal.SIGSTOP)
+    try:
+        raises(watch, {"ApplicationDown"}, start, before)
+    finally:
+        os.killpg(process.pid, signal.SIGCONT)
+    resolves(watch, {"ApplicationDown"})
+
+
+def test_at_rest_the_gauges_agree_with_the_database(stack: Stack, watch: Watch, traffic: Traffic) -> None:
+    query = """SELECT decision, currency, count(*), sum(amount) FROM stragglers
+               WHERE currency IS NOT NULL AND meter = 'input_tokens' GROUP BY decision, currency"""
+    with psycopg.connect(stack.postgres_url) as connection:
+        (found,) = connection.execute(query).fetchall()
+    decision, currency, rows, amount = found
+    shown = {"decision": decision, "meter": "input_tokens"}
+
+    assert (decision, rows) == ("drop", STRAGGLERS)
+    assert watch.value("weir_straggler_rows", **shown) == rows
+    assert watch.value("weir_straggler_amount", **shown, currency=currency) == pytest.approx(float(amount))
+    assert watch.value("weir_conservation_residual_records") == 0
+    assert watch.value("weir_missing_sequence_numbers") == 0
+
+
+def test_in_the_end_every_alert_is_over(watch: Watch, traffic: Traffic) -> None:
+    wait_until(lambda: watch.firing() == set(), f"quiet, while {STEADY_SOURCE} goes on sending", 100)
