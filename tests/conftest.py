@@ -19,6 +19,9 @@ from local.database import embedded_database
 from local.jars import connector_jars
 
 TEMPLATE = "weir_template"
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+"""Nothing here runs long enough for Java's second compiler to pay: without it a driver's start and first batches take
+24 CPU-s instead of 34."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
