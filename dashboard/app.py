@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard.panel import backend
 from dashboard.views import alerts, bills, joins, late, overview, sessions, sources, windows
+from dashboard.wording import literal
 
 st.set_page_config(page_title="Weir", page_icon=":material/water:", layout="wide")
 
@@ -35,6 +36,6 @@ with st.sidebar:
     if scope.is_all:
         st.caption(":material/visibility: All accounts")
     else:
-        st.caption(f":material/lock: Only {', '.join(sorted(scope.accounts or ()))}")
+        st.caption(f":material/lock: Only {literal(', '.join(sorted(scope.accounts or ())))}")
     st.caption(":material/schedule: All times are UTC")
 page.run()

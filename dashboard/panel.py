@@ -15,10 +15,13 @@ import streamlit as st
 from dashboard.backend import Backend, NotConnected, Unavailable
 from dashboard.freshness import Freshness, State
 from dashboard.settings import Settings
-from dashboard.wording import moment, span
+from dashboard.wording import literal, moment, span
 
 SHARED_FOR_SECONDS = 1.0
 """Viewers within a second share one reading."""
+
+RETRY_SECONDS = 4.0
+"""What does not answer is not asked more often: its time limit holds up the page."""
 
 MOST_REMEMBERED = 256
 
@@ -38,15 +41,16 @@ _BADGES = {
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """`value` as read at `read_at` (this machine's clock); `problem` says why there is no newer one."""
+    """`value` as read at `read_at` (this machine's clock); `problem` says why there was no newer one at `asked_at`."""
 
     value: T | None
     read_at: datetime | None
+    asked_at: datetime | None
     problem: Freshness | None = None
 
 
 class Memory:
-    """The last good reading per question, arguments, backend and scope: also for one who comes during an outage."""
+    """The last reading per question, arguments, backend and scope: also for one who comes during an outage."""
 
     def __init__(self) -> None:
         self._readings: OrderedDict[Any, Reading[Any]] = OrderedDict()
@@ -55,10 +59,10 @@ class Memory:
     def recall(self, key: Any) -> Reading[Any]:
         """The last reading; an empty one before the first."""
         with self._lock:
-            return self._readings.get(key, Reading(None, None))
+            return self._readings.get(key, Reading(None, None, None))
 
     def keep(self, key: Any, reading: Reading[Any]) -> None:
-        """Remember a good reading, and forget the one that was kept longest ago."""
+        """Remember a reading, and forget the one that was kept longest ago."""
         with self._lock:
             self._readings[key] = reading
             self._readings.move_to_end(key)
@@ -93,14 +97,15 @@ def ask_every(
     source, now = backend(), current_time()
     key = (question.__module__, question.__qualname__, source, arguments, tuple(sorted(keywords.items())))
     last = _memory().recall(key)
-    if last.read_at is not None and (now - last.read_at).total_seconds() < seconds * SHARED_FOR_SECONDS:
+    patience = max(seconds, RETRY_SECONDS) if last.problem else seconds
+    if last.asked_at is not None and (now - last.asked_at).total_seconds() < patience * SHARED_FOR_SECONDS:
         return last
     try:
-        reading = Reading(question(source, *arguments, **keywords), now)
+        reading = Reading(question(source, *arguments, **keywords), now, now)
     except NotConnected as missing:
-        return Reading(None, None, Freshness(State.NOT_CONNECTED, str(missing)))
+        return Reading(None, None, None, Freshness(State.NOT_CONNECTED, str(missing)))
     except Unavailable as outage:
-        return Reading(last.value, last.read_at, Freshness(State.BACKEND_DOWN, str(outage)))
+        reading = Reading(last.value, last.read_at, now, Freshness(State.BACKEND_DOWN, str(outage)))
     _memory().keep(key, reading)
     return reading
 
@@ -109,7 +114,7 @@ def head(title: str, reading: Reading[T], judge: Callable[[T], Freshness]) -> T 
     """Draw a panel's heading with its state and its age; gives what there is to draw, which may be old or nothing."""
     found = reading.problem or judge(_known(reading.value))
     icon, color = _BADGES[found.state]
-    st.markdown(f"#### {title} &nbsp; :{color}-badge[{icon} {found.state}]")
+    st.markdown(f"#### {literal(title)} &nbsp; :{color}-badge[{icon} {found.state}]")
     if found.state is State.BACKEND_DOWN and reading.read_at is not None:
         age = span(current_time() - reading.read_at)
         kept = f"Last values, read {age} ago at {moment(reading.read_at)}."

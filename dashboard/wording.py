@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 UNKNOWN = "unknown"
+
+_MARKUP = re.compile(r"([\\`*\[\]()#<>~$:|!])")
+
+
+def literal(text: str) -> str:
+    """A name from outside as it is, where Markdown is written: its signs make no link, picture or colour."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def count(number: int | None) -> str:

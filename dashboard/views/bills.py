@@ -16,7 +16,7 @@ from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.bills import Bills, Line, Period, read_bills
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
-from dashboard.wording import count, money, rounded
+from dashboard.wording import count, literal, money, rounded
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -70,7 +70,7 @@ def _bills(month: date, account: str | None) -> None:
         st.caption(":material/arrow_upward: Choose an account to see the lines of its bill.")
         return
     lines = [line for line in bills.lines if line.account == account]
-    st.markdown(f"#### Lines of {account}")
+    st.markdown(f"#### Lines of {literal(account)}")
     show_table([_line_row(line) for line in lines], "bill-lines")
     _opened(lines)
 
@@ -164,6 +164,6 @@ def _opened(lines: Sequence[Line]) -> None:
     if opened is None:
         return
     line = by_name[opened]
-    st.markdown(f"#### {opened}")
+    st.markdown(f"#### {literal(opened)}")
     st.markdown(f"{count(line.quantity)} {line.meter}, {money(line.amount, line.currency)}")
     show_line(line)

@@ -13,7 +13,7 @@ from dashboard.queries.cluster import SparkApplication, read_spark_applications
 from dashboard.queries.lag import read_lag
 from dashboard.views.conservation import show_conservation
 from dashboard.views.firing import show_firing
-from dashboard.wording import count, instant, span
+from dashboard.wording import count, instant, literal, span
 from monitoring.metrics import JOBS
 
 REFRESH_SECONDS = 2
@@ -89,7 +89,7 @@ def _card(
     seconds.metric("Seconds behind", behind, help="Age of the oldest input record that is not committed yet.")
     facts = _facts(application, now)
     if pod is not None:
-        facts.append(f"Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {pod.message}")
+        facts.append(f"Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {literal(pod.message)}")
     st.markdown("  \n".join(f":small[{fact}]" for fact in facts))
     reported = span(now - application.reported_at)
     if doing is Health.STALE:
@@ -119,4 +119,4 @@ def _last_batch(application: Application, now: datetime) -> str:
 
 def _first_words(reason: str | None) -> str:
     words = (reason or "").strip().splitlines()
-    return (words[0] if words else "no reason given")[:120]
+    return literal((words[0] if words else "no reason given")[:120])

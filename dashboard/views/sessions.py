@@ -20,7 +20,7 @@ from dashboard.queries.sessions import (
     read_open_sessions,
 )
 from dashboard.table import Value, show_table
-from dashboard.wording import length, several
+from dashboard.wording import length, literal, several
 
 REFRESH_SECONDS = 3
 TOKENS_SECONDS = 6.0
@@ -115,7 +115,10 @@ def _row(session: Session, tokens: Mapping[int, Tokens]) -> dict[str, Value]:
 @st.fragment(run_every=REFRESH_SECONDS)
 def _history(account: str | None, user: str) -> None:
     if account is None:
-        st.info(f"Choose the account of {user}: the same user id may exist in several.", icon=":material/arrow_upward:")
+        st.info(
+            f"Choose the account of {literal(user)}: the same user id may exist in several.",
+            icon=":material/arrow_upward:",
+        )
         return
     retracted = st.toggle(
         "Also sessions that a late event has replaced", key="retracted", bind="query-params", value=False
@@ -130,7 +133,7 @@ def _history(account: str | None, user: str) -> None:
 
 def _judge(sessions: tuple[Session, ...], account: str) -> Freshness:
     if not sessions:
-        return Freshness(State.NEVER_HAD_DATA, f"This user of {account} has no session.")
+        return Freshness(State.NEVER_HAD_DATA, f"This user of {literal(account)} has no session.")
     now_open = sum(session.state == "open" for session in sessions)
     words = f"{several(len(sessions), 'session')}, {now_open:,} of them open. Tokens are known for the last two days."
     return Freshness(State.LIVE if now_open else State.IDLE, words)

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.forecast import SOONEST, forecast
 from dashboard.table import Row, shown_columns, to_csv
-from dashboard.wording import length, money, rounded
+from dashboard.wording import length, literal, money, rounded
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -41,6 +41,10 @@ def test_money_keeps_every_digit(amount: str, text: str) -> None:
 )
 def test_a_headline_says_when_it_lost_digits(amount: str, text: str) -> None:
     assert rounded(Decimal(amount)) == text
+
+
+def test_a_name_from_outside_makes_no_markdown() -> None:
+    assert literal("[a](http://x)\n# ok_name-1") == r"\[a\]\(http\://x\) \# ok_name-1"
 
 
 @pytest.mark.parametrize(
