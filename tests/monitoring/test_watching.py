@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import threading
@@ -24,8 +25,10 @@ from local.folders import Folders
 from local.ports import free_port
 from local.programs import choose_addresses, watchers
 from local.watching import alertmanager_command, keep_alertmanager_config, prometheus_command
+from monitoring.alerts import ALERTS
 
 PATIENCE_SECONDS = 60
+EXAMPLE = Path(__file__).parents[2] / "monitoring" / "alertmanager.example.yml"
 
 
 @pytest.fixture
@@ -131,6 +134,13 @@ def test_without_a_configuration_alerts_are_told_to_nobody(folders: Folders, tmp
     assert folders.alertmanager_config.read_text() == given.read_text()
     keep_alertmanager_config(folders, None)
     assert "on-call" not in folders.alertmanager_config.read_text()
+
+
+def test_the_example_of_a_configuration_is_valid_and_names_only_alerts_that_exist(folders: Folders) -> None:
+    needs("amtool")
+    keep_alertmanager_config(folders, EXAMPLE)
+    names = re.findall(r'alertname =~? "([^"]+)"', EXAMPLE.read_text())
+    assert {name for group in names for name in group.split("|")} <= {alert.name for alert in ALERTS}
 
 
 def test_a_configuration_that_alertmanager_refuses_is_refused_before_anything_starts(
