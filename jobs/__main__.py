@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -102,22 +100,6 @@ for _name in Jobs.model_fields:
 def migrate() -> None:
     """Bring the database's schema to this version's; with WEIR_DASHBOARD_PASSWORD its reader may log in."""
     migrate_database(os.environ["WEIR_POSTGRES_URL"], os.environ.get(PASSWORD_VARIABLE))
-
-
-@app.command()
-def compact(
-    keep_days: Annotated[
-        int, typer.Option(min=1, help="Days that replaced files stay readable; more than any reader ever lags.")
-    ] = 7,
-) -> None:
-    """Merge the small files of days that are over; delete files replaced long ago. The applications may run on."""
-    from jobs.runtime.compaction import compact as compact_table
-    from jobs.streams import Table
-
-    today, keep = datetime.now(UTC).date(), timedelta(days=keep_days)
-    for table in Table:
-        if done := compact_table(environment().tables, table, before=today, keep=keep):
-            log.info("compacted", **asdict(done))
 
 
 @app.command()

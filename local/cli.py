@@ -7,6 +7,7 @@ import sys
 import typer
 
 from local.commands.catalog import catalog
+from local.commands.compact import compact
 from local.commands.compare import compare
 from local.commands.dead_letters import dead_letters
 from local.commands.demo import demo
@@ -32,6 +33,7 @@ app.command()(topics)
 app.command()(drain)
 app.command()(traffic)
 app.command()(compare)
+app.command()(compact)
 app.command()(demo)
 app.command()(usage)
 app.command()(sessions)
