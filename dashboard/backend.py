@@ -31,7 +31,8 @@ _OPENING = """
            set_config('statement_timeout', %(timeout)s, true), row_security_active('usage_windows') AS is_guarded
 """
 
-_handles: dict[str, DeltaTable] = {}
+HANDLES: dict[str, DeltaTable] = {}
+"""Open tables by address: bringing one up to date costs milliseconds, opening it reads its whole log."""
 _handles_lock = threading.Lock()
 
 
@@ -89,13 +90,13 @@ class Backend:
         uri = f"{root}/{name}"
         try:
             with _handles_lock:
-                if uri in _handles:
-                    _handles[uri].update_incremental()
+                if uri in HANDLES:
+                    HANDLES[uri].update_incremental()
                 else:
-                    _handles[uri] = DeltaTable(uri)
-                return _handles[uri]
+                    HANDLES[uri] = DeltaTable(uri)
+                return HANDLES[uri]
         except (DeltaError, OSError) as error:
-            was_known = _handles.pop(uri, None) is not None
+            was_known = HANDLES.pop(uri, None) is not None
             if isinstance(error, TableNotFoundError) and not was_known:
                 return None
             raise Unavailable(f"The table {name} below {root} cannot be read: {type(error).__name__}.") from error

@@ -109,7 +109,8 @@ class _Digest:
         )
 
 
-_digests: dict[tuple[str, str, Backend], _Digest] = {}
+DIGESTS: dict[tuple[str, str, Backend], _Digest] = {}
+"""By recipe, table and backend, and so by scope: what one may see is never added up for another."""
 _digests_lock = threading.Lock()
 
 
@@ -119,7 +120,7 @@ def digest(backend: Backend, recipe: Recipe, today: date) -> Digested | None:
     if table is None:
         return None
     with _digests_lock:
-        kept = _digests.setdefault((recipe.name, table.table_uri, backend), _Digest())
+        kept = DIGESTS.setdefault((recipe.name, table.table_uri, backend), _Digest())
     with kept.lock:
         return kept.take(backend, recipe, table, today)
 

@@ -10,7 +10,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dashboard import panel
+from dashboard import backend, digest, panel
 from tests.dashboard.reader import reader_url
 from tests.dashboard.seeding import Day, seed
 
@@ -23,9 +23,16 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("POSTGRES_URL", "TABLES", "PROMETHEUS_URL", "ALERTMANAGER_URL", "NAMESPACE", "ACCOUNTS"):
         monkeypatch.delenv(f"WEIR_{name}", raising=False)
     monkeypatch.setattr(panel, "SHARED_FOR_SECONDS", 0.0)
-    st.cache_resource.clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
+    """What a process keeps between questions: readings, tables and what their files add up to."""
     st.cache_resource.clear()
+    backend.HANDLES.clear()
+    digest.DIGESTS.clear()
 
 
 @pytest.fixture

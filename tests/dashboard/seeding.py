@@ -50,13 +50,13 @@ class Day:
     first_lsn: int = 1
 
 
-def seed(database: str, tables: Path, day: Day) -> None:
+def seed(database: str, tables: Path | str, day: Day) -> None:
     """Fill a database and a folder in which no application has run yet."""
     add(database, tables, day)
     fill_jobs(database, day)
 
 
-def add(database: str, tables: Path, day: Day) -> None:
+def add(database: str, tables: Path | str, day: Day) -> None:
     """What applications that ran have made of `day`."""
     rows = list(usage_of(day))
     write_table(tables, Table.USAGE, rows)
@@ -177,13 +177,13 @@ def prices_of(day: Day) -> Iterator[dict[str, Any]]:
                     }
 
 
-def write_table(tables: Path, table: Table, rows: Iterable[dict[str, Any]]) -> None:
+def write_table(tables: Path | str, table: Table, rows: Iterable[dict[str, Any]]) -> None:
     """Append `rows` to a Delta table as a driver would: partitioned by log date where it has one."""
     schema = SCHEMAS[table]
     full = [{name: row.get(name) for name in schema.names} for row in rows]
     partition_by = ["log_date"] if "log_date" in schema.names else None
     arrow = pa.Table.from_pylist(full, schema=schema)
-    write_deltalake(str(tables / table), arrow, mode="append", partition_by=partition_by)
+    write_deltalake(f"{tables}/{table}", arrow, mode="append", partition_by=partition_by)
 
 
 def fill_catalog(database: str, day: Day) -> None:
