@@ -61,6 +61,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": server,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority,
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.clients.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {user};",
