@@ -19,7 +19,9 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Request:
-    """One usage row. Quantities are as reported (None: not reported); `amount` sums the meters that have a price."""
+    """One usage row. Quantities are as reported (None: not reported); `amount` sums the meters
+    that have a price (None: none has).
+    """
 
     lsn: int
     request_id: str
@@ -35,7 +37,7 @@ class Request:
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
-    amount: Decimal
+    amount: Decimal | None
     currency: str | None
     sign: int
 
@@ -71,11 +73,11 @@ def _requests(backend: Backend, where: pc.Expression) -> tuple[Request, ...]:
 
 
 def _request(row: dict[str, Any]) -> Request:
-    amounts = [row[f"{meter}_amount"] for meter in METERS]
+    amounts = [amount for meter in METERS if (amount := row[f"{meter}_amount"]) is not None]
     window_end = row["event_time"].replace(second=0, microsecond=0) + MINUTE
     named = {name: row[name] for name in Request.__dataclass_fields__ if name in row}
     return Request(
         **named,
-        amount=sum((amount for amount in amounts if amount is not None), Decimal(0)),
+        amount=sum(amounts, Decimal(0)) if amounts else None,
         late_seconds=(row["received_at"] - window_end).total_seconds(),
     )

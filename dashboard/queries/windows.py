@@ -32,7 +32,10 @@ class WindowFilter:
 
 @dataclass(frozen=True)
 class UsageWindow:
-    """One minute of one account or model (`key`) in one currency. `state`: open, closing, closed or corrected."""
+    """One minute of one account or model (`key`) in one currency. `state`: open, closing, closed or corrected.
+
+    `amount` is None where no price matched: that is not 0.
+    """
 
     window_start: datetime
     window_end: datetime
@@ -43,7 +46,7 @@ class UsageWindow:
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    amount: Decimal
+    amount: Decimal | None
     unpriced_quantity: int
     late_rows: int
 
@@ -71,7 +74,7 @@ _WINDOWS = """
            coalesce(sum(quantity) FILTER (WHERE meter = 'input_tokens'), 0)::bigint AS input_tokens,
            coalesce(sum(quantity) FILTER (WHERE meter = 'output_tokens'), 0)::bigint AS output_tokens,
            coalesce(sum(quantity) FILTER (WHERE meter = 'cached_tokens'), 0)::bigint AS cached_tokens,
-           coalesce(sum(amount), 0) AS amount,
+           sum(amount) AS amount,
            coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0)::bigint AS unpriced_quantity,
            coalesce(sum(late_rows) FILTER (WHERE meter = 'requests'), 0)::bigint AS late_rows
     FROM usage_windows

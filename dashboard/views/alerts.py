@@ -44,7 +44,11 @@ def _pending() -> None:
 
 
 def _judge_pending(alerts: tuple[Alert, ...]) -> Freshness:
-    words = "no rule's condition holds" if not alerts else f"{len(alerts):,} hold, but not for long enough yet"
+    words = (
+        "no rule's condition holds"
+        if not alerts
+        else f"{several(len(alerts), 'condition')} hold, not yet for long enough"
+    )
     return Freshness(State.LIVE, f"Prometheus answered just now: {words}.")
 
 
@@ -106,6 +110,6 @@ def _timeline(episodes: Sequence[Episode]) -> alt.Chart:
             ),
             tooltip=["alert:N", "state:N", "start:T", "end:T"],
         )
-        .properties(height=60 + 22 * len({episode.name for episode in episodes}))
+        .properties(height=110 + 24 * len({episode.name for episode in episodes}))
     )
     return chart

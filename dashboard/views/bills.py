@@ -25,11 +25,11 @@ MOST_HEADLINES = 4
 
 @dataclass(frozen=True)
 class Total:
-    """One account's month in one currency. `unpriced` counts what no price matched; a null currency has no money."""
+    """One account's month in one currency. `unpriced` counts what no price matched; `amount` is None where none did."""
 
     period: Period
     currency: str | None
-    amount: Decimal
+    amount: Decimal | None
     unpriced: int
     requests: int
     tokens: int
@@ -91,7 +91,8 @@ def totals_of(bills: Bills) -> list[Total]:
 
 
 def _total(period: Period, currency: str | None, lines: Sequence[Line], known_until: datetime) -> Total:
-    amount = sum((line.amount for line in lines if line.amount is not None), Decimal(0))
+    amounts = [line.amount for line in lines if line.amount is not None]
+    amount = sum(amounts, Decimal(0)) if amounts else None
     first = min(line.first_window for line in lines)
     return Total(
         period=period,
@@ -101,7 +102,7 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], known_un
         requests=sum(line.quantity for line in lines if line.meter == "requests"),
         tokens=sum(line.quantity for line in lines if line.meter in ("input_tokens", "output_tokens")),
         lines=len(lines),
-        forecast=None if currency is None else forecast(amount, first, known_until, period.end),
+        forecast=None if amount is None else forecast(amount, first, known_until, period.end),
     )
 
 
@@ -109,7 +110,7 @@ def _headlines(totals: Sequence[Total]) -> None:
     """Month to date and forecast by currency, the largest first."""
     sums: dict[str, tuple[Decimal, Decimal]] = {}
     for total in totals:
-        if total.currency is not None:
+        if total.currency is not None and total.amount is not None:
             so_far, expected = sums.get(total.currency, (Decimal(0), Decimal(0)))
             sums[total.currency] = (so_far + total.amount, expected + (total.forecast or total.amount))
     figures = [("Accounts", count(len({total.period.account for total in totals})), "")]
@@ -125,7 +126,7 @@ def _row(total: Total) -> dict[str, Value]:
     return {
         "account": total.period.account,
         "name": total.period.name or "not in the catalog",
-        "month to date": None if total.currency is None else total.amount,
+        "month to date": total.amount,
         "currency": total.currency or "none",
         "forecast": total.forecast,
         "requests": total.requests,

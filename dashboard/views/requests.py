@@ -30,7 +30,7 @@ def _lateness(requests: Sequence[Request]) -> alt.LayerChart | alt.FacetChart:
         .mark_bar()
         .encode(
             x=alt.X("late:Q", bin=alt.Bin(maxbins=24), title="Received, seconds after the window's end"),
-            y=alt.Y("count():Q", title="Requests"),
+            y=alt.Y("count():Q", title="Requests", axis=alt.Axis(tickMinStep=1, format=",d")),
         )
     )
     end = alt.Chart(alt.InlineData([{"at": 0}])).mark_rule(strokeDash=[4, 3], color="#d98200").encode(x="at:Q")

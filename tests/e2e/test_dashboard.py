@@ -140,7 +140,7 @@ def test_a_filter_lives_in_the_link(stack: Stack, customer: Customer, page: Page
 
 def test_a_table_downloads_as_csv(stack: Stack, customer: Customer, page: Page) -> None:
     page.goto(address(stack, "bills", customer))
-    button = page.get_by_role("button", name="CSV").first
+    button = page.get_by_test_id("stDownloadButton").first.get_by_role("button")
     expect(button).to_be_visible(timeout=PATIENCE_MS)
     with page.expect_download(timeout=PATIENCE_MS) as download:
         button.click()
