@@ -75,8 +75,10 @@ def freshness(feed: Feed, newest: datetime | None, what: str) -> Freshness:
     if feed.reported_at is None:
         sentence = f"{feed.job} has not run on this database yet."
         return Freshness(State.NEVER_HAD_DATA if newest is None else State.STALE, sentence)
-    if feed.state == "stopped" or feed.read_at - feed.reported_at > STALE_AFTER:
-        since = span(feed.read_at - feed.reported_at)
+    since = span(feed.read_at - feed.reported_at)
+    if feed.state == "stopped":
+        return Freshness(State.STALE, f"{feed.job} was stopped {since} ago: these are its last values.")
+    if feed.read_at - feed.reported_at > STALE_AFTER:
         return Freshness(State.STALE, f"{feed.job} has not reported for {since}: these are its last values.")
     if newest is None:
         return Freshness(State.NEVER_HAD_DATA, f"No {what} yet; {feed.job} is running and waits for the first.")
