@@ -28,12 +28,30 @@ def configuration(release: Release, job: str) -> str:
     return release.kubectl("exec", release.driver(job), "--", "cat", f"/etc/weir/{job}.yaml")
 
 
-def test_an_install_meters_traffic_to_the_last_digit(release: Release) -> None:
+def test_an_install_runs_every_application(release: Release) -> None:
     tell("helm install")
     release.install()
     release.wait_until_working()
     tell(f"all applications work; executors: {', '.join(release.executors()) or 'none'}")
+    # Its bills are certain minutes later only: the next tests run meanwhile.
     release.start("traffic", "traffic-1")
+
+
+def test_helm_test_sees_one_event_billed(release: Release) -> None:
+    said = release.helm("test", release.name)
+    assert "Phase:          Succeeded" in said
+    tell("helm test succeeded")
+
+
+def test_an_upgrade_that_changes_nothing_restarts_nothing(release: Release) -> None:
+    before = release.drivers()
+    release.install()
+    tell("upgraded without a change")
+    time.sleep(QUIET_SECONDS)
+    assert restarted(release, before) == set()
+
+
+def test_traffic_is_metered_to_the_last_digit(release: Release) -> None:
     said = release.finish("traffic-1", BILLED_SECONDS)
     tell(said.strip().splitlines()[-1])
     tell("memory: " + ", ".join(f"{pod} {mib} MiB" for pod, mib in release.memory_mib().items()))
@@ -57,20 +75,6 @@ def test_a_deleted_driver_and_a_killed_executor_change_no_total(release: Release
     release.wait_until_working()
     assert restarted(release, before) == {"ingestion", "joins", "billing"}
     assert release.executors(), "the killed executor was not replaced"
-
-
-def test_helm_test_sees_one_event_billed(release: Release) -> None:
-    said = release.helm("test", release.name)
-    assert "Phase:          Succeeded" in said
-    tell("helm test succeeded")
-
-
-def test_an_upgrade_that_changes_nothing_restarts_nothing(release: Release) -> None:
-    before = release.drivers()
-    release.install()
-    tell("upgraded without a change")
-    time.sleep(QUIET_SECONDS)
-    assert restarted(release, before) == set()
 
 
 def test_an_upgrade_of_one_jobs_configuration_restarts_that_job_only(release: Release) -> None:
