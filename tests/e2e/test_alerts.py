@@ -13,7 +13,7 @@ import pytest
 
 from local.stack import Stack, running_stack
 from tests.e2e.metering import new_customer
-from tests.e2e.watched import STEADY_SOURCE, Traffic, Watch, ago, hurried, wait_until
+from tests.e2e.watched import STEADY_EPOCH, STEADY_SOURCE, Traffic, Watch, ago, hurried, wait_until
 
 HEALTHY_SECONDS = 40
 """As many minutes of the rules' time."""
@@ -112,6 +112,15 @@ def test_at_rest_the_gauges_agree_with_the_database(stack: Stack, watch: Watch, 
     assert watch.value("weir_straggler_amount", **shown, currency=currency) == pytest.approx(float(amount))
     assert watch.value("weir_conservation_residual_records") == 0
     assert watch.value("weir_missing_sequence_numbers") == 0
+
+
+def test_the_numbers_of_a_source_are_one_range_without_a_hole(stack: Stack, watch: Watch, traffic: Traffic) -> None:
+    query = """SELECT lower(sequences), upper(sequences), sequences = range_merge(sequences)::int8multirange
+               FROM sources WHERE source = %s AND source_epoch = %s"""
+    with psycopg.connect(stack.postgres_url) as connection:
+        ((first, end, is_whole),) = connection.execute(query, [STEADY_SOURCE, STEADY_EPOCH]).fetchall()
+    assert (first, is_whole) == (0, True)
+    assert end > HEALTHY_SECONDS
 
 
 def test_in_the_end_every_alert_is_over(watch: Watch, traffic: Traffic) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -30,6 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """What differs from the defaults while the alerts are tested."""
 STEADY_SOURCE = "gateway/steady"
+STEADY_EPOCH = "1"
 
 
 class Watch:
@@ -72,14 +74,22 @@ class Traffic:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def send(self, occurred_at: datetime, *, source: str = STEADY_SOURCE, input_tokens: int = 100) -> None:
-        """One event."""
+    def send(
+        self,
+        occurred_at: datetime,
+        *,
+        source: str = STEADY_SOURCE,
+        input_tokens: int = 100,
+        sequence: int | None = None,
+    ) -> None:
+        """One event; with a sequence number it is of the source's epoch STEADY_EPOCH."""
         key = uuid4().hex
         data = {"request_id": key, "user_id": "u", "model": "m", "operation": "chat", "status": "completed"}
         tokens = {"input_tokens": input_tokens, "output_tokens": 10, "usage_source": "provider"}
         event = {"specversion": "1.0", "type": "ai.inference.usage.v1", "source": source, "id": key}
         named = {"subject": self._account, "time": occurred_at.isoformat()}
-        self.send_bytes(json.dumps({**event, **named, "data": {**data, **tokens}}).encode())
+        numbered = {} if sequence is None else {"sequence": sequence, "sourceepoch": STEADY_EPOCH}
+        self.send_bytes(json.dumps({**event, **named, **numbered, "data": {**data, **tokens}}).encode())
 
     def send_bytes(self, value: bytes) -> None:
         """One record, whatever it is."""
@@ -91,9 +101,11 @@ class Traffic:
         self._beating = {*self._beating, source}
 
     def _run(self) -> None:
-        while not self._stopped.wait(0.5):
+        for number in count():
+            if self._stopped.wait(0.5):
+                return
             for source in self._beating:
-                self.send(datetime.now(UTC), source=source)
+                self.send(datetime.now(UTC), source=source, sequence=number)
 
     @contextmanager
     def steady(self) -> Iterator[Traffic]:
