@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import altair as alt
 import streamlit as st
@@ -153,7 +154,7 @@ def _bars(lateness: Lateness) -> alt.Chart:
     for one in lateness.arrivals:
         counts[sum(one.late_seconds >= bound for bound in _BOUNDS_SECONDS)] += one.usage_rows
     words = [span(timedelta(seconds=bound)) for bound in _BOUNDS_SECONDS]
-    names = ["on time", *(f"{low} to {high}" for low, high in zip(words, [*words[1:], "more"], strict=True))]
+    names = ["on time", *(f"{low} to {high}" for low, high in pairwise(words)), f"{words[-1]} and more"]
     bars = [{"late": name, "usage_rows": many} for name, many in zip(names, counts, strict=True)]
     base = alt.Chart(alt.InlineData(bars)).encode(
         y=alt.Y("late:O", sort=None, title="After the window's end"),
