@@ -32,7 +32,8 @@ def sent_to_broker(stack: Stack, values: list[bytes | None]) -> list[Place]:
         assert offset is not None
         places[number] = partition, offset
 
-    producer = Producer({"bootstrap.servers": stack.kafka_bootstrap})
+    # The broker's limit is a batch's: documents of the largest size must not share one.
+    producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "batch.num.messages": 1})
     for number, value in enumerate(values):
         producer.produce(EVENTS_TOPIC, value, on_delivery=partial(note, number=number))
     assert producer.flush(60) == 0
