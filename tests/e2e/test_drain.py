@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from local.stack import Stack
+from local.stack import Stack, running_stack
 from local.traffic.compare import compare
 from tests.e2e.metering import new_customer, weir
 
@@ -43,8 +45,14 @@ def test_a_request_without_its_completion_is_said_to_wait(stack: Stack, tmp_path
 
 def test_when_the_time_is_over_it_says_what_is_stuck(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
-    customer.send(stack, tmp_path, 5)
-    drained = weir(stack, "drain", "--timeout", "0")
+    ingestion = running_stack(stack.data_dir).process("ingestion").process
+    assert ingestion is not None
+    os.killpg(ingestion.pid, signal.SIGSTOP)
+    try:
+        customer.send(stack, tmp_path, 5)
+        drained = weir(stack, "drain", "--timeout", "0")
+    finally:
+        os.killpg(ingestion.pid, signal.SIGCONT)
     assert drained.returncode == 1
     assert "After 0 s" in drained.stderr
     assert "to go; it said" in drained.stderr
