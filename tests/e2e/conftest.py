@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +17,7 @@ from local.stack import Stack, read_stack, running_stack
 from local.supervised import last_lines
 
 LOG_LINES = 25
+TRAFFIC_EVENTS = 6_000
 _data_dirs: list[Path] = []
 
 
@@ -48,6 +51,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stopped = weir_at(data_dir, "down")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     assert last is None or processes_of(last.id) == [], "weir down left processes running"
+
+
+@pytest.fixture(scope="session")
+def truth_of_traffic(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The truth of generated traffic, sent when this is first asked for; the tests between may hurt the stack."""
+    file = tmp_path_factory.mktemp("traffic") / "truth.json"
+    sent = weir_at(stack.data_dir, "traffic", "--events", str(TRAFFIC_EVENTS), "--seed", "11", "--truth", str(file))
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    truth: dict[str, Any] = json.loads(file.read_text())
+    return truth
 
 
 @pytest.hookimpl(wrapper=True)

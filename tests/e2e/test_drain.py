@@ -1,22 +1,16 @@
-"""`weir drain` returns when everything sent before it is billed, and generated traffic is billed as its truth says."""
+"""`weir drain` returns when everything sent before it is billed, and says what waits and what is stuck."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 from local.stack import Stack, running_stack
-from local.traffic.compare import compare
 from tests.e2e.metering import new_customer, weir
-
-EVENTS = 6_000
-DECISION_SECONDS = 280
 
 
 def test_what_was_sent_before_is_billed_when_drain_returns(stack: Stack, tmp_path: Path) -> None:
@@ -55,25 +49,6 @@ def test_when_the_time_is_over_it_says_what_is_stuck(stack: Stack, tmp_path: Pat
         os.killpg(ingestion.pid, signal.SIGCONT)
     assert drained.returncode == 1
     assert "After 0 s" in drained.stderr
-    assert "to go; it said" in drained.stderr
+    assert "ingestion still has" in drained.stderr
+    assert "to go; it " in drained.stderr
     assert weir(stack, "drain").returncode == 0
-
-
-def test_generated_traffic_is_billed_as_its_truth_says(stack: Stack, tmp_path: Path) -> None:
-    file = tmp_path / "truth.json"
-    sent = weir(stack, "traffic", "--events", str(EVENTS), "--seed", "11", "--truth", str(file))
-    assert sent.returncode == 0, sent.stdout + sent.stderr
-    # Abandoned requests are decided two minutes after they came.
-    command = [sys.executable, "-m", "local.cli", "drain", "--include-waiting", "--data-dir", str(stack.data_dir)]
-    drained = subprocess.run(
-        [*command, "--timeout", str(DECISION_SECONDS)], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert drained.returncode == 0, drained.stdout + drained.stderr
-    truth = json.loads(file.read_text())
-    comparison = compare(truth, stack.postgres_url, stack.tables)
-    assert comparison.differences == []
-    assert comparison.is_equal
-    # A comparison that could not fail would prove nothing.
-    truth["totals"][0]["amount"] += "1"
-    truth["outcomes"].pop()
-    assert len(compare(truth, stack.postgres_url, stack.tables).differences) > 2

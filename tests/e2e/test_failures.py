@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +24,8 @@ PAIRS = 60
 
 
 @pytest.fixture(scope="module")
-def customer(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Customer:
+def customer(stack: Stack, truth_of_traffic: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Customer:
+    assert truth_of_traffic["totals"], "traffic of every kind waits for its decisions while drivers are killed"
     return new_customer(stack, tmp_path_factory.mktemp("catalog"))
 
 

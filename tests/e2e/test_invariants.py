@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from local.stack import Stack
+from local.traffic.compare import compare
+from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
 
 PAIRED = ["ai.inference.request.v1", "ai.inference.completion.v1", "ai.inference.usage.v1"]
+DECISION_SECONDS = 270
 METERS = ["requests", "input_tokens", "output_tokens", "cached_tokens"]
 
 
@@ -29,6 +33,20 @@ def table(stack: Stack, name: str) -> pl.DataFrame:
 def query(stack: Stack, sql: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(stack.postgres_url) as connection:
         return connection.execute(sql).fetchall()
+
+
+def test_generated_traffic_is_billed_as_its_truth_says(stack: Stack, truth_of_traffic: dict[str, Any]) -> None:
+    # Abandoned requests are decided two minutes after they came.
+    drained = weir_at(stack.data_dir, "drain", "--include-waiting", "--timeout", str(DECISION_SECONDS))
+    assert drained.returncode == 0, drained.stdout + drained.stderr
+    comparison = compare(truth_of_traffic, stack.postgres_url, stack.tables)
+    assert comparison.differences == []
+    assert comparison.is_equal
+    # A comparison that could not fail would prove nothing.
+    wrong = copy.deepcopy(truth_of_traffic)
+    wrong["totals"][0]["amount"] += "1"
+    wrong["outcomes"].pop()
+    assert len(compare(wrong, stack.postgres_url, stack.tables).differences) > 2
 
 
 def test_i1_lsns_and_offsets_are_contiguous_each_once(stack: Stack) -> None:
