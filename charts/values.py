@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
-from charts.part import Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
+from charts.part import HttpUrl, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
 from charts.workloads import Batch, Dashboard, Job, JobSettings, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
@@ -52,6 +52,7 @@ class PrometheusRule(Part):
     """`prometheusRule`."""
 
     enabled: bool
+    runbook_url: HttpUrl
     labels: Labels
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.panel import backend
-from dashboard.views import alerts, bills, joins, late, overview, sessions, sources, windows
+from dashboard.views import alerts, bills, joins, late, overview, runbook, sessions, sources, windows
 from dashboard.wording import literal
 
 st.set_page_config(page_title="Weir", page_icon=":material/water:", layout="wide")
@@ -27,6 +27,7 @@ PAGES = [
     st.Page(bills.show, title="Bills", icon=":material/receipt_long:", url_path="bills"),
     st.Page(sources.show, title="Sources", icon=":material/sensors:", url_path="sources"),
     st.Page(alerts.show, title="Alerts", icon=":material/notifications:", url_path="alerts"),
+    st.Page(runbook.show, title="Runbook", icon=":material/menu_book:", url_path="runbook"),
 ]
 
 st.logo(str(Path(__file__).with_name("weir.svg")), size="large")

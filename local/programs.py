@@ -145,7 +145,8 @@ def watchers(folders: Folders, addresses: Addresses) -> list[Program]:
         is_ready = partial(_is_healthy, f"{addresses.alertmanager_url}/-/ready")
         programs.append(Program("alertmanager", partial(alertmanager_command, folders, port), is_ready, MODEST))
     if (port := addresses.prometheus_port) is not None:
-        command = partial(prometheus_command, folders, port, addresses.metrics, addresses.alertmanager_port)
+        runbook = f"{addresses.dashboard_url}/runbook"
+        command = partial(prometheus_command, folders, port, addresses.metrics, addresses.alertmanager_port, runbook)
         is_ready = partial(_is_healthy, f"{addresses.prometheus_url}/-/ready")
         programs.append(Program("prometheus", command, is_ready, MODEST))
     return programs

@@ -60,11 +60,14 @@ def keep_alertmanager_config(folders: Folders, given: Path | None) -> None:
 
 
 def prometheus_command(
-    folders: Folders, port: int, targets: Mapping[str, int], alertmanager_port: int | None
+    folders: Folders, port: int, targets: Mapping[str, int], alertmanager_port: int | None, runbook: str
 ) -> list[str]:
-    """Write the configuration and the rules, and give the command line. `targets` are the jobs' metrics ports."""
+    """Write the configuration and the rules, and give the command line.
+
+    `targets` are the jobs' metrics ports; `runbook` is the page that alerts link to.
+    """
     folders.prometheus.mkdir(parents=True, exist_ok=True)
-    (folders.prometheus / "weir.rules.yaml").write_text(rule_file(GROUPS), encoding="utf-8")
+    (folders.prometheus / "weir.rules.yaml").write_text(rule_file(GROUPS, runbook=runbook), encoding="utf-8")
     config = folders.prometheus / "prometheus.yml"
     content = prometheus_config(targets, alertmanager_port)
     config.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

@@ -7,9 +7,24 @@ from itertools import count
 from typing import Any
 
 from monitoring.panels import PANELS, Panel
+from monitoring.rule_file import held_to
 
 GRID_WIDTH = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+VARIABLES: list[dict[str, Any]] = [
+    {"name": "datasource", "type": "datasource", "query": "prometheus"},
+    {
+        "name": "namespace",
+        "type": "query",
+        "datasource": DATASOURCE,
+        "query": {"query": "label_values(weir_build_info, namespace)", "refId": "namespace"},
+        "refresh": 2,
+        "includeAll": True,
+        # Also what has no such label: a stack on a laptop.
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    },
+]
 
 
 def dashboard() -> str:
@@ -25,7 +40,7 @@ def dashboard() -> str:
                 "refresh": "10s",
                 "time": {"from": "now-1h", "to": "now"},
                 "timezone": "utc",
-                "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
+                "templating": {"list": VARIABLES},
                 "panels": _placed(),
             },
             indent=2,
@@ -68,7 +83,12 @@ def _panel(panel: Panel) -> dict[str, Any]:
             "overrides": [],
         },
         "targets": [
-            {"refId": chr(ord("A") + number), "datasource": DATASOURCE, "expr": expr, "legendFormat": legend}
+            {
+                "refId": chr(ord("A") + number),
+                "datasource": DATASOURCE,
+                "expr": held_to(expr, 'namespace=~"$namespace"'),
+                "legendFormat": legend,
+            }
             for number, (expr, legend) in enumerate(panel.queries)
         ],
     }

@@ -9,18 +9,22 @@ from monitoring.grafana import dashboard
 from monitoring.metrics_page import metrics_page
 from monitoring.rule_file import rule_file
 
+RELEASE_NAMESPACE = "RELEASE_NAMESPACE"
+RELEASE_RUNBOOK = "RELEASE_RUNBOOK"
+"""What the chart replaces in its copy of the rules."""
+
 FOLDER = Path(__file__).parent
 CHART_FILES = FOLDER.parent / "charts" / "weir" / "files"
 
 
 def rendered() -> dict[Path, str]:
     """Every generated file with what belongs in it. The chart has copies: a chart cannot read outside its folder."""
-    rules, grafana = rule_file(GROUPS), dashboard()
+    grafana = dashboard()
     return {
         FOLDER / "METRICS.md": metrics_page(),
-        FOLDER / "rules" / "weir.rules.yaml": rules,
+        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS),
         FOLDER / "grafana" / "weir.json": grafana,
-        CHART_FILES / "weir.rules.yaml": rules,
+        CHART_FILES / "weir.rules.yaml": rule_file(GROUPS, runbook=RELEASE_RUNBOOK, namespace=RELEASE_NAMESPACE),
         CHART_FILES / "weir.json": grafana,
     }
 

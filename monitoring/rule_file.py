@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 
 RUNBOOK = "runbook.md"
+"""Where the runbook is read when nobody says so: beside the rule file."""
+_SERIES = re.compile(r"\bweir[_:][a-z_:]+\{?")
 _RANGE = re.compile(r"\[(\d+)([smhd])(:?)\]")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -44,32 +46,49 @@ class Alert:
     description: str
     hold: timedelta = timedelta(0)
 
-    @property
-    def runbook(self) -> str:
-        """The runbook's heading for it, as a link beside the rule file."""
-        return f"{RUNBOOK}#{self.name.lower()}"
 
+def rule_file(
+    groups: dict[str, tuple[Alert | Recording, ...]],
+    scale: float = 1.0,
+    *,
+    runbook: str = RUNBOOK,
+    namespace: str | None = None,
+) -> str:
+    """The rule file. `scale` multiplies every range and hold, and no threshold: a test cannot wait for an hour.
 
-def rule_file(groups: dict[str, tuple[Alert | Recording, ...]], scale: float = 1.0) -> str:
-    """The rule file. `scale` multiplies every range and hold, and no threshold: a test cannot wait for an hour."""
+    Each alert links to its heading of `runbook`. With `namespace` the rules see only the series that have this label,
+    and what they give has it too: several stacks under one Prometheus do not hide each other's silence.
+    """
     content = {
         "groups": [
-            {"name": f"weir.{name}", "rules": [_rule(rule, scale) for rule in rules]} for name, rules in groups.items()
+            {"name": f"weir.{name}", "rules": [_rule(rule, scale, runbook, namespace) for rule in rules]}
+            for name, rules in groups.items()
         ]
     }
     return yaml.safe_dump(content, sort_keys=False, width=4_096)
 
 
-def _rule(rule: Alert | Recording, scale: float) -> dict[str, Any]:
+def held_to(expr: str, matcher: str) -> str:
+    """`expr` with a label matcher, such as `namespace="weir"`, at every one of Weir's series."""
+    return _SERIES.sub(
+        lambda found: f"{found[0]}{matcher}," if found[0].endswith("{") else f"{found[0]}{{{matcher}}}", expr
+    )
+
+
+def _rule(rule: Alert | Recording, scale: float, runbook: str, namespace: str | None) -> dict[str, Any]:
     expr = _RANGE.sub(lambda found: _scaled(found, scale), rule.expr)
+    labels = {} if namespace is None else {"namespace": namespace}
+    if namespace is not None:
+        expr = held_to(expr, f'namespace="{namespace}"')
     if isinstance(rule, Recording):
-        return {"record": rule.name, "expr": expr}
+        return {"record": rule.name, "expr": expr, **({"labels": labels} if labels else {})}
+    link = f"{runbook}#{rule.name.lower()}"
     return {
         "alert": rule.name,
         "expr": expr,
         **({"for": _duration(rule.hold.total_seconds() * scale)} if rule.hold else {}),
-        "labels": {"severity": rule.severity.value},
-        "annotations": {"summary": rule.summary, "description": rule.description, "runbook_url": rule.runbook},
+        "labels": {"severity": rule.severity.value, **labels},
+        "annotations": {"summary": rule.summary, "description": rule.description, "runbook_url": link},
     }
 
 

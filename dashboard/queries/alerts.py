@@ -1,4 +1,7 @@
-"""Alerts: what fires (Alertmanager), what is about to (Prometheus), and what has been (Prometheus' own history)."""
+"""Weir's alerts: what fires (Alertmanager), what is about to (Prometheus), and what was (Prometheus' own history).
+
+Both may serve a whole cluster, so the alerts of others, and of Weir in another namespace, are left out.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 from dashboard.backend import Backend
 from dashboard.queries.prometheus import alertmanager, prometheus, query_range
+from monitoring.alerts import ALERTS
 
 STEP = timedelta(seconds=30)
 """How finely history is asked for: about the rules' own interval."""
+NAMES = frozenset(alert.name for alert in ALERTS)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,9 @@ def read_firing(backend: Backend) -> tuple[Alert, ...]:
     found = alertmanager(backend, "/api/v2/alerts")
     states = {"active": "firing", "suppressed": "suppressed", "unprocessed": "firing"}
     alerts = [
-        _alert(one["labels"], one["annotations"], states[one["status"]["state"]], one["startsAt"]) for one in found
+        _alert(one["labels"], one["annotations"], states[one["status"]["state"]], one["startsAt"])
+        for one in found
+        if _is_ours(backend, one["labels"])
     ]
     return tuple(sorted(alerts, key=lambda alert: (alert.severity != "page", alert.since, alert.name)))
 
@@ -53,7 +60,7 @@ def read_pending(backend: Backend) -> tuple[Alert, ...]:
     return tuple(
         _alert(one["labels"], one["annotations"], "pending", one["activeAt"])
         for one in found["alerts"]
-        if one["state"] == "pending"
+        if one["state"] == "pending" and _is_ours(backend, one["labels"])
     )
 
 
@@ -61,11 +68,20 @@ def read_history(backend: Backend, now: datetime, hours: int) -> tuple[Episode, 
     """When alerts fired in the last hours, the latest first; as finely as STEP."""
     # Prometheus answers at most 11,000 steps for a series.
     step = max(STEP, timedelta(hours=hours) / 5_000)
-    found = query_range(backend, 'ALERTS{alertstate="firing"}', now - timedelta(hours=hours), now, step)
+    asked = f'ALERTS{{alertstate="firing",alertname=~"{"|".join(sorted(NAMES))}"}}'
+    found = query_range(backend, asked, now - timedelta(hours=hours), now, step)
     episodes = [
-        episode for labels, samples in found for episode in _episodes(labels, [at for at, _ in samples], step, now)
+        episode
+        for labels, samples in found
+        if _is_ours(backend, labels)
+        for episode in _episodes(labels, [at for at, _ in samples], step, now)
     ]
     return tuple(sorted(episodes, key=lambda episode: episode.start, reverse=True))
+
+
+def _is_ours(backend: Backend, labels: dict[str, str]) -> bool:
+    namespace = backend.settings.namespace
+    return labels["alertname"] in NAMES and (not namespace or labels.get("namespace") == namespace)
 
 
 def _episodes(labels: dict[str, str], instants: list[float], step: timedelta, now: datetime) -> list[Episode]:
@@ -102,5 +118,5 @@ def _alert(labels: dict[str, str], annotations: dict[str, str], state: str, sinc
 
 
 def _others(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    known = {"alertname", "severity", "alertstate", "__name__"}
+    known = {"alertname", "severity", "alertstate", "namespace", "__name__"}
     return tuple(sorted((name, value) for name, value in labels.items() if name not in known))

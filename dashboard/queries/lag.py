@@ -14,5 +14,7 @@ STEP = timedelta(seconds=30)
 
 def read_lag(backend: Backend, now: datetime) -> dict[str, tuple[float, ...]]:
     """Records behind, oldest first, by job."""
-    series = query_range(backend, LAG_RECORDS.name, now - SPAN, now, STEP)
+    namespace = backend.settings.namespace
+    lag = f'{LAG_RECORDS.name}{{namespace="{namespace}"}}' if namespace else LAG_RECORDS.name
+    series = query_range(backend, lag, now - SPAN, now, STEP)
     return {labels["job"]: tuple(value for _, value in samples) for labels, samples in series if "job" in labels}

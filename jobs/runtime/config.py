@@ -22,7 +22,9 @@ class JobConfig(BaseModel):
         le=1_000_000,
         description="Most records in one micro-batch; it passes through the driver.",
     )
-    driver_memory_mib: int = Field(default=512, ge=384, le=65_536, description="Java heap of the driver, in MiB.")
+    driver_memory_mib: int = Field(
+        default=512, ge=512, le=65_536, description="Java heap of the driver, in MiB; Spark starts with 450 at least."
+    )
 
 
 class Environment(BaseModel):

@@ -12,6 +12,8 @@ SHUFFLE_PARTITIONS = 2
 JAVA_OPTIONS = " ".join(
     [
         "-XX:+UseSerialGC",
+        # Else only the thread that wanted memory ends, and the driver waits for it for ever instead of starting again.
+        "-XX:+ExitOnOutOfMemoryError",
         # Java would interpret a method above 8,000 bytes for ever, and Spark writes a wide stage as one: judging events
         # took 82 CPU-s per million, with such methods compiled 51.
         "-XX:-DontCompileHugeMethods",

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from monitoring.alerts import GROUPS
+from monitoring.rule_file import rule_file
 from tests.chart.helm import CHART, Object, of_kind, pod_specs, render
 
 ALWAYS = {
@@ -231,10 +233,20 @@ def test_what_watches_carries_the_labels_it_is_selected_by() -> None:
 def test_alerts_and_panels_are_those_of_monitoring() -> None:
     objects = render("production.yaml")
     folder = CHART.parents[1] / "monitoring"
-    rules = yaml.safe_load((folder / "rules" / "weir.rules.yaml").read_text(encoding="utf-8"))
-    assert of_kind(objects, "PrometheusRule")["weir"]["spec"] == rules
+    rules = rule_file(GROUPS, runbook="https://weir.example.com/live/runbook", namespace="metering")
+    assert of_kind(objects, "PrometheusRule")["weir"]["spec"] == yaml.safe_load(rules)
     panels = of_kind(objects, "ConfigMap")["weir-grafana"]["data"]["weir.json"]
     assert json.loads(panels) == json.loads((folder / "grafana" / "weir.json").read_text(encoding="utf-8"))
+
+
+def test_an_alert_links_to_the_runbook_where_it_can_be_read() -> None:
+    def links(values: dict[str, Any]) -> set[str]:
+        rules = of_kind(render("production.yaml", values=values), "PrometheusRule")["weir"]["spec"]["groups"]
+        alerts = [rule for group in rules for rule in group["rules"] if "alert" in rule]
+        return {rule["annotations"]["runbook_url"].partition("#")[0] for rule in alerts}
+
+    assert links({"prometheusRule": {"runbookUrl": "https://wiki.example/weir"}}) == {"https://wiki.example/weir"}
+    assert links({"dashboard": {"ingress": {"enabled": False}}}) == {"runbook"}
 
 
 def test_every_pod_is_denied_by_default_and_allowed_what_it_needs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ import pytest
 
 from tests.dashboard.conftest import Pages, texts
 
-NAME = "WeirStragglersDropped"
-RUNBOOK = "https://example.org/runbook#weirstragglersdropped"
+NAME = "StragglersDropped"
+RUNBOOK = "https://example.org/runbook#stragglersdropped"
 ANNOTATIONS = {"summary": "Usage was dropped.", "description": "3 stragglers in 5 min.", "runbook_url": RUNBOOK}
 
 
@@ -89,6 +90,21 @@ def test_a_firing_alert_shows_severity_meaning_and_runbook_and_disappears(open_p
 
     answers.firing.clear()
     assert NAME not in texts(page.run())
+
+
+def test_alerts_of_others_and_of_another_namespace_are_not_shown(
+    open_page: Pages, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"Watchdog": "here", "DeadLetters": "elsewhere", "SequenceGap": "here"}
+    for name, namespace in others.items():
+        labels = {"alertname": name, "severity": "page", "namespace": namespace}
+        answers.firing.append({**alert(), "labels": labels})
+        answers.pending.append({**alert(), "labels": labels, "state": "pending", "activeAt": "2026-03-01T12:00:00Z"})
+    answers.history.append(datetime.now(UTC))
+    monkeypatch.setenv("WEIR_NAMESPACE", "here")
+    page = open_page("alerts")
+    assert re.findall(r"\*\*(\w+)\*\*", texts(page)) == ["SequenceGap"] * 2
+    assert "No alert has fired in this time." in texts(page)
 
 
 def test_the_overview_shows_it_too(open_page: Pages, answers: Answers) -> None:

@@ -18,7 +18,7 @@ from tests.dashboard.seeding import Day, usage_of, write_table
 from tests.database_rows import MINUTE, progress, window, write
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
-PAGES = ("Overview", "Live windows", "Sessions", "Late and dropped", "Joins", "Bills", "Sources", "Alerts")
+PAGES = ("Overview", "Live windows", "Sessions", "Late and dropped", "Joins", "Bills", "Sources", "Alerts", "Runbook")
 JOBS = ("ingestion", "sessionization", "joins", "billing")
 
 

@@ -30,6 +30,8 @@ CHROMIUM_FLAGS = [
 NUMBER = re.compile(r"[0-9,]+")
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PATIENCE_MS = 45_000
+PROBED = "UncorrectedClocks"
+"""An alert that no traffic of these tests raises."""
 SHOWN = {
     "overview": ["Applications", "ingestion", "sessionization", "joins", "billing", "received", "residual 0", "Firing"],
     "windows": ["Usage per minute", "Open or closing", "Late rows, included", "Open a window"],
@@ -39,6 +41,7 @@ SHOWN = {
     "bills": ["EUR, month to date", "Lines of", "Open a line"],
     "sources": ["Sources", "Missing numbers", "Silent after"],
     "alerts": ["Firing alerts", "Pending alerts", "History"],
+    "runbook": ["FreshnessBurnFast", "SequenceGap"],
 }
 """What stands on each page when it has data."""
 
@@ -91,7 +94,7 @@ def test_each_page_shows_its_data_while_traffic_flows(
         main = page.get_by_test_id("stMain")
         for word in words:
             expect(main.get_by_text(word).first).to_be_visible(timeout=PATIENCE_MS)
-        if name != "alerts":
+        if name not in ("alerts", "runbook"):
             expect(main.locator("h4").first).to_contain_text("live", timeout=PATIENCE_MS)
         expect(page.get_by_test_id("stException")).to_have_count(0)
         for fault in ("backend down", "not connected", "stale"):
@@ -149,21 +152,25 @@ def test_a_table_downloads_as_csv(stack: Stack, customer: Customer, page: Page) 
     assert customer.account in text
 
 
-def test_an_alert_appears_and_disappears_without_reload(stack: Stack, page: Page) -> None:
+def test_an_alert_appears_leads_to_its_runbook_and_disappears_without_reload(stack: Stack, page: Page) -> None:
     if not stack.alertmanager_url:
         assert not os.environ.get("CI"), "CI installs prometheus-alertmanager"
         pytest.skip("Alertmanager is not on the PATH")
-    name = f"Probe{uuid4().hex[:8]}"
+    source = f"probe-{uuid4().hex[:8]}"
     page.goto(address(stack, "alerts"))
     expect(page.get_by_text("Firing alerts")).to_be_visible(timeout=PATIENCE_MS)
     page.evaluate("window.notReloaded = true")
     now = datetime.now(UTC)
-    tell_alertmanager(stack, name, now, now + timedelta(minutes=5))
-    expect(page.get_by_text(name).first).to_be_visible(timeout=PATIENCE_MS)
+    tell_alertmanager(stack, source, now, now + timedelta(minutes=5))
+    expect(page.get_by_text(source).first).to_be_visible(timeout=PATIENCE_MS)
     expect(page.get_by_text("Tested in a browser").first).to_be_visible()
+    with page.context.expect_page() as opened:
+        page.get_by_text(source).first.get_by_role("link", name="Runbook").click()
+    heading = opened.value.get_by_role("heading", name=PROBED)
+    expect(heading).to_be_in_viewport(timeout=PATIENCE_MS)
 
-    tell_alertmanager(stack, name, now, datetime.now(UTC))
-    expect(page.get_by_text(name)).to_have_count(0, timeout=PATIENCE_MS)
+    tell_alertmanager(stack, source, now, datetime.now(UTC))
+    expect(page.get_by_text(source)).to_have_count(0, timeout=PATIENCE_MS)
     assert page.evaluate("window.notReloaded") is True
 
 
@@ -184,11 +191,13 @@ def keep_screenshot(page: Page, name: str) -> None:
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
-def tell_alertmanager(stack: Stack, name: str, start: datetime, end: datetime) -> None:
+def tell_alertmanager(stack: Stack, source: str, start: datetime, end: datetime) -> None:
     """As Prometheus does: an alert that has begun, or has ended."""
+    rules = (stack.data_dir / "prometheus" / "weir.rules.yaml").read_text(encoding="utf-8")
+    (link,) = re.findall(rf"runbook_url: (\S+#{PROBED.lower()})", rules)
     alert = {
-        "labels": {"alertname": name, "severity": "ticket"},
-        "annotations": {"summary": "Tested in a browser", "runbook_url": "https://example.org/runbook"},
+        "labels": {"alertname": PROBED, "severity": "ticket", "source": source},
+        "annotations": {"summary": "Tested in a browser", "runbook_url": link},
         "startsAt": start.isoformat(),
         "endsAt": end.isoformat(),
     }

@@ -7,8 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import psycopg
 import pytest
 
 from local.stack import Stack, running_stack
-from tests.e2e.metering import Customer, drain, new_customer
+from tests.e2e.metering import Customer, drain, new_customer, wait_until
 
 JOBS = ["ingestion", "joins", "sessionization", "billing"]
 PAIRS = 60
@@ -47,13 +46,6 @@ def epoch_of(stack: Stack, job: str) -> int:
         row = connection.execute("SELECT epoch FROM jobs WHERE job = %s", [job]).fetchone()
     assert row is not None
     return int(row[0])
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.2)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from local.stack import Stack, running_stack
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import rule_file
+from tests.e2e.metering import wait_until
 
 SCALE = 1 / 60
 SILENT_AFTER_SECONDS = 20
@@ -155,14 +156,6 @@ def start_again(stack: Stack, job: str) -> None:
 def _works_again(stack: Stack, job: str, restarts: int) -> bool:
     process = running_stack(stack.data_dir).process(job)
     return process.restarts > restarts and process.state == "running"
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Fail when `condition` does not hold within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.5)
 
 
 def ago(**span: float) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,9 +38,20 @@ def promtool() -> str:
     return found
 
 
-def check(folder: Path, series: Series, expected: list[Firing], severities: dict[str, str]) -> None:
-    """Fail with promtool's report unless exactly the expected alerts fire, each at its minute."""
-    (folder / "weir.rules.yaml").write_text(rule_file(GROUPS))
+def check(
+    folder: Path,
+    series: Series,
+    expected: list[Firing],
+    severities: dict[str, str],
+    namespaces: Sequence[str | None] = (None,),
+) -> None:
+    """Fail with promtool's report unless exactly the expected alerts fire, each at its minute.
+
+    The rules are there once for each of `namespaces`, held to it.
+    """
+    files = {f"{number}.rules.yaml": rule_file(GROUPS, namespace=name) for number, name in enumerate(namespaces)}
+    for file_name, rules in files.items():
+        (folder / file_name).write_text(rules)
     tests = [
         {
             "expr": f'ALERTS{{alertname="{firing.alert}",alertstate="firing"}}',
@@ -52,7 +64,7 @@ def check(folder: Path, series: Series, expected: list[Firing], severities: dict
         for firing in expected
     ]
     content = {
-        "rule_files": ["weir.rules.yaml"],
+        "rule_files": list(files),
         "evaluation_interval": "15s",
         "tests": [
             {

@@ -10,6 +10,7 @@ import pytest
 
 from monitoring.alerts import ALERTS
 from monitoring.metrics import JOBS
+from monitoring.rule_file import held_to
 from tests.monitoring.healthy import MINUTES, healthy
 from tests.monitoring.promtool import Firing, Series, check
 
@@ -183,6 +184,20 @@ def test_an_alert_is_silent_just_before_and_fires_just_after(case: Case, tmp_pat
             Firing(case.alert, case.until_minute + HALF_A_MINUTE, ()),
         ]
     check(tmp_path, with_changes(case.changed), edges, SEVERITIES)
+
+
+@pytest.mark.parametrize("case", {case.alert: case for case in CASES}.values(), ids=lambda case: case.alert)
+def test_of_two_stacks_under_one_prometheus_only_the_sick_one_is_named(case: Case, tmp_path: Path) -> None:
+    both = {
+        held_to(name, f'namespace="{namespace}"'): values
+        for namespace, series in (("well", healthy()), ("sick", with_changes(case.changed)))
+        for name, values in series.items()
+    }
+    edges = [
+        Firing(case.alert, case.minute - HALF_A_MINUTE, ()),
+        Firing(case.alert, case.minute, tuple({**labels, "namespace": "sick"} for labels in case.labels)),
+    ]
+    check(tmp_path, both, edges, SEVERITIES, namespaces=("well", "sick"))
 
 
 def test_every_alert_has_its_edge_tested() -> None:

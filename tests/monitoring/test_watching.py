@@ -28,6 +28,7 @@ from local.watching import alertmanager_command, keep_alertmanager_config, prome
 from monitoring.alerts import ALERTS
 
 PATIENCE_SECONDS = 60
+RUNBOOK = "http://127.0.0.1:8501/runbook"
 EXAMPLE = Path(__file__).parents[2] / "monitoring" / "alertmanager.example.yml"
 
 
@@ -100,7 +101,7 @@ def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too
         keep_alertmanager_config(folders, given)
         held.enter_context(running(alertmanager_command(folders, alertmanager_port), tmp_path))
         targets = {"ingestion": scraped}
-        command = prometheus_command(folders, prometheus_port, targets, alertmanager_port)
+        command = prometheus_command(folders, prometheus_port, targets, alertmanager_port, RUNBOOK)
         held.enter_context(running(command, tmp_path))
 
         firing = told.get(timeout=PATIENCE_SECONDS)
@@ -110,13 +111,13 @@ def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too
     assert (firing["status"], resolved["status"]) == ("firing", "resolved")
     alert = firing["alerts"][0]
     assert alert["labels"] == {"alertname": "ConservationBroken", "severity": "page"}
-    assert alert["annotations"]["runbook_url"] == "runbook.md#conservationbroken"
+    assert alert["annotations"]["runbook_url"] == f"{RUNBOOK}#conservationbroken"
     assert alert["annotations"]["description"].startswith("3 Kafka records")
 
 
 def test_prometheus_accepts_the_configuration(folders: Folders) -> None:
     needs("prometheus", "promtool")
-    prometheus_command(folders, 1, {"joins": 2}, 3)
+    prometheus_command(folders, 1, {"joins": 2}, 3, RUNBOOK)
     ran = subprocess.run(
         ["promtool", "check", "config", str(folders.prometheus / "prometheus.yml")], capture_output=True, check=False
     )
