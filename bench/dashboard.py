@@ -224,7 +224,7 @@ def _load(browser: Browser, address: str, expected: Expected, loads: int, url: s
 
 def _server() -> psutil.Process:
     """The dashboard's process."""
-    return next(child for child in psutil.Process().children() if "streamlit" in child.cmdline())
+    return next(child for child in psutil.Process().children() if "dashboard" in child.cmdline())
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from local.folders import Folders
@@ -36,8 +34,6 @@ def reader_url(folders: Folders, postgres_url: str, *, is_embedded: bool) -> str
 
 def dashboard_command(port: int) -> list[str]:
     """The command line; what looks the same everywhere stands in dashboard/.streamlit/config.toml."""
-    spec = find_spec("dashboard")
-    page = Path(spec.origin if spec and spec.origin else "").with_name("app.py")
     settings = {"server.address": LOOPBACK, "server.port": str(port)}
     options = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    return [sys.executable, "-m", "streamlit", "run", str(page), *options]
+    return [sys.executable, "-m", "dashboard", *options]
