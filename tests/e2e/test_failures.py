@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -79,6 +80,17 @@ def assert_bill_is_exact(stack: Stack, customer: Customer) -> None:
 def test_a_killed_process_group_changes_nothing(stack: Stack, customer: Customer, tmp_path: Path, job: str) -> None:
     customer.send(stack, tmp_path, PAIRS)
     os.killpg(pid_of(stack, job), signal.SIGKILL)
+    customer.send(stack, tmp_path, PAIRS)
+    assert_bill_is_exact(stack, customer)
+
+
+def test_a_driver_whose_java_ends_is_started_again(stack: Stack, customer: Customer, tmp_path: Path) -> None:
+    """As Java does when it runs out of memory."""
+    customer.send(stack, tmp_path, PAIRS)
+    driver = pid_of(stack, "joins")
+    (java,) = [child for child in psutil.Process(driver).children(recursive=True) if child.name() == "java"]
+    java.kill()
+    wait_until(lambda: current_pid(stack, "joins") not in (driver, None), "joins being started again")
     customer.send(stack, tmp_path, PAIRS)
     assert_bill_is_exact(stack, customer)
 
