@@ -22,7 +22,7 @@ from local.catalog_file import parse_catalog
 from local.catalog_store import store
 from local.database import embedded_database
 from local.jars import broker_jars
-from local.ports import free_port
+from local.ports import free_ports
 
 START_LIMIT_SECONDS = 90.0
 
@@ -48,7 +48,8 @@ def running_parts(folder: Path) -> Iterator[Parts]:
 @contextmanager
 def running_broker(folder: Path) -> Iterator[str]:
     """A broker with Weir's topics; gives its address."""
-    jars, ports = broker_jars(), BrokerPorts(free_port(), free_port())
+    jars, (clients, controller) = broker_jars(), free_ports(2)
+    ports = BrokerPorts(clients, controller)
     broker.prepare(folder, jars, ports)
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(broker.server_command(folder, jars), stdout=log, stderr=log, start_new_session=True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 import streamlit as st
 
 
 def show() -> None:
-    """Draw the runbook; the address of a heading is the alert's name in lower case."""
-    st.markdown(files("monitoring").joinpath("runbook.md").read_text(encoding="utf-8"))
+    """Draw the runbook; the anchor of a heading is the alert's name in lower case, as in the links of the rules."""
+    text = files("monitoring").joinpath("runbook.md").read_text(encoding="utf-8")
+    beginning, *sections = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
+    st.markdown(beginning)
+    for name, section in zip(sections[::2], sections[1::2], strict=True):
+        st.header(name, anchor=name.lower())
+        st.markdown(section)

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from local import watching
 from local.errors import CannotRun
 from local.folders import Folders
-from local.ports import free_port
+from local.ports import free_ports
 from local.programs import choose_addresses, watchers
 from local.watching import alertmanager_command, keep_alertmanager_config, prometheus_command
 from monitoring.alerts import ALERTS
@@ -91,7 +91,7 @@ def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too
     registry = CollectorRegistry()
     residual = Gauge("weir_conservation_residual_records", "As ingestion shows it.", registry=registry)
     residual.set(3)
-    scraped, alertmanager_port, prometheus_port = free_port(), free_port(), free_port()
+    scraped, alertmanager_port, prometheus_port = free_ports(3)
     server, thread = start_http_server(scraped, addr="127.0.0.1", registry=registry)
     with ExitStack() as held, webhook() as (port, told):
         held.callback(thread.join)

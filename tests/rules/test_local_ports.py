@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from local import ports
 from local.ports import LOOPBACK, free_port, is_free, kept_port
 
 
@@ -29,3 +30,17 @@ def test_a_damaged_note_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / "broker").write_text(content)
     assert is_free(kept_port(tmp_path / "broker"))
     assert is_free(free_port())
+
+
+def test_servers_of_one_folder_never_share_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "SERVER_PORTS", range(31_900, 31_964))  # with these few, chance alone would repeat one
+    names = [f"server-{number}" for number in range(30)]
+    assert len({kept_port(tmp_path / name) for name in names}) == len(names)
+    assert len(set(ports.free_ports(30))) == 30
+
+
+def test_two_notes_of_the_same_port_are_told_apart(tmp_path: Path) -> None:
+    port = kept_port(tmp_path / "prometheus")
+    (tmp_path / "alertmanager").write_text(str(port))
+    assert kept_port(tmp_path / "alertmanager") != port
+    assert kept_port(tmp_path / "prometheus") == port

@@ -25,7 +25,7 @@ from local import broker
 from local.broker import BrokerPorts
 from local.class_archive import submit_arguments
 from local.jars import broker_jars
-from local.ports import LOOPBACK, free_port
+from local.ports import LOOPBACK, free_ports
 from tests.streaming.certificates import authority_and_server
 
 PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
@@ -53,7 +53,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     """A broker that lets in who shows a password over TLS; gives the variables of such a client, by SCRAM."""
     folder = tmp_path_factory.mktemp("kafka")
     authority, server = authority_and_server(folder, LOOPBACK)
-    ports = BrokerPorts(free_port(), free_port())
+    clients, controller = free_ports(2)
+    ports = BrokerPorts(clients, controller)
     broker.prepare(folder, broker_jars(), ports)
     user = f'username="weir" password="{PASSWORDS["PLAIN"]}" user_weir="{PASSWORDS["PLAIN"]}"'
     modules = "org.apache.kafka.common.security"
