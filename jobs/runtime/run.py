@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.database import schema_is_current
 from jobs.runtime.delta import committed_epoch
-from jobs.runtime.errors import Refused
+from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.object_store import spark_settings
 from jobs.runtime.ownership import Ownership
@@ -32,13 +32,14 @@ log = structlog.get_logger()
 
 TICK_SECONDS = 1
 """How often a driver looks around: for a signal, for the time, for its lag."""
+STOP_LIMIT_SECONDS = 20.0
+"""How long it may take to end in order: well within what supervisors and Kubernetes wait before they kill."""
 
 
 def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or whatever broke."""
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    stop_on_signals(stopping)
     if not schema_is_current(environment.postgres_url):
         raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
     spark = spark_session(
@@ -65,6 +66,22 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         held.callback(reporter.close)
         checkpoint = new_checkpoint(environment.checkpoints / job.name, ownership.epoch)
         Driver(spark, sink, source, reporter, stopping).run(checkpoint)
+
+
+def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT_SECONDS) -> None:
+    """Set `stopping` at SIGTERM or SIGINT; a process that has not ended by itself after the limit is ended.
+
+    It may wait for a broker or a database that went before it; what is not committed is done again by its successor.
+    """
+
+    def stop(*_: object) -> None:
+        stopping.set()
+        last_resort = threading.Timer(limit_seconds, os._exit, [ExitStatus.STOPPED])
+        last_resort.daemon = True
+        last_resort.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
 
 
 def new_checkpoint(folder: Path, epoch: int) -> Path:

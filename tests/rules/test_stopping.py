@@ -1,0 +1,31 @@
+"""A driver that is asked to stop ends in order where it can, and soon in any case."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+STUCK = """
+import threading, time
+from jobs.runtime.run import stop_on_signals
+
+stopping = threading.Event()
+stop_on_signals(stopping, limit_seconds=0.5)
+print("ready", flush=True)
+stopping.wait()
+print("stopping", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_driver_that_waits_for_what_is_gone_ends_all_the_same() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "ready\n"
+        driver.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert driver.stdout.readline() == "stopping\n"
+        assert driver.wait(timeout=20) == 0
+        assert time.monotonic() - began >= 0.4, "it was given no time to end in order"
