@@ -16,7 +16,7 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 3. Open the live page:
 {{ if .Values.dashboard.ingress.enabled }}
 {{- range .Values.dashboard.ingress.hosts }}
-     {{ $.Values.dashboard.ingress.tlsSecret | empty | ternary "http" "https" }}://{{ . }}{{ $.Values.dashboard.ingress.path }}
+     {{ include "weir.dashboardOrigin" (list $ .) }}{{ $.Values.dashboard.ingress.path }}
 {{- end }}
 {{- else }}
      kubectl -n {{ $ns }} port-forward service/{{ $name }}-dashboard 8501:{{ .Values.dashboard.service.port }}

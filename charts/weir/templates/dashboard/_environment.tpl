@@ -3,6 +3,11 @@
 {{- .Values.dashboard.ingress.enabled | ternary (.Values.dashboard.ingress.path | trimSuffix "/") "" -}}
 {{- end }}
 
+{{/* Where people find one of the Ingress's hosts, without a path. Takes (list $ "host"). */}}
+{{- define "weir.dashboardOrigin" -}}
+{{- (index . 0).Values.dashboard.ingress.tlsSecret | empty | ternary "http" "https" }}://{{ index . 1 }}
+{{- end }}
+
 {{/* What dashboard/settings.py reads besides the database and the tables, and how Streamlit serves. */}}
 {{- define "weir.dashboardEnv" -}}
 {{- with .Values.dashboard.accounts }}

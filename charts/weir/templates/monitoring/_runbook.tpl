@@ -4,8 +4,7 @@
 {{- if .Values.prometheusRule.runbookUrl -}}
 {{- .Values.prometheusRule.runbookUrl -}}
 {{- else if and .Values.dashboard.enabled $ingress.enabled -}}
-{{- $scheme := $ingress.tlsSecret | empty | ternary "http" "https" -}}
-{{- printf "%s://%s%s/runbook" $scheme (first $ingress.hosts) ($ingress.path | trimSuffix "/") -}}
+{{- include "weir.dashboardOrigin" (list . (first $ingress.hosts)) }}{{ include "weir.dashboardPath" . }}/runbook
 {{- else -}}
 runbook
 {{- end -}}
