@@ -34,8 +34,15 @@ check: $(STAMP) ## What CI checks: style, format, types, who imports whom, curre
 	$(BIN)/python requirements/lock.py --check
 	$(BIN)/python -m pip check
 
-test: $(STAMP) ## Run the tests; ARGS="tests/rules -k late" selects some
+test: $(STAMP) ## Run the tests, the end-to-end ones last; ARGS="tests/rules -k late" selects some
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	@failed=0; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/e2e || failed=1; \
+	$(BIN)/python -m pytest tests/e2e || failed=1; \
+	exit $$failed
+endif
 
 e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= for your own), break it, compare the bills
 	@tests/cluster/run

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.pairs import split
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.runtime.batch import contiguous
@@ -35,10 +36,14 @@ COLUMNS = (*(name for name in CARRIED if name != "decided_side"), "disposition",
 
 
 def build(
-    rows: DataFrame, accounts: DataFrame, prices: DataFrame, config: JoinsConfig, frontier: datetime | None
+    pairs: DataFrame,
+    contested: DataFrame | None,
+    catalog: tuple[DataFrame, DataFrame],
+    config: JoinsConfig,
+    frontier: datetime | None,
 ) -> DataFrame:
     """Requests, completions and what waits for them → one priced row per outcome; `outcome` null: still waiting."""
-    return price(resolve(rows, config.completion_timeout_seconds, frontier), accounts, prices)
+    return price(resolve(pairs, contested, config.completion_timeout_seconds, frontier), *catalog)
 
 
 class UsageSink:
@@ -101,8 +106,14 @@ class UsageSink:
     def _decide(self, involved: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
         if involved.is_empty():
             return pl.DataFrame(schema=pl.Schema(pl.DataFrame(USAGE.empty_table()).schema))
-        rows = self._spark.createDataFrame(involved.to_arrow())
-        decided = build(rows, *self._catalog.frames(), self._config, frontier)
+        pairs, contested = split(involved, timedelta(seconds=self._config.completion_timeout_seconds))
+        decided = build(
+            self._spark.createDataFrame(pairs.to_arrow()),
+            None if contested.is_empty() else self._spark.createDataFrame(contested.to_arrow()),
+            self._catalog.frames(),
+            self._config,
+            frontier,
+        )
         return pl.DataFrame(decided.toArrow())
 
     def _commit(self, outcomes: pl.DataFrame, position: int, frontier: datetime | None) -> None:

@@ -1,7 +1,7 @@
 """Requests and completions of one batch → outcomes, by Spark's built-in operators. `rules.fold` is the same in Python.
 
-Nearly every key has one row or one pair: these are decided by comparison. The fold, which Spark interprets, runs only
-for the keys that have more.
+Nearly every key is uncontested (`pairs.split`): it is decided by comparison. The fold, which Spark interprets, runs
+only for the keys that have more rows than a pair.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.event_time.windows import EPOCH
-from jobs.streams import EventType, Meter
+from jobs.joins.pairs import TOKENS
+from jobs.streams import EventType
 
 MICROSECOND = timedelta(microseconds=1)
-TOKEN_METERS = tuple(meter for meter in Meter if meter is not Meter.REQUESTS)
 
 REQUEST, COMPLETION, BOTH = 1, 2, 3
 """Sides as numbers: `3 - side` is the other one."""
@@ -79,8 +79,8 @@ def _winners(timeout_us: int) -> str:
     return f"aggregate(rows, {none}, (winners, row) -> IF(row.decided, {remembered}, {fold}))"
 
 
-def _general(timeout_us: int) -> str:
-    """Any number of rows of one key → the outcomes and the rows that go on waiting."""
+def _outcomes(timeout_us: int) -> str:
+    """All rows of one key → array of (request, completion, superseded); what waits has one side."""
     begun = f"IF(w.side = {REQUEST}, {_by_lsn('w.lsn')}, null)"
     ended = _by_lsn(f"IF(w.side = {COMPLETION}, w.lsn, w.partner)")
     is_told = f"w.partner IS NULL OR (w.side = {REQUEST} AND w.partner > 0)"
@@ -90,53 +90,64 @@ def _general(timeout_us: int) -> str:
     return _let("rows", "array_sort(rows)", _let("winners", _winners(timeout_us), f"concat({won}, {lost})"))
 
 
-def _outcomes(timeout_us: int) -> str:
-    """All rows of one key → array of (request, completion, superseded); what waits has one side."""
-    one, two = "rows[0]", "rows[1]"
-    pair = _found(f"IF({one}.side = {REQUEST}, {one}, {two})", f"IF({one}.side = {REQUEST}, {two}, {one})")
-    return f"""CASE
-        WHEN size(rows) = 1 AND NOT {one}.decided THEN array({_alone(one)})
-        WHEN size(rows) = 2 AND {one}.side + {two}.side = {BOTH} AND NOT {one}.decided AND NOT {two}.decided
-            AND abs({one}.received_us - {two}.received_us) <= {timeout_us} THEN array({pair})
-        ELSE {_general(timeout_us)} END"""
+_LAST_US = "greatest(request_us, completion_us)"
+
+_IS_MATCHED = "request_lsn IS NOT NULL AND completion_lsn IS NOT NULL"
 
 
-_LAST_US = "greatest(request.received_us, completion.received_us)"
+def _contested(rows: DataFrame, timeout_us: int) -> DataFrame:
+    """All rows of contested keys → one row per outcome and per row that waits, as `pairs.split` gives them."""
+    # Sorted by key, the rows of one key are collected one key at a time, in constant memory.
+    by_key = rows.repartition("account", "request_id").sortWithinPartitions("account", "request_id")
+    found = by_key.groupBy("account", "request_id").agg(F.expr(f"collect_list({_ROW}) AS rows"))
+    return found.selectExpr("account", "request_id", f"inline({_outcomes(timeout_us)})").selectExpr(
+        "account",
+        "request_id",
+        "request.lsn AS request_lsn",
+        "completion.lsn AS completion_lsn",
+        "request.received_us AS request_us",
+        "completion.received_us AS completion_us",
+        "coalesce(completion.event_time, request.event_time) AS event_time",
+        "request.user_id",
+        "request.model",
+        "completion.status",
+        *[f"completion.{meter}" for meter in TOKENS],
+        "superseded",
+    )
 
-_IS_MATCHED = "request IS NOT NULL AND completion IS NOT NULL"
 
+def resolve(
+    pairs: DataFrame, contested: DataFrame | None, timeout_seconds: int, frontier: datetime | None
+) -> DataFrame:
+    """Both parts that `pairs.split` gives → one row per outcome, and one per row that waits.
 
-def resolve(rows: DataFrame, timeout_seconds: int, frontier: datetime | None) -> DataFrame:
-    """Rows of the journal that are requests, completions or both → one row per outcome, and one per row that waits.
-
-    `rows`: lsn, type, account, request_id, user_id, model, status, input_tokens, output_tokens, cached_tokens,
-    event_time, received_at, and `decided_side`: null, or the side (request, completion, both) on which a row of an
-    earlier batch was matched; such a row only supersedes others. `frontier` None: nobody gives up waiting.
+    `contested`: None when there are no such rows. A row with a `decided_side` was matched in an earlier batch; it only
+    supersedes others. `frontier` None: nobody gives up waiting.
 
     Result: account, request_id, outcome (null: waits), request_lsn, completion_lsn, user_id, model, status, event_time,
     received_at (when the outcome became a fact), and per meter its quantity: null is not reported.
     """
     timeout_us = timeout_seconds * 1_000_000
     frontier_us = "CAST(null AS LONG)" if frontier is None else f"{(frontier - EPOCH) // MICROSECOND}L"
-    # Sorted by key, the rows of one key are collected one key at a time, in constant memory. The frontier stands in an
-    # array because Spark writes a bare number into the generated code, and would compile it anew for each batch.
-    by_key = rows.repartition("account", "request_id").sortWithinPartitions("account", "request_id")
-    found = by_key.groupBy("account", "request_id").agg(F.expr(f"collect_list({_ROW}) AS rows"))
-    each = found.selectExpr("account", "request_id", f"inline({_outcomes(timeout_us)})")
+    each = pairs.selectExpr("*", "false AS superseded")
+    if contested is not None:
+        each = each.unionByName(_contested(contested, timeout_us))
+    # The frontier stands in an array because Spark writes a bare number into the generated code, and would compile it
+    # anew for each batch.
     is_over = f"coalesce({_LAST_US} + {timeout_us} < get(array({frontier_us}), int(superseded)), false)"
     outcome = f"""CASE WHEN superseded THEN 'superseded' WHEN {_IS_MATCHED} THEN 'matched'
-        WHEN {is_over} THEN IF(request IS NOT NULL, 'abandoned', 'orphaned') END AS outcome"""
+        WHEN {is_over} THEN IF(request_lsn IS NOT NULL, 'abandoned', 'orphaned') END AS outcome"""
     return each.selectExpr("*", outcome).selectExpr(
         "account",
         "request_id",
         "outcome",
-        "request.lsn AS request_lsn",
-        "completion.lsn AS completion_lsn",
-        "request.user_id",
-        "request.model",
-        "completion.status",
-        "coalesce(completion.event_time, request.event_time) AS event_time",
+        "request_lsn",
+        "completion_lsn",
+        "user_id",
+        "model",
+        "status",
+        "event_time",
         f"timestamp_micros({_LAST_US} + IF(outcome IN ('abandoned', 'orphaned'), {timeout_us}, 0)) AS received_at",
         "CASE WHEN outcome IN ('matched', 'abandoned') THEN 1L WHEN outcome IS NOT NULL THEN 0L END AS requests",
-        *[f"IF(superseded, 0L, completion.{meter}) AS {meter}" for meter in TOKEN_METERS],
+        *[f"IF(superseded, 0L, {meter}) AS {meter}" for meter in TOKENS],
     )

@@ -1,4 +1,7 @@
-"""I11: killed, frozen, doubled or amnesiac drivers change no digit of a bill. Every kind for every job, one stack."""
+"""I11: killed, frozen, doubled or amnesiac drivers change no digit of a bill. Every kind for every job, one stack.
+
+Two jobs suffer at once, one that others read from and one that nobody reads from.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,8 @@ import pytest
 from local.stack import Stack, running_stack
 from tests.e2e.metering import Customer, drain, new_customer, wait_until
 
-JOBS = ["ingestion", "joins", "sessionization", "billing"]
+BOTH_OF = [("ingestion", "billing"), ("joins", "sessionization")]
+in_turn = pytest.mark.parametrize("jobs", BOTH_OF, ids=" and ".join)
 PAIRS = 60
 
 
@@ -49,6 +54,23 @@ def epoch_of(stack: Stack, job: str) -> int:
     return int(row[0])
 
 
+def has_left(stack: Stack, job: str, pid: int) -> bool:
+    return current_pid(stack, job) != pid
+
+
+def has_a_later_epoch(stack: Stack, job: str, epoch: int) -> bool:
+    return epoch_of(stack, job) > epoch
+
+
+def has_ended(driver: subprocess.Popen[bytes]) -> bool:
+    return driver.poll() is not None
+
+
+def somebody_waits_for(watcher: psycopg.Connection[Any], table: str) -> bool:
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+    return watcher.execute(waiting, [table]).fetchone() == (1,)
+
+
 @contextmanager
 def second_driver(stack: Stack, job: str) -> Iterator[subprocess.Popen[bytes]]:
     """Another driver of the same job, started by hand beside the supervised one."""
@@ -76,10 +98,50 @@ def assert_bill_is_exact(stack: Stack, customer: Customer) -> None:
     assert customer.billed(stack) == customer.expected()
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_a_killed_process_group_changes_nothing(stack: Stack, customer: Customer, tmp_path: Path, job: str) -> None:
+def kill(stack: Stack, jobs: tuple[str, ...]) -> None:
+    for job in jobs:
+        os.killpg(pid_of(stack, job), signal.SIGKILL)
+
+
+@contextmanager
+def frozen_drivers(stack: Stack, jobs: tuple[str, ...]) -> Iterator[dict[str, int]]:
+    """The pids of drivers that are frozen now; what still is at the end is woken."""
+    frozen = {job: pid_of(stack, job) for job in jobs}
+    for pid in frozen.values():
+        os.killpg(pid, signal.SIGSTOP)
+    try:
+        yield frozen
+    finally:
+        for pid in frozen.values():
+            if Path(f"/proc/{pid}").exists():
+                os.killpg(pid, signal.SIGCONT)
+
+
+def wake(stack: Stack, frozen: dict[str, int]) -> None:
+    """Wake drivers that have successors: each finds that out and ends."""
+    for pid in frozen.values():
+        os.killpg(pid, signal.SIGCONT)
+    for job, pid in frozen.items():
+        wait_until(partial(has_left, stack, job, pid), f"the frozen {job} ending")
+
+
+@contextmanager
+def second_drivers(stack: Stack, jobs: tuple[str, ...]) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Second drivers that have taken over."""
+    epochs = {job: epoch_of(stack, job) for job in jobs}
+    with ExitStack() as running:
+        second = {job: running.enter_context(second_driver(stack, job)) for job in jobs}
+        for job, epoch in epochs.items():
+            wait_until(partial(has_a_later_epoch, stack, job, epoch), f"the second {job} taking over")
+        yield second
+
+
+@in_turn
+def test_killed_process_groups_change_nothing(
+    stack: Stack, customer: Customer, tmp_path: Path, jobs: tuple[str, ...]
+) -> None:
     customer.send(stack, tmp_path, PAIRS)
-    os.killpg(pid_of(stack, job), signal.SIGKILL)
+    kill(stack, jobs)
     customer.send(stack, tmp_path, PAIRS)
     assert_bill_is_exact(stack, customer)
 
@@ -95,67 +157,57 @@ def test_a_driver_whose_java_ends_is_started_again(stack: Stack, customer: Custo
     assert_bill_is_exact(stack, customer)
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_a_deleted_checkpoint_changes_nothing(stack: Stack, customer: Customer, tmp_path: Path, job: str) -> None:
+@in_turn
+def test_deleted_checkpoints_change_nothing(
+    stack: Stack, customer: Customer, tmp_path: Path, jobs: tuple[str, ...]
+) -> None:
     customer.send(stack, tmp_path, PAIRS)
-    shutil.rmtree(stack.data_dir / "checkpoints" / job)
-    os.killpg(pid_of(stack, job), signal.SIGKILL)
+    for job in jobs:
+        shutil.rmtree(stack.data_dir / "checkpoints" / job)
+    kill(stack, jobs)
     customer.send(stack, tmp_path, PAIRS)
     assert_bill_is_exact(stack, customer)
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_two_drivers_at_once_change_nothing(stack: Stack, customer: Customer, tmp_path: Path, job: str) -> None:
-    epoch = epoch_of(stack, job)
-    with second_driver(stack, job) as second:
-        wait_until(lambda: epoch_of(stack, job) > epoch, f"the second {job} taking over")
+@in_turn
+def test_two_drivers_at_once_change_nothing(
+    stack: Stack, customer: Customer, tmp_path: Path, jobs: tuple[str, ...]
+) -> None:
+    with second_drivers(stack, jobs) as second:
         customer.send(stack, tmp_path, PAIRS)
         # The supervised one finds itself fenced, is started again, and fences the second.
-        wait_until(lambda: second.poll() is not None, f"the second {job} ending")
-        assert second.returncode in (1, 4)
+        for job, driver in second.items():
+            wait_until(partial(has_ended, driver), f"the second {job} ending")
+        assert {driver.returncode for driver in second.values()} <= {1, 4}
     assert_bill_is_exact(stack, customer)
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_a_frozen_driver_that_wakes_up_changes_nothing(
-    stack: Stack, customer: Customer, tmp_path: Path, job: str
+@in_turn
+def test_frozen_drivers_that_wake_up_change_nothing(
+    stack: Stack, customer: Customer, tmp_path: Path, jobs: tuple[str, ...]
 ) -> None:
     customer.send(stack, tmp_path, PAIRS)
-    frozen, epoch = pid_of(stack, job), epoch_of(stack, job)
-    os.killpg(frozen, signal.SIGSTOP)
-    try:
-        with second_driver(stack, job):
-            wait_until(lambda: epoch_of(stack, job) > epoch, f"the second {job} taking over")
-            customer.send(stack, tmp_path, PAIRS)
-            drain(stack)
-            os.killpg(frozen, signal.SIGCONT)
-            wait_until(lambda: current_pid(stack, job) != frozen, f"the frozen {job} ending")
-            customer.send(stack, tmp_path, PAIRS)
-            assert_bill_is_exact(stack, customer)
-    finally:
-        if Path(f"/proc/{frozen}").exists():
-            os.killpg(frozen, signal.SIGCONT)
-
-
-@pytest.mark.parametrize(("job", "table"), [("sessionization", "sessions"), ("billing", "usage_windows")])
-def test_a_driver_frozen_inside_its_transaction_does_not_hold_up_its_successor(
-    stack: Stack, customer: Customer, tmp_path: Path, job: str, table: str
-) -> None:
-    frozen, epoch = pid_of(stack, job), epoch_of(stack, job)
-    with psycopg.connect(stack.postgres_url) as lock:
-        lock.execute(f"LOCK TABLE {table} IN SHARE MODE")
+    with frozen_drivers(stack, jobs) as frozen, second_drivers(stack, jobs):
         customer.send(stack, tmp_path, PAIRS)
-        with psycopg.connect(stack.postgres_url, autocommit=True) as watcher:
-            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
-            wait_until(lambda: watcher.execute(waiting, [table]).fetchone() == (1,), f"{job} reaching {table}")
-        os.killpg(frozen, signal.SIGSTOP)
-    try:
-        with second_driver(stack, job):
-            wait_until(lambda: epoch_of(stack, job) > epoch, f"the second {job} taking over")
+        drain(stack)
+        wake(stack, frozen)
+        customer.send(stack, tmp_path, PAIRS)
+        assert_bill_is_exact(stack, customer)
+
+
+def test_drivers_frozen_inside_a_transaction_do_not_hold_up_their_successors(
+    stack: Stack, customer: Customer, tmp_path: Path
+) -> None:
+    tables = {"sessionization": "sessions", "billing": "usage_windows"}
+    with ExitStack() as freezing:
+        with psycopg.connect(stack.postgres_url) as lock:
+            lock.execute(f"LOCK TABLE {', '.join(tables.values())} IN SHARE MODE")
+            customer.send(stack, tmp_path, PAIRS)
+            with psycopg.connect(stack.postgres_url, autocommit=True) as watcher:
+                for job, table in tables.items():
+                    wait_until(partial(somebody_waits_for, watcher, table), f"{job} reaching {table}")
+            frozen = freezing.enter_context(frozen_drivers(stack, tuple(tables)))
+        with second_drivers(stack, tuple(tables)):
             assert_bill_is_exact(stack, customer)
-            os.killpg(frozen, signal.SIGCONT)
-            wait_until(lambda: current_pid(stack, job) != frozen, f"the frozen {job} ending")
-    finally:
-        if Path(f"/proc/{frozen}").exists():
-            os.killpg(frozen, signal.SIGCONT)
+            wake(stack, frozen)
     assert_bill_is_exact(stack, customer)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 from urllib.parse import urlencode
@@ -135,22 +136,23 @@ def hurried(stack: Stack) -> Iterator[None]:
         for job, settings in SETTINGS.items():
             file = stack.data_dir / "config" / f"{job}.yaml"
             file.write_text(yaml.safe_dump({**yaml.safe_load(kept[file]), **settings}))
-            start_again(stack, job)
+        start_again(stack, *SETTINGS)
         yield
     finally:
         for file, text in kept.items():
             file.write_text(text)
         _reload(stack)
-        for job in SETTINGS:
-            start_again(stack, job)
+        start_again(stack, *SETTINGS)
 
 
-def start_again(stack: Stack, job: str) -> None:
-    """End the job's driver, and wait until the supervisor's next one works."""
-    process = running_stack(stack.data_dir).process(job)
-    assert process.process is not None
-    os.killpg(process.process.pid, signal.SIGKILL)
-    wait_until(lambda: _works_again(stack, job, process.restarts), f"{job} being started again")
+def start_again(stack: Stack, *jobs: str) -> None:
+    """End drivers, and wait until the supervisor's next ones work."""
+    running = {job: running_stack(stack.data_dir).process(job) for job in jobs}
+    for process in running.values():
+        assert process.process is not None
+        os.killpg(process.process.pid, signal.SIGKILL)
+    for job, process in running.items():
+        wait_until(partial(_works_again, stack, job, process.restarts), f"{job} being started again")
 
 
 def _works_again(stack: Stack, job: str, restarts: int) -> bool:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
 from jobs.joins.rules import Decision, Fate, Row, Side, Winner, Winners, step
 from jobs.streams import INSTANT, EventType
@@ -58,9 +60,15 @@ def record(row: Row, account: str = "a", decided: Side | None = None) -> dict[st
 
 
 def resolved(spark: SparkSession, records: list[dict[str, Any]], frontier: datetime | None) -> list[dict[str, Any]]:
-    rows = spark.createDataFrame(pa.Table.from_pylist(records, schema=ROWS))
-    outcomes: list[dict[str, Any]] = resolve(rows, TIMEOUT_SECONDS, frontier).toArrow().to_pylist()
+    parts = split(pl.DataFrame(pa.Table.from_pylist(records, schema=ROWS)), TIMEOUT)
+    outcomes: list[dict[str, Any]] = resolve(*frames(spark, *parts), TIMEOUT_SECONDS, frontier).toArrow().to_pylist()
     return outcomes
+
+
+def frames(spark: SparkSession, pairs: pl.DataFrame, contested: pl.DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    """What `split` gives as Spark takes it."""
+    rest = None if contested.is_empty() else spark.createDataFrame(contested.to_arrow())
+    return spark.createDataFrame(pairs.to_arrow()), rest
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,23 @@ def test_differential_spark_and_the_rule_decide_alike_with_and_without_memory(sp
         assert actual[account] == expected_of(decisions, memory), one
 
 
+def test_only_keys_with_more_rows_than_a_pair_are_contested() -> None:
+    request, completion, both = Row(1, Side.REQUEST, at(0)), Row(2, Side.COMPLETION, at(3)), Row(3, Side.BOTH, at(0))
+    late = Row(4, Side.COMPLETION, at(3.000001))
+    uncontested = {"a": [request], "b": [completion], "c": [both], "d": [request, completion]}
+    contested = {"e": [request, request], "f": [request, both], "g": [request, late], "h": [request, completion, late]}
+    rows = [record(row, key) for key, some in {**uncontested, **contested}.items() for row in some]
+    rows.append(record(request, "i", decided=Side.REQUEST))
+    pairs, rest = split(pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), TIMEOUT)
+    assert sorted(pairs.select("account", "request_lsn", "completion_lsn").rows()) == [
+        ("a", 1, None),
+        ("b", None, 2),
+        ("c", 3, 3),
+        ("d", 1, 2),
+    ]
+    assert sorted(rest["account"]) == sorted([*(key for key, some in contested.items() for _ in some), "i"])
+
+
 def test_a_match_takes_each_value_from_its_side(spark: SparkSession) -> None:
     rows = [Row(1, Side.REQUEST, at(0)), Row(2, Side.COMPLETION, at(2))]
     assert resolved(spark, [record(row) for row in rows], None) == [
@@ -185,10 +210,12 @@ def test_one_key_with_thousands_of_rows_is_decided(spark: SparkSession) -> None:
 
 
 def test_another_frontier_gives_the_same_generated_code(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(pa.Table.from_pylist([record(Row(1, Side.REQUEST, at(0)))], schema=ROWS))
+    rows = [record(Row(lsn, Side.REQUEST, at(0)), account) for lsn, account in enumerate("abb", start=1)]
+    parts = frames(spark, *split(pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), TIMEOUT))
+    assert parts[1] is not None
 
     def generated_code(frontier: datetime) -> list[str]:
-        stages = resolve(rows, TIMEOUT_SECONDS, frontier)._jdf.queryExecution().debug().codegenToSeq()
+        stages = resolve(*parts, TIMEOUT_SECONDS, frontier)._jdf.queryExecution().debug().codegenToSeq()
         return [str(stages.apply(number)._2()) for number in range(stages.size())]
 
     code = generated_code(at(1))
