@@ -109,6 +109,7 @@ def test_a_folder_left_behind_by_a_crash_is_recovered(stack: Stack, bystander: s
 
 
 def test_down_stops_everything_it_started_and_nothing_else(stack: Stack, bystander: subprocess.Popen[bytes]) -> None:
+    """The last of all end-to-end tests: it leaves no stack to share."""
     before = running_stack(stack.data_dir)
     stopped = weir_at(stack.data_dir, "down")
     assert stopped.returncode == 0, stopped.stderr
@@ -118,6 +119,3 @@ def test_down_stops_everything_it_started_and_nothing_else(stack: Stack, bystand
     assert bystander.poll() is None
     assert "Nothing runs" in weir_at(stack.data_dir, "down").stdout
     assert weir_at(stack.data_dir, "status").returncode == 1
-    # The tests that come after share this stack.
-    started = weir_at(stack.data_dir, "up", "--detach")
-    assert started.returncode == 0, started.stderr
