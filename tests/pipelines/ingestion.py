@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
@@ -28,17 +28,21 @@ RECORDS = pa.schema(
 Record = tuple[bytes | None, datetime]
 
 
-def classified(
-    spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
-) -> list[dict[str, Any]]:
-    """The classified rows of payloads, in their order; a payload may come with when it was received."""
+def frame_of(spark: SparkSession, records: Sequence[bytes | Record | None]) -> DataFrame:
+    """Payloads as Kafka records, their offsets in order; a payload may come with when it was received."""
     whole = [record if isinstance(record, tuple) else (record, RECEIVED_AT) for record in records]
     rows = [
         {"key": b"k", "value": value, "topic": "events", "partition": 0, "offset": offset, "timestamp": received_at}
         for offset, (value, received_at) in enumerate(whole)
     ]
-    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
-    judged = classify(frame, config or IngestionConfig()).toArrow()
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
+
+
+def classified(
+    spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
+) -> list[dict[str, Any]]:
+    """The classified rows of `frame_of`'s records, in their order."""
+    judged = classify(frame_of(spark, records), config or IngestionConfig()).toArrow()
     by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in judged.to_pylist()}
-    assert sorted(by_offset) == list(range(len(whole)))
-    return [by_offset[offset] for offset in range(len(whole))]
+    assert sorted(by_offset) == list(range(len(records)))
+    return [by_offset[offset] for offset in range(len(records))]

@@ -17,7 +17,7 @@ from jobs.ingestion.rules import Reason
 from jobs.streams import JOURNAL
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import completion, encoded, request, request_with
-from tests.pipelines.ingestion import classified
+from tests.pipelines.ingestion import classified, frame_of
 
 DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn"}
 MICROSECOND = timedelta(microseconds=1)
@@ -250,3 +250,11 @@ def test_each_payload_is_parsed_once(spark: SparkSession) -> None:
         assert plan.count("parseJson") == 1, plan
         assert "from_json" not in plan
         assert "get_json_object" not in plan
+
+
+def test_all_of_it_is_generated_code_that_tasks_share(spark: SparkSession) -> None:
+    """One lambda keeps a projection out of it, which every task of every batch then prepares anew."""
+    plan = classify(frame_of(spark, [encoded(request())]), IngestionConfig())._jdf.queryExecution().executedPlan()
+    steps = [line.strip(" +-:") for line in plan.toString().splitlines() if "Project [" in line or "Generate " in line]
+    assert steps
+    assert [step for step in steps if not step.startswith("*(")] == []
