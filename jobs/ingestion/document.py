@@ -89,7 +89,7 @@ def is_given_at(attribute: str) -> Column:
 
 
 def texts_given(names: Sequence[str]) -> Column:
-    """How many of the members `names` of the payload's `data` hold something; null when `data` is no object."""
+    """How many of the members `names` of the payload's `data` hold something; 0 when `data` is no object."""
     # One by one: Spark interprets a projection with a lambda, and prepares that anew for every task.
     members = member("document", _DATA, "map<string,string>")
     return reduce(add, (F.try_element_at(members, F.lit(name)).isNotNull().cast("int") for name in names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import polars as pl
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.joins.memory import KEY
 from jobs.streams import EventType, Meter
@@ -37,7 +38,7 @@ def split(rows: pl.DataFrame, timeout: timedelta) -> tuple[pl.DataFrame, pl.Data
     is_pair = (pl.col("requests") == 1) & (pl.col("completions") == 1) & (pl.col("apart") <= timeout)
     is_uncontested = (pl.col("decided") == 0) & ((pl.col("rows") == 1) | ((pl.col("rows") == 2) & is_pair))
     uncontested = counted.filter(is_uncontested)
-    contested = rows if uncontested.is_empty() else rows.join(counted.filter(~is_uncontested), on=KEY, how="semi")
+    contested = rows.join(counted.filter(~is_uncontested), on=KEY, how="semi")
     request, completion = uncontested["begun"], uncontested["ended"]
     received_us = rows["received_at"].dt.epoch("us")
     event_time = rows["event_time"]
@@ -52,3 +53,11 @@ def split(rows: pl.DataFrame, timeout: timedelta) -> tuple[pl.DataFrame, pl.Data
         *[rows[name].gather(completion) for name in ("status", *TOKENS)],
     )
     return pairs, contested
+
+
+def pair_frames(spark: SparkSession, rows: pl.DataFrame, timeout: timedelta) -> tuple[DataFrame, DataFrame | None]:
+    """Both parts of `split` as `resolve` takes them; None for contested rows when there are none."""
+    pairs, contested = split(rows, timeout)
+    return spark.createDataFrame(pairs.to_arrow()), (
+        None if contested.is_empty() else spark.createDataFrame(contested.to_arrow())
+    )

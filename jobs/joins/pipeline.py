@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import CARRIED, Memory
-from jobs.joins.pairs import split
+from jobs.joins.pairs import pair_frames
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.runtime.batch import contiguous
@@ -106,14 +106,9 @@ class UsageSink:
     def _decide(self, involved: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
         if involved.is_empty():
             return pl.DataFrame(schema=pl.Schema(pl.DataFrame(USAGE.empty_table()).schema))
-        pairs, contested = split(involved, timedelta(seconds=self._config.completion_timeout_seconds))
-        decided = build(
-            self._spark.createDataFrame(pairs.to_arrow()),
-            None if contested.is_empty() else self._spark.createDataFrame(contested.to_arrow()),
-            self._catalog.frames(),
-            self._config,
-            frontier,
-        )
+        timeout = timedelta(seconds=self._config.completion_timeout_seconds)
+        parts = pair_frames(self._spark, involved, timeout)
+        decided = build(*parts, self._catalog.frames(), self._config, frontier)
         return pl.DataFrame(decided.toArrow())
 
     def _commit(self, outcomes: pl.DataFrame, position: int, frontier: datetime | None) -> None:

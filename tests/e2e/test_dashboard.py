@@ -80,15 +80,31 @@ def page(browser: Browser) -> Iterator[Page]:
 def test_each_page_shows_its_data_while_traffic_flows(stack: Stack, customer: Customer, page: Page, name: str) -> None:
     page.goto(address(stack, name, customer))
     main = page.get_by_test_id("stMain")
-    for word in SHOWN[name]:
-        expect(main.get_by_text(word).first).to_be_visible(timeout=PATIENCE_MS)
-    if name not in ("alerts", "runbook"):
-        expect(main.locator("h4").first).to_contain_text("live", timeout=PATIENCE_MS)
-    expect(page.get_by_test_id("stException")).to_have_count(0)
-    for fault in ("backend down", "not connected", "stale"):
-        expect(main.locator("h4", has_text=fault)).to_have_count(0)
-    backgrounds = {theme: screenshot(page, name, theme) for theme in THEMES}
-    assert backgrounds["light"] != backgrounds["dark"]
+    backgrounds = set()
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        for word in SHOWN[name]:
+            expect(main.get_by_text(word).first).to_be_visible(timeout=PATIENCE_MS)
+        if name not in ("alerts", "runbook"):
+            expect(main.locator("h4").first).to_contain_text("live", timeout=PATIENCE_MS)
+        expect(page.get_by_test_id("stException")).to_have_count(0)
+        for fault in ("backend down", "not connected", "stale"):
+            expect(main.locator("h4", has_text=fault)).to_have_count(0)
+        keep_screenshot(page, f"{name}-{theme}")
+        backgrounds.add(background(page))
+    assert len(backgrounds) == 2
+
+
+def test_the_themes_differ(stack: Stack, browser: Browser) -> None:
+    backgrounds = set()
+    for theme in THEMES:
+        context = browser.new_context(color_scheme=theme)
+        page = context.new_page()
+        page.goto(address(stack, "alerts"))
+        expect(page.locator("h4").first).to_be_visible(timeout=PATIENCE_MS)
+        backgrounds.add(background(page))
+        context.close()
+    assert len(backgrounds) == 2
 
 
 def test_a_live_window_grows_without_reload(stack: Stack, customer: Customer, page: Page) -> None:
@@ -155,17 +171,20 @@ def address(stack: Stack, name: str, customer: Customer | None = None) -> str:
     return f"{stack.dashboard_url}/{path}" + (f"?account={customer.account}" if customer and takes_account else "")
 
 
-def screenshot(page: Page, name: str, theme: Literal["light", "dark"]) -> str:
-    """Leave a picture of the whole page, once its charts stand in the system's theme; returns its background."""
-    page.emulate_media(color_scheme=theme)
-    page.wait_for_timeout(1_000)
+def keep_screenshot(page: Page, name: str) -> None:
+    """The whole page, once its charts stand."""
+    page.wait_for_timeout(1_500)
     height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": 1440, "height": min(height + 20, 2_400)})
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(500)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png")
-    background: str = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
-    return background
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def background(page: Page) -> str:
+    """The colour that the page stands on."""
+    colour: str = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+    return colour
 
 
 def tell_alertmanager(stack: Stack, source: str, start: datetime, end: datetime) -> None:

@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.joins.catalog_versions import catalog_frames
-from jobs.joins.pairs import split
+from jobs.joins.pairs import pair_frames
 from jobs.joins.pricing import PRICED, price
 from jobs.joins.resolve import resolve
 from jobs.joins.rules import Row, Side, Version, account_as_of, price_as_of
 from jobs.streams import ACCOUNTS, PRICES, USAGE, Meter
-from tests.pipelines.test_resolve import ROWS, frames, record
+from tests.pipelines.test_resolve import ROWS, record
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Contract = tuple[str, str]
@@ -212,8 +212,8 @@ def test_resolve_and_price_fit_together_without_python_in_the_plan(spark: SparkS
         pa.Table.from_pylist(accounts, schema=ACCOUNTS),
         pa.Table.from_pylist([price_change("p", 2, START, "0.25", model="model-50")], schema=PRICES),
     )
-    parts = split(pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), timedelta(seconds=3))
-    outcomes = resolve(*frames(spark, *parts), 3, None)
+    parts = pair_frames(spark, pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), timedelta(seconds=3))
+    outcomes = resolve(*parts, 3, None)
     frame = price(outcomes, *catalog)
     assert frame.toArrow()["requests_amount"].to_pylist() == [Decimal("0.25")]
     plan = str(frame._jdf.queryExecution().executedPlan().toString())

@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from jobs.joins.pairs import split
+from jobs.joins.pairs import pair_frames, split
 from jobs.joins.resolve import resolve
 from jobs.joins.rules import Decision, Fate, Row, Side, Winner, Winners, step
 from jobs.streams import INSTANT, EventType
@@ -60,15 +60,9 @@ def record(row: Row, account: str = "a", decided: Side | None = None) -> dict[st
 
 
 def resolved(spark: SparkSession, records: list[dict[str, Any]], frontier: datetime | None) -> list[dict[str, Any]]:
-    parts = split(pl.DataFrame(pa.Table.from_pylist(records, schema=ROWS)), TIMEOUT)
-    outcomes: list[dict[str, Any]] = resolve(*frames(spark, *parts), TIMEOUT_SECONDS, frontier).toArrow().to_pylist()
+    parts = pair_frames(spark, pl.DataFrame(pa.Table.from_pylist(records, schema=ROWS)), TIMEOUT)
+    outcomes: list[dict[str, Any]] = resolve(*parts, TIMEOUT_SECONDS, frontier).toArrow().to_pylist()
     return outcomes
-
-
-def frames(spark: SparkSession, pairs: pl.DataFrame, contested: pl.DataFrame) -> tuple[DataFrame, DataFrame | None]:
-    """What `split` gives as Spark takes it."""
-    rest = None if contested.is_empty() else spark.createDataFrame(contested.to_arrow())
-    return spark.createDataFrame(pairs.to_arrow()), rest
 
 
 @dataclass(frozen=True)
@@ -211,7 +205,7 @@ def test_one_key_with_thousands_of_rows_is_decided(spark: SparkSession) -> None:
 
 def test_another_frontier_gives_the_same_generated_code(spark: SparkSession) -> None:
     rows = [record(Row(lsn, Side.REQUEST, at(0)), account) for lsn, account in enumerate("abb", start=1)]
-    parts = frames(spark, *split(pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), TIMEOUT))
+    parts = pair_frames(spark, pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), TIMEOUT)
     assert parts[1] is not None
 
     def generated_code(frontier: datetime) -> list[str]:
