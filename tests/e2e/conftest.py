@@ -15,6 +15,7 @@ import pytest
 from local.processes import STACK_VARIABLE
 from local.stack import Stack, read_stack, running_stack
 from local.supervised import last_lines
+from tests.e2e import older
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
@@ -41,9 +42,13 @@ def processes_of(stack_id: str) -> list[int]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A running stack. Its addresses hold for the whole run; pids change: ask `running_stack(stack.data_dir)`."""
+    """A running stack. Its addresses hold for the whole run; pids change: ask `running_stack(stack.data_dir)`.
+
+    It goes on from the data folder of an older release, so every test here is one of an upgraded stack too.
+    """
     data_dir = tmp_path_factory.mktemp("stack") / "weir"
     _data_dirs.append(data_dir)
+    older.unpack(data_dir)
     started = weir_at(data_dir, "up", "--detach")
     assert started.returncode == 0, started.stdout + started.stderr
     yield running_stack(data_dir)
