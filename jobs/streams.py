@@ -76,8 +76,10 @@ JOURNAL = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("received_at", INSTANT, nullable=False),
+        pa.field("first_received_at", INSTANT),
         pa.field("logged_at", INSTANT, nullable=False),
         pa.field("frontier", INSTANT),
+        pa.field("rules", pa.string()),
         pa.field("disposition", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
         pa.field("first_lsn", pa.int64()),
@@ -113,7 +115,9 @@ JOURNAL = pa.schema(
     ]
 )
 """One row per Kafka record. `lsn` starts at 1. `frontier` is F of the journal prefix that ends with the row's commit
-(null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file."""
+(null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file.
+`first_received_at` (null: it is `received_at`) decides lateness and the accept window, and nothing else. `rules` is
+what decides from this row on, as JSON; null: nothing changed. Columns may be added, nullable, and are never renamed."""
 
 
 def _metered(meter: Meter) -> list[pa.Field]:
@@ -145,11 +149,15 @@ USAGE = pa.schema(
         *[field for meter in Meter for field in _metered(meter)],
         pa.field("sign", pa.int32(), nullable=False),
         pa.field("cause", pa.string(), nullable=False),
-        pa.field("corrects_lsn", pa.int64()),
+        pa.field("corrects_lsns", pa.list_(pa.int64())),
+        pa.field("day", pa.date32()),
+        pa.field("rules", pa.string()),
     ]
 )
 """One signed row per request outcome. Per meter: quantity (null = not reported), `price_version` (the journal lsn of
-the price's change), unit price per one unit, and amount (null = unpriced)."""
+the price's change), unit price per one unit, and amount (null = unpriced). `day` is the account's calendar day in the
+zone in force at the start of its billing month (unknown account: UTC; null in rows of older versions); a row that
+corrects others (`corrects_lsns`) copies it. `rules` as in the journal."""
 
 ACCOUNTS = pa.schema(
     [

@@ -146,7 +146,9 @@ def _paired() -> pl.Expr:
 def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime) -> pa.Table:
     """Decided outcomes as rows of `usage`, in the order of the journal."""
     ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn")).with_columns(
-        pl.lit(logged_at).alias("logged_at"), pl.lit(logged_at.date()).alias("log_date")
+        pl.lit(logged_at).alias("logged_at"),
+        pl.lit(logged_at.date()).alias("log_date"),
+        pl.lit(None, pl.String).alias("rules"),
     )
     return ordered.drop("lsn", strict=False).with_row_index("lsn", first_lsn).select(USAGE.names).to_arrow().cast(USAGE)
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from jobs.streams import USAGE, Meter
 
-ADDED_BY_SINK = ("lsn", "log_date", "logged_at")
+ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "rules")
 PRICED = tuple(name for name in USAGE.names if name not in ADDED_BY_SINK)
 """The columns of `usage` that `price` gives; the sink numbers the rows."""
 
@@ -65,7 +65,8 @@ def price(outcomes: DataFrame, accounts: DataFrame, prices: DataFrame) -> DataFr
             *[column for meter in Meter for column in _metered(meter)],
             "1 AS sign",
             "'stream' AS cause",
-            "CAST(null AS LONG) AS corrects_lsn",
+            "CAST(null AS ARRAY<LONG>) AS corrects_lsns",
+            "CAST(null AS DATE) AS day",
         )
         .select(*PRICED)
     )

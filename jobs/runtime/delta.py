@@ -13,6 +13,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.table_growth import missing_columns, with_stored_columns
 from jobs.streams import SCHEMAS, Table
 
 LSN = "lsn"
@@ -73,6 +74,8 @@ class DeltaWriter:
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
         self._take(epoch)
+        self._grow()
+        self._stored = pa.schema(self._table.schema().to_arrow())
 
     def _take(self, epoch: int) -> None:
         self._table.update_incremental()
@@ -80,8 +83,21 @@ class DeltaWriter:
         if committed is not None and committed >= epoch:
             raise Fenced(f"{self.path} knows {self._epoch} {committed}, this driver has {epoch}")
         next_lsn = self._table.transaction_version(LSN) or 1
-        self._write(self._schema.empty_table(), {self._epoch: epoch, LSN: next_lsn})
+        self._stored = pa.schema(self._table.schema().to_arrow())
+        self._write(self._stored.empty_table(), {self._epoch: epoch, LSN: next_lsn})
         self.known.update({self._epoch: epoch, LSN: next_lsn})
+
+    def _grow(self) -> None:
+        """Add the columns that an older version's table lacks: a commit of its own, fenced as any other.
+
+        A driver killed before or after it leaves a table that the next one can grow or write. Spark's streams end at it
+        and are built anew by their drivers (`Source.can_go_on`).
+        """
+        if columns := missing_columns(self._table, self._schema):
+            self._table.alter.add_columns(columns, commit_properties=committing(self._fence()))
+
+    def _fence(self) -> dict[str, int]:
+        return {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
 
     def recall(self, transaction: str) -> int | None:
         """A transaction's version in this driver's snapshot; None before it was ever written."""
@@ -116,20 +132,22 @@ class DeltaWriter:
         for name in self._watched:
             if (found := self._table.transaction_version(name)) != self.known[name]:
                 raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {self.known[name]}")
-        fence = {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
-        self._write(rows, {**fence, **transactions})
+        self._write(rows, {**self._fence(), **transactions})
         self.known.update(transactions)
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         write_deltalake(
             self._table,
-            rows,
+            with_stored_columns(rows, self._stored),
             mode="append",
             target_file_size=ONE_FILE_BYTES,
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(name, version) for name, version in transactions.items()]
-            ),
+            commit_properties=committing(transactions),
         )
+
+
+def committing(transactions: Mapping[str, int]) -> CommitProperties:
+    """What a commit says besides its rows."""
+    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in transactions.items()])
 
 
 def probe_put_if_absent(tables: str, job: str, epoch: int) -> None:

@@ -108,16 +108,20 @@ class Driver:
         """Catch up, then stream; between batches let time pass and report."""
         while not self._source.exists() and not self._stopping.wait(TICK_SECONDS):
             self._reporter.report_if_due("waiting")
+        for number in itertools.count():
+            if not self._stopping.is_set():
+                self._catch_up()
+            if self._stopping.is_set():
+                break
+            self._stream(checkpoint / str(number))
+        self._reporter.report("stopped")
+
+    def _catch_up(self) -> None:
         for batch in self._source.backlog(self._spark):
             if self._stopping.is_set():
                 return
             self._process(batch)
             self._reporter.report_if_due("catching_up")
-        for number in itertools.count():
-            if self._stopping.is_set():
-                break
-            self._stream(checkpoint / str(number))
-        self._reporter.report("stopped")
 
     def _process(self, batch: DataFrame) -> None:
         with self._turn:
@@ -151,7 +155,9 @@ class Driver:
         except Exception:
             if self._failure is not None:
                 raise self._failure from None
-            raise
+            if not self._source.can_go_on():
+                raise
+            log.info("the input changed: the query is built anew")
         finally:
             with self._turn:
                 query.stop()

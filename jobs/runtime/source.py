@@ -47,6 +47,9 @@ class Source(Protocol):
     def must_restart(self) -> bool:
         """Whether the query must be built anew."""
 
+    def can_go_on(self) -> bool:
+        """Whether a query that failed is to be built anew, because its input is not as it was when it was built."""
+
     def advance(self) -> None:
         """Called between batches."""
 
@@ -107,6 +110,10 @@ class TopicSource:
         """True when records have grown so large that a full batch would not fit the driver."""
         return self._fitting() < self._limit // 2
 
+    def can_go_on(self) -> bool:
+        """False: nothing changes below a running query."""
+        return False
+
     def advance(self) -> None:
         """Heartbeats move this job: nothing to do."""
 
@@ -132,6 +139,7 @@ class TableSource:
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)
         self._version = 0
+        self._columns: tuple[str, ...] = ()
 
     def exists(self) -> bool:
         """Whether the job before this one has made the table."""
@@ -139,9 +147,10 @@ class TableSource:
         return self._upstream.version is not None
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """What the table held when this driver started, cut into bounded ranges of lsn."""
+        """What the table holds now beyond the sink's position, cut into bounded ranges of lsn."""
         self._upstream.refresh()
         self._version = self._upstream.version or 0
+        self._columns = self._upstream.columns
         if self._sink.position() > self._upstream.next_lsn:
             raise Refused(
                 f"{self._job.name} has folded lsn {self._sink.position() - 1}, but {self._path} ends before lsn "
@@ -173,6 +182,11 @@ class TableSource:
     def must_restart(self) -> bool:
         """Never: batches are bounded by files."""
         return False
+
+    def can_go_on(self) -> bool:
+        """True when the table got columns: Spark ends a stream at such a commit, before it reads what follows it."""
+        self._upstream.refresh()
+        return self._upstream.columns != self._columns
 
     def advance(self) -> None:
         """Let the sink see that time passes."""

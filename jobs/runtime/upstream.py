@@ -25,6 +25,11 @@ class Upstream:
         """The table's version; None before it exists."""
         return None if self._table is None else int(self._table.version())
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The table's columns; it may get more while it is read."""
+        return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
+
     def refresh(self) -> None:
         """Look again."""
         if self._table is None:

@@ -106,7 +106,7 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
             "currency": CURRENCIES.get(account, "EUR"),
             "sign": 1,
             "cause": "stream",
-            "corrects_lsn": None,
+            "corrects_lsns": None,
         }
         is_priced = model is not None and not model.endswith("vision-1")
         for number, meter in enumerate(METERS):

@@ -19,7 +19,7 @@ from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import completion, encoded, request, request_with
 from tests.pipelines.ingestion import classified, frame_of
 
-DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn"}
+DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn", "first_received_at", "rules"}
 MICROSECOND = timedelta(microseconds=1)
 TIMES = {"occurred_at", "sent_at", "event_time"}
 

@@ -1,0 +1,185 @@
+"""A table of an older version goes on: it gets the columns it lacks, keeps those it has, and its readers lose nothing.
+
+The older version's schemas are written out here, as they were.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+from pyspark.sql import SparkSession
+
+from jobs.runtime.delta import LSN, DeltaWriter, committing
+from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.job import Context
+from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres_sink import PostgresSink
+from jobs.runtime.report import Reporter
+from jobs.runtime.run import Driver
+from jobs.runtime.source import TableSource
+from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.pipeline import JOB
+from jobs.streams import JOURNAL, SCHEMAS, USAGE, Disposition, EventType, Table
+from tests.streaming.journals import START, environment
+
+OLD_SCHEMAS = {
+    Table.JOURNAL: pa.schema([field for field in JOURNAL if field.name not in {"first_received_at", "rules"}]),
+    Table.USAGE: pa.schema(
+        [
+            *[field for field in USAGE if field.name not in {"corrects_lsns", "day", "rules"}],
+            pa.field("corrects_lsn", pa.int64()),
+        ]
+    ),
+}
+
+
+def journal_row(lsn: int) -> dict[str, Any]:
+    at = START + timedelta(seconds=lsn)
+    place = {"lsn": lsn, "log_date": at.date(), "topic": "events", "partition": 0, "offset": lsn}
+    instants = {"received_at": at, "logged_at": at, "event_time": at}
+    kind = {"disposition": Disposition.ACCEPTED.value, "type": EventType.REQUEST.value}
+    return {**place, **instants, **kind, "account": "a", "user_id": "u"}
+
+
+def usage_row(lsn: int) -> dict[str, Any]:
+    who = {"account": "a", "request_id": f"r{lsn}", "outcome": "matched", "sign": 1, "cause": "stream"}
+    return {"lsn": lsn, "log_date": START.date(), "logged_at": START, "event_time": START, "received_at": START, **who}
+
+
+ROWS: dict[Table, Callable[[int], dict[str, Any]]] = {Table.JOURNAL: journal_row, Table.USAGE: usage_row}
+
+
+def made_by_an_older_version(tables: Path, table: Table, rows: int) -> DeltaTable:
+    schema = OLD_SCHEMAS[table]
+    made = DeltaTable.create(f"{tables}/{table}", schema, partition_by=["log_date"])
+    arrow = pa.Table.from_pylist([ROWS[table](lsn) for lsn in range(1, rows + 1)], schema=schema)
+    write_deltalake(made, arrow, mode="append", commit_properties=committing({LSN: rows + 1, "job.epoch": 1}))
+    return made
+
+
+def append(writer: DeltaWriter, table: Table, **fields: Any) -> None:
+    lsn = writer.next_lsn
+    writer.commit(pa.Table.from_pylist([{**ROWS[table](lsn), **fields}], schema=SCHEMAS[table]), {LSN: lsn + 1})
+
+
+@pytest.mark.parametrize("table", [Table.JOURNAL, Table.USAGE])
+def test_a_table_of_the_version_before_goes_on_with_its_rows_positions_and_columns(
+    tmp_path: Path, table: Table
+) -> None:
+    old = made_by_an_older_version(tmp_path, table, 2)
+    writer = DeltaWriter(str(tmp_path), table, "job", 2)
+    assert writer.next_lsn == 3
+    append(writer, table, rules="{}")
+    rows = DeltaTable(f"{tmp_path}/{table}").to_pyarrow_table().sort_by("lsn")
+    assert rows["lsn"].to_pylist() == [1, 2, 3]
+    assert rows["rules"].to_pylist() == [None, None, "{}"]
+    assert {*OLD_SCHEMAS[table].names, *SCHEMAS[table].names} == set(rows.column_names)
+    assert DeltaTable(f"{tmp_path}/{table}").metadata().id == old.metadata().id
+
+
+def test_a_column_that_this_version_does_not_know_is_kept_and_written_as_null(tmp_path: Path) -> None:
+    made_by_an_older_version(tmp_path, Table.USAGE, 1)
+    append(DeltaWriter(str(tmp_path), Table.USAGE, "job", 2), Table.USAGE, corrects_lsns=[1], sign=-1)
+    rows = DeltaTable(f"{tmp_path}/{Table.USAGE}").to_pyarrow_table().sort_by("lsn")
+    assert rows["corrects_lsn"].to_pylist() == [None, None]
+    assert rows["corrects_lsns"].to_pylist() == [None, [1]]
+    assert rows["request_id"].to_pylist() == ["r1", "r2"]
+
+
+def test_a_table_grows_once_also_when_the_driver_that_grew_it_never_committed_a_row(tmp_path: Path) -> None:
+    made_by_an_older_version(tmp_path, Table.JOURNAL, 1)
+    grown = DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2).table.version()
+    assert DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 3).table.version() == grown + 1
+
+
+def test_a_driver_from_before_the_growth_is_fenced(tmp_path: Path) -> None:
+    made_by_an_older_version(tmp_path, Table.JOURNAL, 1)
+    frozen = DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
+    newer = Schema.from_arrow(pa.schema([pa.field("of_a_newer_version", pa.string())]))
+    DeltaTable(f"{tmp_path}/{Table.JOURNAL}").alter.add_columns(newer.fields)
+    DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 3)
+    with pytest.raises(Fenced, match=r"job\.epoch is at 3"):
+        append(frozen, Table.JOURNAL)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.field("rules", pa.int64()), pa.field("that_must_have_a_value", pa.string(), nullable=False)],
+)
+def test_a_table_that_is_not_an_older_or_newer_one_is_refused(tmp_path: Path, column: pa.Field) -> None:
+    DeltaTable.create(f"{tmp_path}/journal", pa.schema([*OLD_SCHEMAS[Table.JOURNAL], column]))
+    with pytest.raises(Refused, match=rf"cannot write its columns {column.name}; run the version of Weir"):
+        DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
+
+
+def test_spark_reads_rows_from_before_and_after_the_growth(spark: SparkSession, tmp_path: Path) -> None:
+    made_by_an_older_version(tmp_path, Table.USAGE, 1)
+    append(DeltaWriter(str(tmp_path), Table.USAGE, "job", 2), Table.USAGE, corrects_lsns=[1, 2], rules="{}")
+    rows = spark.read.format("delta").load(f"{tmp_path}/{Table.USAGE}").orderBy("lsn")
+    found = [tuple(row) for row in rows.select("lsn", "corrects_lsns", "day", "rules").collect()]
+    assert found == [(1, None, None, None), (2, [1, 2], None, "{}")]
+
+
+@contextmanager
+def running_driver(spark: SparkSession, database: str, tables: Path) -> Iterator[Callable[[int], None]]:
+    """sessionization as a real driver in a thread; gives `wait_for(next_lsn)`, which raises what ended the driver."""
+    config, where, stopping = SessionizationConfig(), environment(database, tables), threading.Event()
+    ownership = Ownership.take(JOB.name, database, {})
+    sink = PostgresSink(JOB, Context(config, where, spark, ownership))
+    source = TableSource(JOB, config, where, sink)
+    reporter = Reporter(JOB.name, database, ownership, sink, source)
+    ended: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            Driver(spark, sink, source, reporter, stopping).run(where.checkpoints)
+        except Exception as error:  # noqa: BLE001 -- handed to the thread that waits
+            ended.append(error)
+
+    def wait_for(next_lsn: int) -> None:
+        limit = time.monotonic() + 90
+        while sink.position() < next_lsn:
+            if ended:
+                raise ended[0]
+            assert time.monotonic() < limit, f"still at {sink.position()}"
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield wait_for
+    finally:
+        stopping.set()
+        thread.join(60)
+        reporter.close()
+        ownership.close()
+
+
+def test_a_stream_that_runs_while_its_table_grows_goes_on_without_a_restart_and_counts_every_row_once(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    old = made_by_an_older_version(tmp_path, Table.JOURNAL, 2)
+    with running_driver(spark, database, tmp_path) as wait_for:
+        wait_for(3)
+        # One commit of the old version through the running stream, so that it is built before the table grows.
+        arrow = pa.Table.from_pylist([journal_row(3)], schema=OLD_SCHEMAS[Table.JOURNAL])
+        write_deltalake(old, arrow, mode="append", commit_properties=committing({LSN: 4}))
+        wait_for(4)
+        writer = DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
+        append(writer, Table.JOURNAL)
+        wait_for(5)
+        append(writer, Table.JOURNAL)
+        wait_for(6)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT sum(events) FROM sessions").fetchall() == [(5,)]
+        assert connection.execute("SELECT epoch FROM jobs").fetchall() == [(1,)]
