@@ -42,7 +42,7 @@ def storable(instant: Column) -> Column:
 
 def _envelope() -> list[Column]:
     sequence, epoch, sent = (F.col(f"attributes.{name}") for name in ("sequence", "sourceepoch", "senttime"))
-    digits = _is_whole(_get(sequence, "string"), rf"[0-9]{{1,{rules.MAX_SEQUENCE_DIGITS}}}")
+    digits = _is_whole(_get(sequence, "binary").cast("string"), rf"[0-9]{{1,{rules.MAX_SEQUENCE_DIGITS}}}")
     return [
         (F.col("attributes.specversion").cast("string") == rules.SPECVERSION).alias("is_cloudevent"),
         *[_name(F.col(f"attributes.{attribute}")).alias(attribute) for attribute in ("id", "source", "type")],
@@ -53,7 +53,7 @@ def _envelope() -> list[Column]:
         F.when(json_type(sequence) == "BIGINT", _get(sequence, "bigint"))
         .when((json_type(sequence) == "STRING") & digits, _get(sequence, "bigint"))
         .alias("sequence"),
-        F.when(json_type(epoch) == "BIGINT", _get(epoch, "string"))
+        F.when(json_type(epoch) == "BIGINT", _get(epoch, "bigint").cast("string"))
         .otherwise(_name(_get(epoch, "binary")))
         .alias("source_epoch"),
     ]

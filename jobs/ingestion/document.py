@@ -74,13 +74,15 @@ def canonical_json(attribute: str) -> Column:
 
 
 def json_type(value: Column) -> Column:
-    """`STRING, BIGINT, DECIMAL(p,s), DOUBLE, BOOLEAN, OBJECT<..>, ARRAY<..>, VOID` (JSON's null); null for nothing."""
-    return F.schema_of_variant(value)
+    """`STRING, BIGINT, DECIMAL(p,s), DOUBLE, BOOLEAN, VOID` (JSON's null); null for an object, an array, or nothing."""
+    # Spark describes a value by calling itself for each level of it, and 900 levels are too many for Java's stack.
+    is_nested = member(value, "$", "array<variant>").isNotNull() | member(value, "$", "map<string,variant>").isNotNull()
+    return F.when(~is_nested, F.schema_of_variant(value))
 
 
 def is_given(value: Column) -> Column:
     """Whether something other than null stood there."""
-    return F.coalesce(json_type(value) != "VOID", F.lit(False))
+    return value.isNotNull() & ~F.is_variant_null(value)
 
 
 def is_given_at(attribute: str) -> Column:
@@ -91,8 +93,8 @@ def is_given_at(attribute: str) -> Column:
 def texts_given(names: Sequence[str]) -> Column:
     """How many of the members `names` of the payload's `data` hold something; 0 when `data` is no object."""
     # One by one: Spark interprets a projection with a lambda, and prepares that anew for every task.
-    members = member("document", _DATA, "map<string,string>")
-    return reduce(add, (F.try_element_at(members, F.lit(name)).isNotNull().cast("int") for name in names))
+    members = member("document", _DATA, "map<string,variant>")
+    return reduce(add, (is_given(F.try_element_at(members, F.lit(name))).cast("int") for name in names))
 
 
 def _unreadable_text(text: Column) -> Column:

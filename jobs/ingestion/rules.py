@@ -60,14 +60,15 @@ SPECVERSION = "1.0"
 MAX_TEXT_BYTES = 512
 """A longer name would not fit a Postgres index (2,704 bytes for a whole key), and one bad event would stop a job."""
 
-MAX_TOKENS = 10**12
-"""More tokens in one request are a fault of the producer; sums of a month stay far inside 64 bits."""
+MAX_TOKENS = 10**10
+"""More tokens in one request are a fault of the producer."""
 
 MAX_LATENCY_MS = 10**12
 """Thirty years; what is longer, or not finite, is a fault of the producer."""
 
 MAX_SEQUENCE_DIGITS = 18
-"""Any number of so many digits fits 64 bits."""
+MAX_SEQUENCE = 10**MAX_SEQUENCE_DIGITS - 1
+"""However it is written. Any number of so many digits fits 64 bits, and so does the end of a range that it closes."""
 
 RFC3339 = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 """A date and time with its offset; whether the day exists is the calendar's matter. Leap seconds are refused."""

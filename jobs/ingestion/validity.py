@@ -44,7 +44,7 @@ def _envelope_rules() -> Iterable[Rule]:
 
     has_subject = F.col("attributes.subject").isNotNull() | is_given_at("subject")
     needs_subject = F.col("type") != EventType.HEARTBEAT
-    negative = F.coalesce(F.col("sequence") < 0, F.lit(False))
+    no_sequence = F.coalesce(~F.col("sequence").between(0, rules.MAX_SEQUENCE), F.lit(False))
     return [
         (~F.coalesce("is_cloudevent", F.lit(False)), Reason.INVALID_SPECVERSION),
         (is_bad("id"), Reason.INVALID_ID),
@@ -54,7 +54,7 @@ def _envelope_rules() -> Iterable[Rule]:
         (F.col("account").isNull() & needs_subject, Reason.MISSING_SUBJECT),
         (F.col("occurred").isNull(), Reason.INVALID_TIME),
         (_is_misread("attributes.senttime", "sent"), Reason.INVALID_SENTTIME),
-        (_is_misread("attributes.sequence", "sequence") | negative, Reason.INVALID_SEQUENCE),
+        (_is_misread("attributes.sequence", "sequence") | no_sequence, Reason.INVALID_SEQUENCE),
         (_is_misread("attributes.sourceepoch", "source_epoch"), Reason.INVALID_SEQUENCE),
     ]
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pyarrow as pa
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.joins.catalog_versions import catalog_frames
-from jobs.runtime.catalog_changes import parse_change
+from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta import LSN, DeltaWriter
 from jobs.streams import ACCOUNTS, PRICES, SCHEMAS, CatalogTopic, Table
+
+log = structlog.get_logger()
 
 POSITION = "journal"
 TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
@@ -29,7 +34,7 @@ class Catalog:
         """Store the changes among journal rows (lsn, topic, value) that end before `position`."""
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table]))
-            versions = [parse_change(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
+            versions = [_version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
             if rows := [version for version in versions if version is not None]:
                 self._store(table, pa.Table.from_pylist(rows, schema=SCHEMAS[table]), position)
 
@@ -48,3 +53,12 @@ class Catalog:
             )
             self._frames = catalog_frames(self._spark, accounts, prices)
         return self._frames
+
+
+def _version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
+    """The version that an accepted change makes; None where only an older ingestion could have accepted it."""
+    try:
+        return parse_change(topic, value, lsn)
+    except InvalidChangeError as error:
+        log.error("a catalog change of an older version is passed over", topic=topic, lsn=lsn, problem=str(error))
+        return None

@@ -12,10 +12,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from jobs.event_time.windows import EPOCH
 from jobs.streams import UNIT_PRICE, CatalogTopic, Meter
 
-MAX_TEXT = 512
-"""Characters; a longer name would not fit the database's indexes."""
+MAX_TEXT_BYTES = 512
+"""As in events; a longer name would not fit the database's indexes."""
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
+LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
 
 
 class InvalidChangeError(ValueError):
@@ -43,19 +44,29 @@ def _unit_price(value: object) -> Decimal:
         raise ValueError("a unit price is a decimal number") from error
     if not price.is_finite() or not 0 <= price < MAX_UNIT_PRICE:
         raise ValueError(f"a unit price is at least 0 and below {MAX_UNIT_PRICE}")
-    if price != round(price, UNIT_PRICE.scale):
+    # The table's own form: Arrow takes no zero with 50 digits before its point, and no price with 45 after it.
+    stored = price.copy_abs().quantize(LAST_DECIMAL)
+    if stored != price:
         raise ValueError(f"a unit price has at most {UNIT_PRICE.scale} decimals")
-    return price
+    return stored
 
 
 def _text(value: object) -> object:
-    if isinstance(value, str) and "\0" in value:
+    if not isinstance(value, str):
+        return value
+    if "\0" in value:
         raise ValueError("no text column of a database can hold U+0000")
+    try:
+        length_bytes = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError("half a surrogate pair is no character") from error
+    if length_bytes > MAX_TEXT_BYTES:
+        raise ValueError(f"a name has at most {MAX_TEXT_BYTES} bytes")
     return value
 
 
-Text = Annotated[str, BeforeValidator(_text), Field(min_length=1, max_length=MAX_TEXT)]
-FreeText = Annotated[str, BeforeValidator(_text), Field(max_length=MAX_TEXT)]
+Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
+FreeText = Annotated[str, BeforeValidator(_text)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
 UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
@@ -152,6 +163,8 @@ def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | 
             _check_key(_object(key, "the key"), _object(value, "the value"))
     except InvalidChangeError as error:
         return str(error)
+    except RecursionError:
+        return "the key and the value are nested too deeply to be compared"
     return None
 
 
@@ -165,7 +178,7 @@ def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
 def _object(document: bytes, what: str) -> dict[str, Any]:
     try:
         parsed = json.loads(document.decode(), parse_float=Decimal, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, InvalidOperation, RecursionError) as error:
         raise InvalidChangeError(f"{what} is no JSON document") from error
     if not isinstance(parsed, dict):
         raise InvalidChangeError(f"{what} is no JSON object")

@@ -19,6 +19,14 @@ def _deep(opening: bytes, closing: bytes, levels: int) -> bytes:
     return _with(b'"chat"', opening * levels + b"1" + closing * levels)
 
 
+_DEEPEST = b'{"a":' * 997 + b"1" + b"}" * 997
+
+
+def _nested(attribute: str) -> bytes:
+    """The deepest value that a member of the envelope may have and still be JSON to us."""
+    return encoded(request(**{attribute: "@"})).replace(b'"@"', _DEEPEST)
+
+
 _MALFORMED: dict[str, bytes | None] = {
     "tombstone": None,
     "empty": b"",
@@ -129,6 +137,12 @@ _ENVELOPE: dict[str, tuple[str, bytes]] = {
     "fractional_sequence": ("invalid_sequence", encoded(request(sequence=1.5))),
     "sequence_with_newline": ("invalid_sequence", encoded(request(sequence="12\n"))),
     "sequence_of_30_digits": ("invalid_sequence", encoded(request(sequence=10**30))),
+    "sequence_of_19_digits": ("invalid_sequence", encoded(request(sequence=10**18))),
+    "sequence_at_the_end_of_64_bits": ("invalid_sequence", encoded(request(sequence=2**63 - 1))),
+    "nested_997_levels_in_sequence": ("invalid_sequence", _nested("sequence")),
+    "nested_997_levels_in_sourceepoch": ("invalid_sequence", _nested("sourceepoch")),
+    "nested_997_levels_in_senttime": ("invalid_senttime", _nested("senttime")),
+    "nested_997_levels_in_subject": ("invalid_subject", _nested("subject")),
     "object_sourceepoch": ("invalid_sequence", encoded(request(sourceepoch={}))),
 }
 
@@ -170,7 +184,7 @@ _OUTSIDE: dict[str, tuple[str, object]] = {
     "year_9999": ("future", "9999-12-31T23:59:59.999999Z"),
 }
 
-_BIG = 10**12 + 1
+_BIG = 10**10 + 1
 _DATA: dict[str, tuple[str, bytes]] = {
     "missing_data": ("invalid_data", encoded(request(data=REMOVED))),
     "null_data": ("invalid_data", encoded(request(data=None))),
@@ -209,6 +223,10 @@ _DATA: dict[str, tuple[str, bytes]] = {
     "tokens_as_empty_text": ("invalid_tokens", encoded(completion(input_tokens=""))),
     "boolean_tokens": ("invalid_tokens", encoded(completion(input_tokens=True))),
     "array_tokens": ("invalid_tokens", encoded(completion(input_tokens=[120]))),
+    "nested_996_levels_in_tokens": ("invalid_tokens", _with(b"120", _DEEPEST[5:-1], _COMPLETION)),
+    "nested_996_levels_in_cached": ("invalid_cached", _with(b"false", _DEEPEST[5:-1], _COMPLETION)),
+    "nested_996_levels_in_latency": ("invalid_latency", _with(b"812.5", _DEEPEST[5:-1], _COMPLETION)),
+    "nested_996_levels_in_user": ("invalid_data", encoded(request_with(user_id="@")).replace(b'"@"', _DEEPEST[5:-1])),
     "cached_as_text": ("invalid_cached", encoded(completion(cached="false"))),
     "cached_as_number": ("invalid_cached", encoded(completion(cached=0))),
     "latency_as_text": ("invalid_latency", encoded(completion(latency_ms="12"))),

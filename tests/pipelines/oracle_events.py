@@ -122,7 +122,7 @@ def _completion(data: dict[str, Any]) -> str | None:
     problems = {
         "invalid_status": data.get("status") not in ("completed", "cancelled", "error"),
         "invalid_usage_source": data.get("usage_source") not in (None, "provider", "estimated", "partial"),
-        "invalid_tokens": not all(_is_integer(count) and 0 <= count <= 10**12 for count in tokens),
+        "invalid_tokens": not all(_is_integer(count) and 0 <= count <= 10**10 for count in tokens),
         "invalid_cached": data.get("cached") not in (None, True, False) or _is_integer(data.get("cached")),
         "invalid_latency": latency is not None
         and not (is_number and math.isfinite(latency) and 0 <= latency <= 10**12),
