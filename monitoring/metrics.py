@@ -18,6 +18,7 @@ SESSION_CHANGES = ("begun", "extended", "absorbed", "retracted")
 WINDOW_STATES = ("open", "closing", "closed", "corrected")
 SOURCE_STATES = ("active", "silent")
 EXITS = ("crashed", "refused", "fenced")
+CAUSES = ("kafka", "database", "store", "broker_clock", "memory")
 GIVEN_AT_START = None
 LATENESS_BUCKETS = (0, 1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600, 86_400, 604_800, 3_024_000)
 
@@ -49,7 +50,16 @@ LAST_PROGRESS = GaugeMetric(
     _JOB,
 )
 LAST_REPORT = GaugeMetric(
-    "weir_last_report_timestamp_seconds", "seconds", "When the job last looked at its lag. Unix time.", _JOB
+    "weir_last_report_timestamp_seconds",
+    "seconds",
+    "When the job last looked at its lag, or tried again what it waits for. Unix time.",
+    _JOB,
+)
+WAITING_FOR = GaugeMetric(
+    "weir_waiting",
+    "",
+    "1 while the job can do nothing until this comes back, else 0: it keeps its process and tries again by itself.",
+    {**_JOB, "cause": CAUSES},
 )
 EPOCH = GaugeMetric("weir_epoch", "epochs", "The job's fencing epoch: one more at each start.", _JOB)
 RESTARTS = GaugeMetric(

@@ -45,7 +45,8 @@ class JournalSink:
         kafka = where.kafka.librdkafka()
         admin = AdminClient(kafka)
         self._config = config
-        self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, context.ownership.epoch)
+        owner = context.ownership
+        self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
         self._events = OffsetLedger(self._writer, admin, describe_topic(admin, config.topic))
         catalog = [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
         self._catalog = CatalogReader(kafka, admin, catalog)

@@ -23,9 +23,9 @@ TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PR
 class Catalog:
     """The version tables and their frames; a change that a table holds already is not taken twice."""
 
-    def __init__(self, spark: SparkSession, tables: str, epoch: int) -> None:
+    def __init__(self, spark: SparkSession, tables: str, epoch: int, driver: int) -> None:
         self._spark = spark
-        self._writers = {table: DeltaWriter(tables, table, "joins", epoch) for table in TABLE_OF.values()}
+        self._writers = {table: DeltaWriter(tables, table, "joins", epoch, driver) for table in TABLE_OF.values()}
         self._taken = {table: writer.watch(POSITION) or 1 for table, writer in self._writers.items()}
         self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
         self._frames: tuple[DataFrame, DataFrame] | None = None

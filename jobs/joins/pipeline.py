@@ -52,9 +52,9 @@ class UsageSink:
     def __init__(self, context: Context[JoinsConfig]) -> None:
         self._config = context.config
         self._spark = context.spark
-        tables, epoch = context.environment.tables, context.ownership.epoch
-        self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch)
-        self._catalog = Catalog(context.spark, tables, epoch)
+        tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
+        self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch, driver)
+        self._catalog = Catalog(context.spark, tables, epoch, driver)
         self._position = self._usage.watch(POSITION) or 1
         self._frontier = instant_of(self._usage.recall(FRONTIER))
         self._memory = self._remember(tables)

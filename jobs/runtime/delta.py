@@ -56,10 +56,12 @@ class DeltaWriter:
     delta-rs then refuses two concurrent commits, because both carry the transaction `lsn`.
     """
 
-    def __init__(self, tables: str, table: Table, job: str, epoch: int) -> None:
+    def __init__(self, tables: str, table: Table, job: str, epoch: int, driver: int = 0) -> None:
+        """`driver` is a number that only one process has: with it that process may take its own epoch again."""
         self.path = f"{tables}/{table}"
         self._schema = SCHEMAS[table]
         self._epoch = f"{job}.epoch"
+        self._driver = f"{job}.driver"
         probe_put_if_absent(tables, job, epoch)
         self._table = DeltaTable.create(
             self.path,
@@ -73,18 +75,20 @@ class DeltaWriter:
         )
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
-        self._take(epoch)
+        self._take(epoch, driver)
         self._grow()
         self._stored = pa.schema(self._table.schema().to_arrow())
 
-    def _take(self, epoch: int) -> None:
+    def _take(self, epoch: int, driver: int) -> None:
         self._table.update_incremental()
-        committed = self._table.transaction_version(self._epoch)
-        if committed is not None and committed >= epoch:
+        committed = self._table.transaction_version(self._epoch) or 0
+        is_mine = driver != 0 and self._table.transaction_version(self._driver) == driver
+        if committed > epoch or (committed == epoch and not is_mine):
             raise Fenced(f"{self.path} knows {self._epoch} {committed}, this driver has {epoch}")
         next_lsn = self._table.transaction_version(LSN) or 1
         self._stored = pa.schema(self._table.schema().to_arrow())
-        self._write(self._stored.empty_table(), {self._epoch: epoch, LSN: next_lsn})
+        # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
+        self._write(self._stored.empty_table(), {self._epoch: epoch, self._driver: driver, LSN: next_lsn})
         self.known.update({self._epoch: epoch, LSN: next_lsn})
 
     def _grow(self) -> None:

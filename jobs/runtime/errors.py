@@ -1,8 +1,8 @@
-"""Why a job stops by its own decision, and the exit status that tells its supervisor."""
+"""Why a job stops by its own decision or waits, and the exit status that tells its supervisor."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class ExitStatus(IntEnum):
@@ -21,3 +21,24 @@ class Refused(RuntimeError):
 
 class Fenced(RuntimeError):
     """Another driver of this job has taken over, or this driver's memory is stale: it must not write again."""
+
+
+class Cause(StrEnum):
+    """What a job waits for. The values are those of the label `cause` of `weir_waiting`."""
+
+    KAFKA = "kafka"
+    DATABASE = "database"
+    STORE = "store"
+    BROKER_CLOCK = "broker_clock"
+    MEMORY = "memory"
+
+
+class NotYet(RuntimeError):
+    """It cannot be done now, and nothing was changed that doing it again would change twice.
+
+    The driver keeps its process and epoch, waits, and goes on from what is committed. `message` says what is missing.
+    """
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
-from jobs.runtime.errors import Fenced
+from jobs.runtime.errors import Cause, Fenced, NotYet
 
 log = structlog.get_logger()
 
@@ -34,35 +35,77 @@ FROM jobs j JOIN pg_stat_activity a ON a.pid = j.owner_pid AND a.backend_start =
 WHERE j.job = %s AND a.pid <> pg_backend_pid()
 """
 
+# Another driver's session is not this one's to end.
+_END_OWN_SESSION = f"{_END_PREDECESSOR} AND j.epoch = %s"
+
+_RESUME = """
+UPDATE jobs SET owner_pid = a.pid, owner_started_at = a.backend_start, updated_at = clock_timestamp()
+FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND job = %s AND epoch = %s
+"""
+
 
 class Ownership:
-    """One driver's claim on a job, and the only connection on which that driver writes to Postgres."""
+    """One driver's claim on a job, and the only connection on which that driver writes to Postgres.
 
-    def __init__(self, job: str, connection: psycopg.Connection[Any], epoch: int) -> None:
+    `driver` is a number that no other process has.
+    """
+
+    def __init__(self, job: str, postgres_url: str, connection: psycopg.Connection[Any], epoch: int) -> None:
         self.job = job
         self.connection = connection
         self.epoch = epoch
+        self.driver = secrets.randbits(62)
+        self._postgres_url = postgres_url
 
     @classmethod
     def take(cls, job: str, postgres_url: str, config: dict[str, Any], at_least: int = 1) -> Ownership:
         """End the predecessor's database session and take the next epoch, no lower than `at_least`."""
-        connection = psycopg.connect(
-            postgres_url,
-            autocommit=True,
-            application_name=f"weir {job}",
-            options=f"-c synchronous_commit=on -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
-            keepalives_idle=10,
-        )
+        connection = _connected(job, postgres_url)
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
         connection.execute(_END_PREDECESSOR, [job])
         row = connection.execute(_TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config)}).fetchone()
         assert row is not None
         log.info("took the epoch", job=job, epoch=row[0])
-        return cls(job, connection, row[0])
+        return cls(job, postgres_url, connection, row[0])
+
+    def resume(self) -> None:
+        """Go on with the same epoch, on a new session where the old one is lost.
+
+        What the old one still had under way is over when this returns: it is committed or never will be. Raises Fenced
+        when another driver owns the job, NotYet when the database does not answer.
+        """
+        try:
+            if self._is_alive():
+                return
+            self.connection.close()
+            self.connection = _connected(self.job, self._postgres_url)
+            ended = self.connection.execute(_END_OWN_SESSION, [self.job, self.epoch]).fetchone()
+            if ended == (False,):
+                raise NotYet(Cause.DATABASE, "the database has not ended this driver's last session yet")
+            resumed = self.connection.execute(_RESUME, [self.job, self.epoch]).rowcount
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
+        if resumed == 0:
+            raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
+        log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
+
+    def _is_alive(self) -> bool:
+        """Whether the session answers, outside any transaction."""
+        if self.connection.closed:
+            return False
+        try:
+            self.connection.execute("SELECT 1")
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            return False
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Cursor[Any]]:
-        """A transaction that commits only while this driver owns the job. Raises Fenced otherwise."""
+        """A transaction that commits only while this driver owns the job.
+
+        Raises Fenced when another driver owns it, NotYet when the session was lost: then it may have been committed,
+        and whoever uses this begins again from what is stored.
+        """
         try:
             with self.connection.transaction(), self.connection.cursor() as cursor:
                 cursor.execute("SELECT epoch FROM jobs WHERE job = %s FOR SHARE", [self.job])
@@ -70,9 +113,20 @@ class Ownership:
                 if row is None or row[0] != self.epoch:
                     raise Fenced(f"{self.job}: epoch {self.epoch} was followed by {row and row[0]}")
                 yield cursor
-        except (psycopg.errors.AdminShutdown, psycopg.errors.IdleInTransactionSessionTimeout) as error:
-            raise Fenced(f"{self.job}: the database ended this driver's session: {error}") from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self.resume()
+            raise NotYet(Cause.DATABASE, f"the database ended a transaction: {error}") from error
 
     def close(self) -> None:
         """End the database session."""
         self.connection.close()
+
+
+def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        postgres_url,
+        autocommit=True,
+        application_name=f"weir {job}",
+        options=f"-c synchronous_commit=on -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
+        keepalives_idle=10,
+    )

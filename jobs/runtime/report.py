@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -13,11 +14,12 @@ from psycopg.types.json import Jsonb
 
 from jobs.runtime.catch_up import CatchUp
 from jobs.runtime.database_gauges import DatabaseGauges
-from jobs.runtime.errors import Fenced
+from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.job import Progress, Sink
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.source import Source
 from jobs.runtime.totals import totals_of
+from jobs.runtime.waiting import Waiting
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 
@@ -46,18 +48,20 @@ GAUGES = {"identities": metrics.IDENTITIES, "waiting": metrics.WAITING, "residua
 class Reporter:
     """Counts what batches did, and every few seconds says how far behind the job is."""
 
-    def __init__(self, job: str, postgres_url: str, ownership: Ownership, sink: Sink, source: Source) -> None:
+    def __init__(self, job: str, postgres_url: str, ownership: Ownership, waiting: Waiting) -> None:
         self._job = job
         self._epoch = ownership.epoch
-        self._sink = sink
-        self._source = source
+        self._waiting = waiting
+        self._sink: Sink | None = None
+        self._source: Source | None = None
         self._last: dict[str, Any] = {}
+        self._progress: dict[str, Any] = {}
         self._due = 0.0
         self._state = ""
         self._catch_up = CatchUp()
-        self._reported_frontier = sink.frontier()
-        # A connection of its own: the owner's may be inside a batch's transaction.
-        self._connection = psycopg.connect(postgres_url, autocommit=True, application_name=f"weir {job} report")
+        self._reported_frontier: datetime | None = None
+        self._postgres_url = postgres_url
+        self._connection: psycopg.Connection[Any] | None = None
         metrics.EPOCH.set(ownership.epoch, job=job)
         metrics.RESTARTS.set(ownership.epoch - 1, job=job)
         # A start counts, or a job that hangs from its start on would never have stood still.
@@ -65,9 +69,15 @@ class Reporter:
         self._gauges = DatabaseGauges(job, postgres_url, totals_of(job))
         REGISTRY.register(self._gauges)
 
+    def follow(self, sink: Sink, source: Source) -> None:
+        """From now on reports are of these."""
+        self._sink, self._source = sink, source
+        self._reported_frontier = sink.frontier()
+
     def batch(self, progress: Progress, seconds: float) -> None:
         """Count one committed batch."""
         now = datetime.now(UTC)
+        self._waiting.over(now)
         metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
         if progress.records == 0:
             return
@@ -93,10 +103,25 @@ class Reporter:
             self._state = state
             self._due = time.monotonic() + REPORT_SECONDS
 
+    def report_waiting(self) -> None:
+        """Say for what the job waits, and that it still does; without the database its metrics alone say so."""
+        metrics.LAST_REPORT.set(datetime.now(UTC).timestamp(), job=self._job)
+        with suppress(NotYet):
+            self._write("waiting")
+
+    def report_stopped(self) -> None:
+        """Say that the driver was asked to stop, if there is a database to say it to."""
+        with suppress(NotYet):
+            self._write("stopped")
+
     def report(self, state: str) -> None:
-        """Set the lag metrics and the job's row. Raises Fenced when another driver owns the job."""
+        """Set the lag metrics and the job's row. Raises Fenced when another driver owns the job, NotYet without it."""
+        assert self._sink is not None, "there is nothing to report before there is a sink to follow"
+        assert self._source is not None
         behind, _ = self._source.lag()
         now, frontier = datetime.now(UTC), self._sink.frontier()
+        if behind == 0:
+            self._waiting.over(now)
         seconds = max(0.0, (now - frontier).total_seconds()) if behind and frontier else 0.0
         catch_up = self._catch_up.seconds(time.monotonic(), behind)
         metrics.LAG_RECORDS.set(behind, job=self._job)
@@ -114,7 +139,7 @@ class Reporter:
         status = self._sink.status()
         for name in status.keys() & GAUGES.keys():
             GAUGES[name].set(status[name])
-        progress = {
+        self._progress = {
             "records_behind": behind,
             "seconds_behind": round(seconds, 3) if not behind or frontier else None,
             # JSON has no infinity.
@@ -123,18 +148,36 @@ class Reporter:
             **self._last,
             **status,
         }
-        updated = self._connection.execute(
-            "UPDATE jobs SET state = %s, progress = %s, updated_at = clock_timestamp() WHERE job = %s AND epoch = %s",
-            [state, Jsonb(progress), self._job, self._epoch],
-        )
-        if updated.rowcount == 0:
+        self._write("waiting" if self._waiting.obstacle is not None else state)
+
+    def _write(self, state: str) -> None:
+        """The job's row. A session that was lost is made anew once: the database may have been restarted meanwhile."""
+        try:
+            updated = self._update(state)
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            try:
+                updated = self._update(state)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
+        if updated == 0:
             raise Fenced(f"{self._job}: epoch {self._epoch} is no longer the newest")
+
+    def _update(self, state: str) -> int:
+        if self._connection is None or self._connection.closed:
+            # One of its own: the owner's may be inside a batch's transaction.
+            name = f"weir {self._job} report"
+            self._connection = psycopg.connect(self._postgres_url, autocommit=True, application_name=name)
+        return self._connection.execute(
+            "UPDATE jobs SET state = %s, progress = %s, updated_at = clock_timestamp() WHERE job = %s AND epoch = %s",
+            [state, Jsonb({**self._progress, **self._waiting.progress()}), self._job, self._epoch],
+        ).rowcount
 
     def close(self) -> None:
         """End the database sessions."""
         REGISTRY.unregister(self._gauges)
         self._gauges.close()
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 def rfc3339(instant: datetime | None) -> str | None:

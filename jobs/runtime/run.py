@@ -8,11 +8,15 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,6 +31,8 @@ from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter
 from jobs.runtime.source import Source, TableSource, TopicSource
 from jobs.runtime.spark import spark_session
+from jobs.runtime.waiting import Waiting, until_done
+from monitoring import metrics
 
 log = structlog.get_logger()
 
@@ -40,8 +46,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or whatever broke."""
     stopping = threading.Event()
     stop_on_signals(stopping)
-    if not schema_is_current(environment.postgres_url):
-        raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
+    waiting = Waiting(job.name)
     spark = spark_session(
         f"weir-{job.name}",
         environment.jars,
@@ -51,10 +56,36 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     )
     with ExitStack() as held:
         held.callback(spark.stop)
-        at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1
-        ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
+        ownership = until_done(lambda: _own(job, config, environment), waiting, stopping)
+        if ownership is None:
+            return
         held.callback(ownership.close)
+        reporter = Reporter(job.name, environment.postgres_url, ownership, waiting)
+        held.callback(reporter.close)
+        checkpoints = new_checkpoints(environment.checkpoints / job.name, ownership.epoch)
         context = Context(config, environment, spark, ownership)
+        until_done(
+            lambda: _drive(job, context, reporter, stopping, checkpoints), waiting, stopping, reporter.report_waiting
+        )
+        reporter.report_stopped()
+
+
+def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
+    """Take the job. Raises Refused when the database has another schema."""
+    metrics.LAST_REPORT.set(datetime.now(UTC).timestamp(), job=job.name)
+    if not schema_is_current(environment.postgres_url):
+        raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
+    at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1
+    return Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
+
+
+def _drive(
+    job: AnyJob, context: Context[Any], reporter: Reporter, stopping: threading.Event, checkpoints: Iterator[Path]
+) -> None:
+    """Make sink and source from what is committed, and go on until asked to stop."""
+    config, environment = context.config, context.environment
+    context.ownership.resume()
+    with ExitStack() as held:
         sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)
         held.callback(sink.close)
         source: Source = (
@@ -62,10 +93,8 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
             if isinstance(job, TopicJob)
             else TableSource(job, config, environment, sink)
         )
-        reporter = Reporter(job.name, environment.postgres_url, ownership, sink, source)
-        held.callback(reporter.close)
-        checkpoint = new_checkpoint(environment.checkpoints / job.name, ownership.epoch)
-        Driver(spark, sink, source, reporter, stopping).run(checkpoint)
+        reporter.follow(sink, source)
+        Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
 
 
 def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT_SECONDS) -> None:
@@ -84,10 +113,10 @@ def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT
         signal.signal(number, stop)
 
 
-def new_checkpoint(folder: Path, epoch: int) -> Path:
-    """A new, empty folder. Spark's checkpoint is scratch: the sink's own position says where a start continues."""
+def new_checkpoints(folder: Path, epoch: int) -> Iterator[Path]:
+    """New, empty folders. Spark's checkpoint is scratch: the sink's own position says where a start continues."""
     shutil.rmtree(folder, ignore_errors=True)
-    return folder / str(epoch)
+    return (folder / str(epoch) / str(number) for number in itertools.count())
 
 
 class Driver:
@@ -104,17 +133,14 @@ class Driver:
         self._turn = threading.Lock()
         self._failure: BaseException | None = None
 
-    def run(self, checkpoint: Path) -> None:
-        """Catch up, then stream; between batches let time pass and report."""
+    def run(self, checkpoints: Iterator[Path]) -> None:
+        """Catch up, then stream; between batches let time pass and report. Each query has a checkpoint of its own."""
         while not self._source.exists() and not self._stopping.wait(TICK_SECONDS):
             self._reporter.report_if_due("waiting")
-        for number in itertools.count():
+        while not self._stopping.is_set():
+            self._catch_up()
             if not self._stopping.is_set():
-                self._catch_up()
-            if self._stopping.is_set():
-                break
-            self._stream(checkpoint / str(number))
-        self._reporter.report("stopped")
+                self._stream(next(checkpoints))
 
     def _catch_up(self) -> None:
         for batch in self._source.backlog(self._spark):
@@ -123,26 +149,29 @@ class Driver:
             self._process(batch)
             self._reporter.report_if_due("catching_up")
 
-    def _process(self, batch: DataFrame) -> None:
+    def _process(self, batch: DataFrame, query_is_over: threading.Event | None = None) -> None:
         with self._turn:
+            if query_is_over is not None and query_is_over.is_set():
+                raise RuntimeError("this query was ended: what it still reads is another's to commit")
             started = time.monotonic()
             progress = self._sink.process(batch)
             self._reporter.batch(progress, time.monotonic() - started)
 
-    def _on_batch(self, batch: DataFrame, _: int) -> None:
+    def _on_batch(self, batch: DataFrame, query_is_over: threading.Event) -> None:
         try:
             # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
             if not self._stopping.is_set() and self._source.has_news():
-                self._process(batch)
+                self._process(batch, query_is_over)
         except BaseException as error:
             # Spark would hand back only the text of the error, not the error.
             self._failure = error
             raise
 
     def _stream(self, checkpoint: Path) -> None:
+        is_over = threading.Event()
         query: StreamingQuery = (
             self._source.stream(self._spark)
-            .writeStream.foreachBatch(self._on_batch)
+            .writeStream.foreachBatch(lambda batch, _: self._on_batch(batch, is_over))
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=self._source.trigger)
             .start()
@@ -152,15 +181,23 @@ class Driver:
                 if query.awaitTermination(TICK_SECONDS):
                     break
                 self._tick()
-        except Exception:
+        except Exception as error:
             if self._failure is not None:
                 raise self._failure from None
-            if not self._source.can_go_on():
+            if not isinstance(error, PySparkException | Py4JError) or not self._source.can_go_on():
                 raise
             log.info("the input changed: the query is built anew")
         finally:
-            with self._turn:
+            self._end(query, is_over)
+
+    def _end(self, query: StreamingQuery, is_over: threading.Event) -> None:
+        """Stop a query between two batches. One that does not stop in time, because it waits for a broker, is left."""
+        with self._turn:
+            is_over.set()
+            try:
                 query.stop()
+            except (PySparkException, Py4JError) as error:
+                log.warning("the query has not stopped in time", reason=str(error).partition("\n")[0])
 
     def _tick(self) -> None:
         if self._turn.acquire(blocking=False):

@@ -14,6 +14,7 @@ from jobs.runtime.job import Progress, Sink
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.report import Reporter
 from jobs.runtime.source import Source
+from jobs.runtime.waiting import Waiting
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 
@@ -45,7 +46,8 @@ def position() -> Position:
 @pytest.fixture
 def reporter(database: str, position: Position) -> Iterator[Reporter]:
     ownership = Ownership.take(JOB, database, {"grace_seconds": 300})
-    reporter = Reporter(JOB, database, ownership, cast("Sink", position), cast("Source", position))
+    reporter = Reporter(JOB, database, ownership, Waiting(JOB))
+    reporter.follow(cast("Sink", position), cast("Source", position))
     yield reporter
     reporter.close()
     ownership.close()
@@ -129,7 +131,8 @@ def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter
 
 def test_a_reporter_that_is_closed_leaves_no_gauge_of_the_database_behind(database: str, position: Position) -> None:
     ownership = Ownership.take(JOB, database, {})
-    reporter = Reporter(JOB, database, ownership, cast("Sink", position), cast("Source", position))
+    reporter = Reporter(JOB, database, ownership, Waiting(JOB))
+    reporter.follow(cast("Sink", position), cast("Source", position))
     assert shown(metrics.DATABASE_READABLE.name) == 1
     reporter.close()
     ownership.close()

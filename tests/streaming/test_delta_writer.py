@@ -73,6 +73,28 @@ def test_an_epoch_that_the_table_has_seen_is_not_taken_twice(tmp_path: Path) -> 
         writer(tmp_path, 3)
 
 
+def test_a_driver_takes_its_own_epoch_again_and_nobody_elses(tmp_path: Path) -> None:
+    first = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
+    first.commit(accounts(1), {LSN: 2})
+    again = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
+    again.commit(accounts(2), {LSN: 3})
+    with pytest.raises(Fenced, match=r"knows joins\.epoch 3"):
+        DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=8)
+    DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 4, driver=8)
+    with pytest.raises(Fenced, match=r"knows joins\.epoch 4"):
+        DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
+    assert rows(tmp_path) == 2
+
+
+def test_what_a_driver_remembers_of_before_it_took_its_epoch_again_cannot_be_committed(tmp_path: Path) -> None:
+    before = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
+    again = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
+    again.commit(accounts(1), {LSN: 2})
+    with pytest.raises(Fenced):
+        before.commit(accounts(1), {LSN: 2})
+    assert rows(tmp_path) == 1
+
+
 def test_the_probe_finds_that_this_store_can_fence(tmp_path: Path) -> None:
     probe_put_if_absent(str(tmp_path), "joins", 1)
     probe_put_if_absent(str(tmp_path), "joins", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from jobs.runtime.errors import Fenced
+from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.ownership import Ownership
 
 
@@ -49,3 +49,62 @@ def test_jobs_do_not_fence_each_other(database: str) -> None:
 def test_an_epoch_is_never_below_what_the_sink_has_seen(database: str) -> None:
     assert Ownership.take("joins", database, {}, at_least=7).epoch == 7
     assert Ownership.take("joins", database, {}, at_least=3).epoch == 8
+
+
+def end_sessions_of(database: str, job: str) -> None:
+    """As a database that is restarted does, or an administrator."""
+    with psycopg.connect(database, autocommit=True) as other:
+        ended = other.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", [f"weir {job}"]
+        )
+        assert ended.fetchone() == (True,)
+
+
+def test_a_session_that_the_database_ended_is_no_rival_and_is_made_anew_with_the_same_epoch(database: str) -> None:
+    owner = Ownership.take("billing", database, {})
+    insert = "INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 5)"
+    with pytest.raises(NotYet) as found, owner.transaction() as cursor:  # noqa: PT012  # it ends inside the transaction
+        cursor.execute(insert)
+        end_sessions_of(database, "billing")
+        cursor.execute("SELECT 1")
+    assert found.value.cause is Cause.DATABASE
+    with owner.transaction() as cursor:
+        cursor.execute(insert)
+    assert owner.epoch == 1
+    assert psycopg.connect(database).execute("SELECT count(*) FROM positions").fetchone() == (1,)
+
+
+def test_a_successor_ends_the_session_that_was_made_anew(database: str) -> None:
+    owner = Ownership.take("billing", database, {})
+    end_sessions_of(database, "billing")
+    owner.resume()
+    owner.connection.execute("SELECT 1")
+    Ownership.take("billing", database, {})
+    with pytest.raises(psycopg.OperationalError):
+        owner.connection.execute("SELECT 1")
+
+
+def test_a_driver_that_was_replaced_while_it_was_cut_off_does_not_take_its_job_back(database: str) -> None:
+    old = Ownership.take("billing", database, {})
+    end_sessions_of(database, "billing")
+    new = Ownership.take("billing", database, {})
+    with pytest.raises(Fenced):
+        old.resume()
+    with new.transaction() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_what_a_lost_session_still_holds_is_over_when_its_driver_goes_on(database: str) -> None:
+    """A connection that was cut between the two leaves a session at work on the server's side."""
+    owner = Ownership.take("billing", database, {})
+    held = owner.connection
+    held.execute("BEGIN")
+    held.execute("INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 5)")
+    owner.connection = psycopg.connect(database)
+    owner.connection.close()
+    owner.resume()
+    with owner.transaction() as cursor:
+        cursor.execute("INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 9)")
+    with pytest.raises(psycopg.OperationalError):
+        held.execute("COMMIT")
+    assert psycopg.connect(database).execute("SELECT next_position FROM positions").fetchall() == [(9,)]

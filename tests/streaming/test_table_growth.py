@@ -25,8 +25,9 @@ from jobs.runtime.job import Context
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter
-from jobs.runtime.run import Driver
+from jobs.runtime.run import Driver, new_checkpoints
 from jobs.runtime.source import TableSource
+from jobs.runtime.waiting import Waiting
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, SCHEMAS, USAGE, Disposition, EventType, Table
@@ -137,12 +138,13 @@ def running_driver(spark: SparkSession, database: str, tables: Path) -> Iterator
     ownership = Ownership.take(JOB.name, database, {})
     sink = PostgresSink(JOB, Context(config, where, spark, ownership))
     source = TableSource(JOB, config, where, sink)
-    reporter = Reporter(JOB.name, database, ownership, sink, source)
+    reporter = Reporter(JOB.name, database, ownership, Waiting(JOB.name))
+    reporter.follow(sink, source)
     ended: list[BaseException] = []
 
     def run() -> None:
         try:
-            Driver(spark, sink, source, reporter, stopping).run(where.checkpoints)
+            Driver(spark, sink, source, reporter, stopping).run(new_checkpoints(where.checkpoints, ownership.epoch))
         except Exception as error:  # noqa: BLE001 -- handed to the thread that waits
             ended.append(error)
 

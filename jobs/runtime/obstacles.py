@@ -1,0 +1,110 @@
+"""Which errors say only that a broker, a database or a store is away: waiting mends them, and nothing else does.
+
+An answer, however unwelcome, is never among them: a topic that is gone, a constraint, a missing permission.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+import psycopg
+from confluent_kafka import KafkaError, KafkaException
+from deltalake.exceptions import DeltaError
+from obstore.exceptions import BaseError as StoreError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from jobs.runtime.errors import Cause, NotYet
+
+KAFKA_IS_AWAY = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._WAIT_CACHE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Of a broker that does not answer, or answers that its cluster is not ready."""
+
+WRONG_CREDENTIALS = re.compile(r"(password|peer|ident|certificate|SCRAM) authentication failed|no password supplied")
+"""The server answered. A session's first error has no code of its own, only these words."""
+
+FULL_OR_CUT_OFF = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
+)
+STORE_IS_AWAY = re.compile(
+    r"error sending request|error trying to connect|connection (refused|reset|closed)|operation timed out|timed out"
+    r"|dns error|No space left on device|Server returned (error|non-2xx) status code: 5\d\d"
+    r"|(status|HTTP error).{0,20}\b(429|500|502|503|504)\b|retry_timeout",
+    re.IGNORECASE,
+)
+"""In the words of the library under delta-rs and obstore, whose errors have one type for all."""
+
+JAVA_KAFKA_IS_AWAY = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network|BrokerNotAvailable|LeaderNotAvailable"
+    r"|NotLeaderOrFollower|CoordinatorNotAvailable|CoordinatorLoadInProgress|KafkaStorage|NotController"
+    r"|FencedLeaderEpoch|UnknownLeaderEpoch|OffsetNotAvailable|ReplicaNotAvailable|ThrottlingQuotaExceeded)Exception"
+    r"|Cannot fetch record for offset \d+ in \d+ milliseconds|No resolvable bootstrap urls"
+)
+JAVA_STORE_IS_AWAY = re.compile(
+    r"java\.net\.(Connect|SocketTimeout|UnknownHost|NoRouteToHost|Socket)Exception|Unable to execute HTTP request"
+    r"|No space left on device|S3Exception.{0,200}Status Code: 50\d"
+)
+
+
+def obstacle_of(error: BaseException) -> NotYet | None:
+    """What to wait for after `error`; None for an error that waiting does not mend."""
+    if isinstance(error, NotYet):
+        return error
+    cause = _cause(error)
+    return None if cause is None else NotYet(cause, _first_line(error))
+
+
+def _cause(error: BaseException) -> Cause | None:
+    text = str(error)
+    match error:
+        case KafkaException():
+            cause, is_away = Cause.KAFKA, _code(error) in KAFKA_IS_AWAY
+        case psycopg.OperationalError() | psycopg.InterfaceError() | psycopg.errors.ReadOnlySqlTransaction():
+            cause, is_away = Cause.DATABASE, not WRONG_CREDENTIALS.search(text)
+        case OSError():
+            is_connection = isinstance(error, ConnectionError) or error.errno in FULL_OR_CUT_OFF
+            cause, is_away = Cause.STORE, is_connection or bool(STORE_IS_AWAY.search(text))
+        case StoreError() | DeltaError():
+            cause, is_away = Cause.STORE, bool(STORE_IS_AWAY.search(text))
+        case PySparkException() | Py4JError():
+            is_kafka = bool(JAVA_KAFKA_IS_AWAY.search(text))
+            cause, is_away = Cause.KAFKA if is_kafka else Cause.STORE, is_kafka or bool(JAVA_STORE_IS_AWAY.search(text))
+        case _:
+            return None
+    return cause if is_away else None
+
+
+def _code(error: KafkaException) -> int | None:
+    found = error.args[0] if error.args else None
+    return found.code() if isinstance(found, KafkaError) else None
+
+
+def _first_line(error: BaseException) -> str:
+    name = type(error).__name__
+    words = str(error).strip().partition("\n")[0]
+    return f"{name}: {words}" if words else name

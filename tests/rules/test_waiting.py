@@ -1,0 +1,123 @@
+"""What cannot be done now is tried again by the same process, and says so; what waiting does not mend ends it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import StreamingQueryException
+
+from jobs.runtime.errors import Cause, Fenced, NotYet, Refused
+from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Waiting, pause_seconds, until_done
+from monitoring import metrics
+from monitoring.instruments import REGISTRY
+
+JOB = "joins"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def shown(cause: Cause) -> float | None:
+    return REGISTRY.get_sample_value("weir_waiting", {"job": JOB, "cause": cause.value})
+
+
+def test_the_causes_are_those_of_the_metric() -> None:
+    assert tuple(cause.value for cause in Cause) == metrics.CAUSES == metrics.WAITING_FOR.labels["cause"]
+
+
+@given(st.integers(min_value=1, max_value=10**6))
+def test_a_pause_never_grows_beyond_the_longest_however_long_something_is_away(attempts: int) -> None:
+    assert FIRST_PAUSE_SECONDS <= pause_seconds(attempts) <= LONGEST_PAUSE_SECONDS
+    assert pause_seconds(attempts) <= pause_seconds(attempts + 1)
+
+
+class Step:
+    """Fails with what it is given, one after the other, and then is done."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+
+    def __call__(self) -> str:
+        if self._failures:
+            raise self._failures.pop(0)
+        return "done"
+
+
+def test_what_is_away_is_waited_for_by_cause_until_something_is_done() -> None:
+    waiting = Waiting(JOB)
+    told: list[dict[str, str]] = []
+    step = Step(NotYet(Cause.KAFKA, "no broker"), psycopg.OperationalError("server closed the connection"))
+    assert until_done(step, waiting, threading.Event(), lambda: told.append(waiting.progress())) == "done"
+    assert [(one["waiting_for"], one["waiting_because"]) for one in told] == [
+        ("kafka", "no broker"),
+        ("database", "OperationalError: server closed the connection"),
+    ]
+    assert shown(Cause.DATABASE) == 1, "trying again is not yet having done something"
+    assert shown(Cause.KAFKA) == 0
+    waiting.over(NOW)
+    assert waiting.progress() == {}
+    assert {shown(cause) for cause in Cause} == {0}
+
+
+def test_since_when_is_the_first_failure_not_the_last() -> None:
+    waiting = Waiting(JOB)
+    for seconds in range(3):
+        waiting.for_(NotYet(Cause.STORE, f"try {seconds}"), NOW + timedelta(seconds=seconds))
+    assert waiting.progress() == {
+        "waiting_for": "store",
+        "waiting_since": "2026-01-01T00:00:00Z",
+        "waiting_because": "try 2",
+    }
+    waiting.over(NOW)
+
+
+@pytest.mark.parametrize("error", [Refused("no"), Fenced("no"), ValueError("a bug"), psycopg.errors.CheckViolation()])
+def test_what_waiting_does_not_mend_is_raised(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        until_done(Step(error), Waiting(JOB), threading.Event())
+
+
+def test_a_driver_that_waits_can_be_stopped_at_once() -> None:
+    stopping = threading.Event()
+    assert until_done(Step(NotYet(Cause.KAFKA, "no broker")), Waiting(JOB), stopping, stopping.set) is None
+
+
+def spark(cause: str) -> StreamingQueryException:
+    return StreamingQueryException(message=f"[STREAM_FAILED] Query [id = 1] terminated with exception: {cause}")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (KafkaException(KafkaError(KafkaError._TRANSPORT)), Cause.KAFKA),
+        (KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), Cause.KAFKA),
+        (KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)), Cause.KAFKA),
+        (KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)), None),
+        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), None),
+        (psycopg.errors.AdminShutdown("terminating connection due to administrator command"), Cause.DATABASE),
+        (psycopg.errors.CannotConnectNow("the database system is starting up"), Cause.DATABASE),
+        (psycopg.InterfaceError("the connection is closed"), Cause.DATABASE),
+        (psycopg.OperationalError('FATAL:  password authentication failed for user "weir"'), None),
+        (psycopg.errors.NumericValueOutOfRange("bigint out of range"), None),
+        (OSError(errno.ENOSPC, "No space left on device"), Cause.STORE),
+        (OSError("Generic S3 error: HTTP error: error sending request"), Cause.STORE),
+        (FileNotFoundError(errno.ENOENT, "No such file"), None),
+        (PermissionError(errno.EACCES, "Permission denied"), None),
+        (spark("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node"), Cause.KAFKA),
+        (
+            spark("java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 20000 milliseconds"),
+            "kafka",
+        ),
+        (spark("java.io.IOException: No space left on device"), Cause.STORE),
+        (spark("java.lang.StackOverflowError"), None),
+    ],
+)
+def test_only_what_does_not_answer_is_waited_for(error: Exception, cause: Cause | None) -> None:
+    found = obstacle_of(error)
+    assert (found and found.cause) == cause
