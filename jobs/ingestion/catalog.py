@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from typing import Any
 
 import polars as pl
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 
 from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.received import INSTANT
 from jobs.ingestion.rules import Reason
 from jobs.runtime.catalog_changes import change_problem
-from jobs.runtime.kafka import Positions, TopicsReader, received_at
+from jobs.runtime.kafka import Positions, TopicsReader, stamp
 from jobs.runtime.kafka_access import KafkaSettings
 from jobs.streams import Disposition
 
@@ -20,7 +21,8 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "topic": pl.String,
     "partition": pl.Int32,
     "offset": pl.Int64,
-    "received_at": pl.Datetime("us", "UTC"),
+    "stamped_at": INSTANT,
+    "is_broker_stamp": pl.Boolean,
     "disposition": pl.String,
     "reason": pl.String,
     "key": pl.Binary,
@@ -41,9 +43,10 @@ class CatalogReader:
         return self._reader.read_to_end()
 
     def rows(self, changes: Sequence[Message]) -> pl.DataFrame:
-        """Changes as journal rows, in the order of their append."""
-        rows = sorted((_row(change) for change in changes), key=lambda row: (row[3], *row[:3]))
-        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        """Changes as journal rows with `received_at`, in the order of their append."""
+        rows = pl.DataFrame([_row(change) for change in changes], schema=SCHEMA, orient="row")
+        received = [ledger.received(rows.filter(pl.col("topic") == name)) for name, ledger in self._ledgers.items()]
+        return pl.concat(received).sort("received_at", "topic", "partition", "offset")
 
     def taken(self, positions: Positions, rows: pl.DataFrame) -> dict[str, int]:
         """The transactions that say how far the topics were read."""
@@ -58,7 +61,7 @@ class CatalogReader:
         self._reader.close()
 
 
-def _row(change: Message) -> tuple[str, int, int, datetime, str, str | None, bytes | None, bytes | None]:
+def _row(change: Message) -> tuple[Any, ...]:
     topic, partition, offset = change.topic(), change.partition(), change.offset()
     assert topic is not None
     assert partition is not None
@@ -66,4 +69,4 @@ def _row(change: Message) -> tuple[str, int, int, datetime, str, str | None, byt
     problem = change_problem(topic, change.key(), change.value())
     disposition = Disposition.ACCEPTED if problem is None else Disposition.REJECTED
     reason = None if problem is None else Reason.INVALID_CATALOG_CHANGE.value
-    return topic, partition, offset, received_at(change), disposition.value, reason, change.key(), change.value()
+    return topic, partition, offset, *stamp(change), disposition.value, reason, change.key(), change.value()

@@ -17,21 +17,28 @@ from jobs.ingestion.document import REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, canon
 from jobs.ingestion.validity import judged
 from jobs.streams import EventType
 
+LOG_APPEND_TIME = 1
+"""Kafka's `timestampType` of a record that the broker stamped."""
+
 
 def classify(records: DataFrame, config: IngestionConfig) -> DataFrame:
-    """Judge each record by itself: malformed, then invalid, then too old or future.
+    """Judge each record by itself: malformed, then invalid. (`event_times` says what is too old or future.)
 
-    In: the columns of Spark's Kafka source (`key, value, topic, partition, offset, timestamp`). Out: the journal's
-    columns from `topic` on, without those the driver adds; `reason` is a `Reason` or null. The columns of a rejected
+    In: columns of Spark's Kafka source (`key, value, topic, partition, offset, timestamp, timestampType`). Out: the
+    journal's columns from `topic` on, without those the driver adds, for which it gets `stamped_at`, `is_broker_stamp`,
+    `occurred_us` and `device_sent_us` (microseconds since 1970). `reason` is a `Reason` or null. Columns of a rejected
     row are filled as far as they could be read. `identity` (16 bytes) is of source and id; `content_digest` is of type,
     subject, time and data, whatever the order of keys, the white space and senttime, and null for a rejected row.
     """
     events = typed(read(records), config.clocks)
-    return judged(events, config).select(
+    return judged(events).select(
         "topic",
         "partition",
         "offset",
-        F.col("timestamp").alias("received_at"),
+        F.col("timestamp").alias("stamped_at"),
+        (F.col("timestampType") == LOG_APPEND_TIME).alias("is_broker_stamp"),
+        # Of a record that is sent again from the journal; until that is known of one, none has it.
+        F.lit(None).cast("timestamp").alias("first_received_at"),
         "reason",
         _identity().alias("identity"),
         F.when(F.col("reason").isNull(), _content_digest()).alias("content_digest"),
@@ -41,8 +48,8 @@ def classify(records: DataFrame, config: IngestionConfig) -> DataFrame:
         "account",
         storable(F.col("occurred")).alias("occurred_at"),
         storable(F.col("sent")).alias("sent_at"),
-        storable(F.col("event_time")).alias("event_time"),
-        F.expr("(offset_us - pmod(offset_us, 1000)) div 1000").alias("clock_offset_ms"),
+        F.unix_micros("occurred").alias("occurred_us"),
+        F.unix_micros("device_sent").alias("device_sent_us"),
         "source_epoch",
         "sequence",
         "request_id",

@@ -13,7 +13,6 @@ from jobs.ingestion.config import Clocks
 from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member
 from jobs.streams import EventType
 
-MICROSECONDS = 1_000_000
 STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
 """From, and before: instants that Arrow, Parquet, Postgres and Python all hold. Others are stored as null."""
 
@@ -21,15 +20,15 @@ STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
 def typed(documents: DataFrame, clocks: Clocks) -> DataFrame:
     """`documents` of `document.read` with a column for each attribute and field of the event contract.
 
-    Adds `is_cloudevent`, `id, source, type, account, time_text, occurred, sent, sequence, source_epoch`; the corrected
-    clock `offset_us` and `event_time`; by type `has_request` and `has_completion`, and under their own names the fields
-    that such events have; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
+    Adds `is_cloudevent`, `id, source, type, account, time_text, occurred, sent, sequence, source_epoch`; `device_sent`
+    (`sent`, of a device only); by type `has_request` and `has_completion`, and under their own names the fields that
+    such events have; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
     """
     # In steps that use each other's columns, because Spark makes a method of each, and Java by default does not
     # compile a method above 8,000 bytes of bytecode.
     return (
         documents.select("*", *_envelope())
-        .withColumns({**_families(), **_clock(clocks)})
+        .withColumns({**_families(), "device_sent": _device_sent(clocks)})
         .select("*", _is_plain().alias("is_plain"), *_data())
     )
 
@@ -94,17 +93,9 @@ def _families() -> dict[str, Column]:
     }
 
 
-def _clock(clocks: Clocks) -> dict[str, Column]:
-    # The Spark form of jobs/event_time/clock.py.
-    offset = F.unix_micros("timestamp") - F.unix_micros("sent")
+def _device_sent(clocks: Clocks) -> Column:
     is_device = F.col("source").rlike(rules.glob_expression(clocks.device)) if clocks.device else F.lit(False)
-    offset_us = F.when(is_device, offset)
-    corrected = F.timestamp_micros(F.unix_micros("occurred") + offset_us)
-    is_wrong = F.abs(offset_us) > clocks.tolerance_seconds * MICROSECONDS
-    return {
-        "offset_us": offset_us,
-        "event_time": F.when(is_wrong, corrected).otherwise(F.col("occurred")),
-    }
+    return F.when(is_device, F.col("sent"))
 
 
 def _name(text: Column) -> Column:

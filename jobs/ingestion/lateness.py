@@ -1,4 +1,4 @@
-"""How late a batch's events came: received_at minus the end of the minute in which they occurred."""
+"""How late a batch's events came: when they were first received minus the end of their minute."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ BILLABLE = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE
 def lateness_of(rows: pl.DataFrame) -> Lateness:
     """Of the accepted requests, completions and usage events among journal rows; 0 where the minute had not ended."""
     minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
+    received_at = pl.coalesce("first_received_at", "received_at")
     seconds = (
         rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(BILLABLE))
-        .select((pl.col("received_at") - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
+        .select((received_at - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
         .to_series()
         .to_numpy()
     )

@@ -6,13 +6,14 @@ The ledger is kept in the journal's own transactions, so it is committed with th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import polars as pl
 from confluent_kafka.admin import AdminClient
 
-from jobs.runtime.delta import DeltaWriter, instant_of, microseconds_of
+from jobs.ingestion.received import Reception, Restamp
+from jobs.runtime.delta import FRONTIER, DeltaWriter, instant_of, microseconds_of
 from jobs.runtime.errors import Refused
 from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
 
@@ -20,7 +21,9 @@ from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
 class OffsetLedger:
     """The journal's account of one topic. Raises Refused when the topic is not the one that was read before."""
 
-    def __init__(self, writer: DeltaWriter, admin: AdminClient, topic: Topic) -> None:
+    def __init__(
+        self, writer: DeltaWriter, admin: AdminClient, topic: Topic, *, decides_frontier: bool = False
+    ) -> None:
         self.topic = topic
         self.absent_in_last_take = 0
         self._writer = writer
@@ -33,21 +36,22 @@ class OffsetLedger:
                 "records now; restore the topic, or start a new journal with `weir up --data-dir NEW`"
             )
         self._positions: dict[int, int] = {}
-        self._received_at: dict[int, datetime] = {}
+        latest: dict[int, datetime] = {}
         for partition in topic.partitions:
-            self._recall(partition)
+            if (received_at := self._recall(partition)) is not None:
+                latest[partition] = received_at
+        frontier = instant_of(writer.recall(FRONTIER)) if decides_frontier else None
+        self._reception = Reception(topic.partitions, latest, frontier)
         refuse_lost_records(admin, topic, self._positions)
         self._earliest = offsets(admin, topic, EARLIEST)
 
-    def _recall(self, partition: int) -> None:
+    def _recall(self, partition: int) -> datetime | None:
         position = self._writer.recall(self.topic.position(partition))
-        received_at = instant_of(self._writer.recall(self._received(partition)))
         for count in (self.topic.first(partition), self.topic.absent(partition)):
             self._writer.recall(count)
         if position is not None:
             self._positions[partition] = position
-        if received_at is not None:
-            self._received_at[partition] = received_at
+        return instant_of(self._writer.recall(self._received(partition)))
 
     def _received(self, partition: int) -> str:
         return f"received:{self.topic.topic_id}:{partition}"
@@ -71,11 +75,12 @@ class OffsetLedger:
         )
 
     def frontier(self) -> datetime | None:
-        """The smallest, over the partitions, of the latest `received_at`: all received before it was read.
+        """F of what was taken."""
+        return self._reception.frontier
 
-        A partition without a record does not count: a batch takes from every partition that has any.
-        """
-        return min(self._received_at.values(), default=None)
+    def received(self, records: pl.DataFrame, restamps: Sequence[Restamp] = ()) -> pl.DataFrame:
+        """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, in their order."""
+        return self._reception.received(records, restamps)
 
     def cut(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows (partition, offset, …) that are new.
@@ -96,30 +101,25 @@ class OffsetLedger:
         reach = {
             p: (end, 0) for p, end in (ends or {}).items() if end > self._positions.get(p, self._earliest.get(p, 0))
         }
-        latest: dict[int, datetime] = {}
         per_partition = rows.group_by("partition").agg(
             pl.col("offset").min().alias("first"),
             (pl.col("offset").max() + 1).alias("next"),
             pl.col("offset").n_unique().alias("offsets"),
             pl.len().alias("rows"),
-            pl.col("received_at").max(),
         )
-        for partition, first, next_offset, distinct, count, received_at in per_partition.iter_rows():
+        for partition, first, next_offset, distinct, count in per_partition.iter_rows():
             if distinct != count or first < self._positions.get(partition, 0):
                 raise Refused(
                     f"{self.topic.name}[{partition}] is at {self._positions.get(partition)}, but the batch holds "
                     f"{count} records of {distinct} offsets from {first} on; start ingestion again"
                 )
             reach[partition] = (max(next_offset, reach.get(partition, (0, 0))[0]), count)
-            latest[partition] = received_at
             if partition not in self._positions:
                 self._earliest.setdefault(partition, first)
         for partition, (next_offset, count) in reach.items():
             transactions |= self._moved(partition, next_offset, count)
-        for partition, received_at in latest.items():
-            self._received_at[partition] = max(received_at, self._received_at.get(partition, received_at))
-            transactions[self._received(partition)] = microseconds_of(self._received_at[partition])
-        return transactions
+        latest = self._reception.take(rows)
+        return transactions | {self._received(partition): microseconds_of(at) for partition, at in latest.items()}
 
     def _moved(self, partition: int, next_offset: int, rows: int) -> dict[str, int]:
         moved = {}

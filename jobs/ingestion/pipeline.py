@@ -18,6 +18,7 @@ from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.device_clocks import uncorrected_events
+from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.identity_index import IdentityIndex, entries
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
@@ -33,7 +34,7 @@ CLOCK_SKEW = timedelta(days=1)
 
 
 def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
-    """Kafka records, judged each by itself; the columns of `classify`."""
+    """Kafka records, judged each by itself; the columns of `classify`. When they were received is the driver's."""
     return classify(records, config)
 
 
@@ -47,7 +48,7 @@ class JournalSink:
         self._config = config
         owner = context.ownership
         self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
-        self._events = OffsetLedger(self._writer, admin, describe_topic(admin, config.topic))
+        self._events = OffsetLedger(self._writer, admin, describe_topic(admin, config.topic), decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
         self._catalog = CatalogReader(kafka, admin, catalog)
         self._ledgers = [self._events, *catalog]
@@ -82,13 +83,14 @@ class JournalSink:
     def process(self, batch: DataFrame) -> Progress:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         changes, offsets_after = self._catalog.read_to_end()
-        judged = self._events.cut(pl.DataFrame(batch.toArrow()))
-        if judged.is_empty() and not changes:
+        records = self._events.cut(pl.DataFrame(batch.toArrow()))
+        if records.is_empty() and not changes:
             return Progress(0, {})
         first_lsn = self._writer.next_lsn
         catalog = (
             self._catalog.rows(changes).with_row_index("lsn", first_lsn).with_columns(pl.col("lsn").cast(pl.Int64))
         )
+        judged = judged_by_reception(self._events.received(records), self._config)
         events = judged.sort("received_at", "partition", "offset").with_row_index("lsn", first_lsn + len(catalog))
         taken = self._events.take(events)
         frontier = self._events.frontier()
@@ -100,7 +102,7 @@ class JournalSink:
         self._remember_sources(rows)
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
         self._learn(rows, frontier)
-        self._record_bytes = max(1, judged.select(_size()).item() or 1)
+        self._record_bytes = max(1, records.select(_size()).item() or 1)
         self._residual = self._unaccounted()
         counts = _counts(rows, self._events.absent_in_last_take)
         counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0

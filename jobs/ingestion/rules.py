@@ -10,6 +10,8 @@ from enum import StrEnum
 class Reason(StrEnum):
     """Why a record is rejected: a dead letter's `reason` and a metric's label. The first that holds is given."""
 
+    UNSTAMPED = "unstamped"
+    """Its producer set when it was received; as it came to the topic before that had LogAppendTime, for one."""
     NOT_UTF8 = "not_utf8"
     NUL_CHARACTER = "nul_character"
     """An escaped U+0000, which no text column of a database can hold; looked for before the JSON is read."""

@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
-from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.document import REQUEST_TEXTS, TOKENS, is_given, is_given_at, texts_given
 from jobs.ingestion.rules import Reason
 from jobs.streams import EventType
@@ -20,8 +19,8 @@ Rule = tuple[Column, Reason]
 """A condition that is true of a bad event, never null, and the reason that it gives."""
 
 
-def judged(events: DataFrame, config: IngestionConfig) -> DataFrame:
-    """`events` of `columns.typed` with `reason`: the first that holds; null for a valid event.
+def judged(events: DataFrame) -> DataFrame:
+    """`events` of `columns.typed` with `reason`: the first that holds; null for an event that is valid by itself.
 
     The parts are columns of their own, because Java by default does not compile a method above 8,000 bytes of
     bytecode: all of them in one expression would be interpreted, for every record.
@@ -32,9 +31,7 @@ def judged(events: DataFrame, config: IngestionConfig) -> DataFrame:
         .withColumn("bad_envelope", _first(_envelope_rules()))
         .withColumn("bad_request", _first(_request_rules()))
         .withColumn("bad_completion", _first(_completion_rules()))
-        .withColumn(
-            "reason", F.coalesce("unreadable", "bad_envelope", "bad_request", "bad_completion", _outside(config))
-        )
+        .withColumn("reason", F.coalesce("unreadable", "bad_envelope", "bad_request", "bad_completion"))
     )
 
 
@@ -83,12 +80,6 @@ def _completion_rules() -> Iterable[Rule]:
         (completion & _is_misread("fields.cached", "cached"), Reason.INVALID_CACHED),
         (completion & _is_no_number("latency_ms", rules.MAX_LATENCY_MS), Reason.INVALID_LATENCY),
     ]
-
-
-def _outside(config: IngestionConfig) -> Column:
-    early_us = F.unix_micros("event_time") - F.unix_micros("timestamp")
-    past_us, future_us = config.accept_past_seconds * 1_000_000, config.accept_future_seconds * 1_000_000
-    return F.when(early_us < -past_us, Reason.TOO_OLD).when(early_us > future_us, Reason.FUTURE)
 
 
 def _first(rules: Iterable[Rule]) -> Column:

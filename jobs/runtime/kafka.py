@@ -145,12 +145,12 @@ class TopicsReader:
         self._consumer.close()
 
 
-def received_at(message: Message) -> datetime:
-    """The broker's append time of a record."""
+def stamp(message: Message) -> tuple[datetime, bool]:
+    """When a broker appended a record, and whether it says so: a time that the producer set is not read (1970)."""
     kind, milliseconds = message.timestamp()
-    if kind != TIMESTAMP_LOG_APPEND_TIME:
-        raise Refused(f"{message.topic()} is not stamped with LogAppendTime any more")
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    is_broker_stamp = kind == TIMESTAMP_LOG_APPEND_TIME
+    elapsed = timedelta(milliseconds=milliseconds if is_broker_stamp else 0)
+    return datetime(1970, 1, 1, tzinfo=UTC) + elapsed, is_broker_stamp
 
 
 class Heartbeat:

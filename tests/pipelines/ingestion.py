@@ -1,4 +1,4 @@
-"""Frames of Kafka records, and what `classify` makes of them."""
+"""Frames of Kafka records, and what `classify` and then `judged_by_reception` make of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.ingestion.classify import classify
+from jobs.ingestion.classify import LOG_APPEND_TIME, classify
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.event_times import judged_by_reception
 from tests.corpus import RECEIVED_AT
 
 RECORDS = pa.schema(
@@ -21,6 +23,7 @@ RECORDS = pa.schema(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
     ]
 )
 """The columns of Spark's Kafka source that ingestion uses."""
@@ -31,8 +34,9 @@ Record = tuple[bytes | None, datetime]
 def frame_of(spark: SparkSession, records: Sequence[bytes | Record | None]) -> DataFrame:
     """Payloads as Kafka records, their offsets in order; a payload may come with when it was received."""
     whole = [record if isinstance(record, tuple) else (record, RECEIVED_AT) for record in records]
+    place = {"key": b"k", "topic": "events", "partition": 0, "timestampType": LOG_APPEND_TIME}
     rows = [
-        {"key": b"k", "value": value, "topic": "events", "partition": 0, "offset": offset, "timestamp": received_at}
+        {**place, "value": value, "offset": offset, "timestamp": received_at}
         for offset, (value, received_at) in enumerate(whole)
     ]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
@@ -41,8 +45,10 @@ def frame_of(spark: SparkSession, records: Sequence[bytes | Record | None]) -> D
 def classified(
     spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
 ) -> list[dict[str, Any]]:
-    """The classified rows of `frame_of`'s records, in their order."""
-    judged = classify(frame_of(spark, records), config or IngestionConfig()).toArrow()
-    by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in judged.to_pylist()}
+    """The judged rows of `frame_of`'s records, in their order; each was received when its stamp says."""
+    config = config or IngestionConfig()
+    found = pl.DataFrame(classify(frame_of(spark, records), config).toArrow())
+    judged = judged_by_reception(found.with_columns(received_at="stamped_at"), config)
+    by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in judged.to_dicts()}
     assert sorted(by_offset) == list(range(len(records)))
     return [by_offset[offset] for offset in range(len(records))]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,13 @@ from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import completion, encoded, request, request_with
 from tests.pipelines.ingestion import classified, frame_of
 
-DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn", "first_received_at", "rules"}
+DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn"}
+DRIVERS_COLUMNS |= {"received_at", "event_time", "clock_offset_ms", "rules"}
+FOR_THE_DRIVER = {"stamped_at": pa.timestamp("us", "UTC"), "is_broker_stamp": pa.bool_()}
+FOR_THE_DRIVER |= {"occurred_us": pa.int64(), "device_sent_us": pa.int64()}
+KAFKA_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+)
 MICROSECOND = timedelta(microseconds=1)
 TIMES = {"occurred_at", "sent_at", "event_time"}
 
@@ -42,7 +49,7 @@ def test_the_corpus_is_large_and_names_each_document_once() -> None:
     names = Counter(document.name for document in [*BAD_DOCUMENTS, *GOOD_DOCUMENTS])
     assert max(names.values()) == 1
     assert len(BAD_DOCUMENTS) >= 70
-    unjudged = {Reason.INVALID_CATALOG_CHANGE}
+    unjudged = {Reason.INVALID_CATALOG_CHANGE, Reason.UNSTAMPED}
     assert {document.reason for document in BAD_DOCUMENTS} == set(Reason) - unjudged
 
 
@@ -84,11 +91,8 @@ def test_what_can_be_read_of_a_rejected_document_is_filled(bad: Rows) -> None:
 
 
 def test_the_columns_are_the_journals_without_the_drivers(spark: SparkSession) -> None:
-    frame = spark.createDataFrame(
-        [], "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
-    )
-    arrow = classify(frame, IngestionConfig()).toArrow().schema
-    expected = {field.name: field.type for field in JOURNAL if field.name not in DRIVERS_COLUMNS}
+    arrow = classify(spark.createDataFrame([], KAFKA_COLUMNS), IngestionConfig()).toArrow().schema
+    expected = {field.name: field.type for field in JOURNAL if field.name not in DRIVERS_COLUMNS} | FOR_THE_DRIVER
     assert set(arrow.names) == set(expected)
     assert {field.name: field.type for field in arrow} == expected
 
@@ -243,8 +247,7 @@ def test_a_device_that_is_years_wrong_is_believed_after_correction(spark: SparkS
 
 
 def test_each_payload_is_parsed_once(spark: SparkSession) -> None:
-    columns = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
-    judged = classify(spark.createDataFrame([], columns), IngestionConfig())
+    judged = classify(spark.createDataFrame([], KAFKA_COLUMNS), IngestionConfig())
     for frame in (judged, judged.where("reason is null and model = 'm'").select("id", "model", "content_digest")):
         plan = frame._jdf.queryExecution().optimizedPlan().toString()
         assert plan.count("parseJson") == 1, plan

@@ -24,8 +24,14 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 REQUEST = "ai.inference.request.v1"
 
 
-def rows(*events: tuple[str, str, datetime, datetime]) -> pl.DataFrame:
-    return pl.DataFrame(list(events), schema=SCHEMA, orient="row")
+def rows(*events: tuple[str, str, datetime, datetime], first_received_at: datetime | None = None) -> pl.DataFrame:
+    first = pl.lit(first_received_at, pl.Datetime("us", "UTC")).alias("first_received_at")
+    return pl.DataFrame(list(events), schema=SCHEMA, orient="row").with_columns(first)
+
+
+def test_an_event_that_is_sent_again_is_as_late_as_it_was_at_first() -> None:
+    replayed = rows(("accepted", REQUEST, START, START + timedelta(days=9)), first_received_at=START + 3 * MINUTE)
+    assert lateness_of(replayed).total_seconds == 120
 
 
 @given(
