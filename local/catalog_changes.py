@@ -2,83 +2,84 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from deltalake import DeltaTable
 
 from jobs.streams import CatalogTopic, Table
-from local.catalog_store import Change
+from local.catalog_change import Change, compact_json, envelope
+from local.catalog_outbox import pending, told
 from local.errors import CannotRun
 from local.kafka_client import kafka_client
 from local.sender import Sender
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Offsets = dict[tuple[str, int], int]
+"""The offset after the last of some records, per topic and partition."""
 
 
-def publish(bootstrap: str, changes: Sequence[Change]) -> dict[tuple[str, int], int]:
+def publish_pending(bootstrap: str, postgres_url: str) -> Offsets:
+    """Send what the outbox holds, in order; gives the offsets after it.
+
+    A topic's changes go out when the broker has those of the topic before: nobody may see an account before its prices.
+    Raises CannotRun when the broker refuses one: it stays in the outbox, with all that follow.
+    """
+    offsets: Offsets = {}
+    for _, group in groupby(pending(postgres_url), key=lambda entry: entry[1].topic):
+        entries = list(group)
+        offsets |= publish(bootstrap, [change for _, change in entries])
+        told(postgres_url, [number for number, _ in entries])
+    return offsets
+
+
+def publish(bootstrap: str, changes: Sequence[Change]) -> Offsets:
     """Send each change to its topic; gives the offset after the last one, per topic and partition.
 
-    Raises CannotRun when the broker refuses one: applying the file again sends what joins does not have.
+    Raises CannotRun when the broker refuses one.
     """
     sender = Sender(kafka_client(bootstrap))
     for number, change in enumerate(changes):
-        sender.send(change.topic.value, _json(change.key), _json(envelope(change)), number=number)
+        key, value = compact_json(change.key), compact_json(envelope(change))
+        sender.send(change.topic.value, key.encode(), value.encode(), number=number)
     sender.flush()
     if sender.refused:
         refusal = sender.refused[0]
         raise CannotRun(
-            f"The catalog is stored, but the broker refused {len(sender.refused)} of its changes "
-            f"({changes[refusal.number].topic} {changes[refusal.number].key}: {refusal.reason}); apply the file again."
+            f"The broker refused {len(sender.refused)} changes of the catalog ({changes[refusal.number].topic} "
+            f"{changes[refusal.number].key}: {refusal.reason}). The database keeps them: run `weir catalog publish`."
         )
     return sender.next_offsets
 
 
-def envelope(change: Change) -> dict[str, Any]:
-    """The value of a change event: Debezium's envelope without schemas, under the default replica identity."""
-    at_ms = (change.committed_at - EPOCH) // timedelta(milliseconds=1)
-    schema, table = change.topic.value.split(".")
-    source = {"connector": "postgresql", "name": "weir", "ts_ms": at_ms, "schema": schema, "table": table}
-    return {"before": None, "after": dict(change.after), "source": source, "op": change.op, "ts_ms": at_ms}
+class Known:
+    """What joins has of the catalog, read when it is first asked."""
 
+    def __init__(self, tables: str) -> None:
+        self._tables = tables
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    def __call__(self, change: Change) -> bool:
+        """Whether the newest version of a row says what the change says. Plans have no versions: they are known."""
+        match change.topic:
+            case CatalogTopic.PRICES:
+                return self._prices.get(_price_key(change.after)) == Decimal(change.after["unit_price"])
+            case CatalogTopic.ACCOUNTS:
+                return self._accounts.get(change.after["account"]) == _account_values(change.after)
+        return True
 
+    @cached_property
+    def _prices(self) -> dict[Any, Decimal | None]:
+        """Unit price by key, None where the price was withdrawn."""
+        rows = _versions(self._tables, Table.PRICES)
+        return {_price_key(row): None if row["deleted"] else row["unit_price"] for row in rows}
 
-def not_yet_known(tables: str, changes: Iterable[Change]) -> list[Change]:
-    """What must be published: what changed now, and what is so already but joins does not have.
-
-    So a crash between the database's commit and the publishing is healed by applying the file again. A row that joins
-    has is not sent: an account without `effective_from` would get a version that begins now.
-    """
-    prices, accounts = _newest_prices(tables), _newest_accounts(tables)
-    return [change for change in changes if change.op != "r" or not _is_known(change, prices, accounts)]
-
-
-def _is_known(change: Change, prices: dict[Any, Any], accounts: dict[Any, Any]) -> bool:
-    after = change.after
-    match change.topic:
-        case CatalogTopic.PRICES:
-            return bool(prices.get(_price_key(after)) == Decimal(after["unit_price"]))
-        case CatalogTopic.ACCOUNTS:
-            return bool(accounts.get(after["account"]) == _account_values(after))
-    # Plans have no versions of their own; sending one again changes nothing.
-    return False
-
-
-def _newest_prices(tables: str) -> dict[Any, Decimal | None]:
-    """Unit price by key, None where the price was withdrawn."""
-    rows = _versions(tables, Table.PRICES)
-    return {_price_key(row): None if row["deleted"] else row["unit_price"] for row in rows}
-
-
-def _newest_accounts(tables: str) -> dict[str, tuple[str, ...] | None]:
-    rows = _versions(tables, Table.ACCOUNTS)
-    return {row["account"]: None if row["deleted"] else _account_values(row) for row in rows}
+    @cached_property
+    def _accounts(self) -> dict[str, tuple[str, ...] | None]:
+        rows = _versions(self._tables, Table.ACCOUNTS)
+        return {row["account"]: None if row["deleted"] else _account_values(row) for row in rows}
 
 
 def _versions(tables: str, table: Table) -> list[dict[str, Any]]:

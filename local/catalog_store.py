@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,22 +13,11 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from jobs.streams import CatalogTopic
+from local import catalog_outbox
+from local.catalog_change import Change, Row
 from local.catalog_file import CatalogFile
 from local.commands.output import rfc3339
 from local.errors import CannotRun
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Change:
-    """A row of the catalog as it is now. `op` as Debezium has it: c created, u updated, r read (it was so already)."""
-
-    topic: CatalogTopic
-    key: Row
-    after: Row
-    op: str
-    committed_at: datetime
 
 
 @dataclass(frozen=True)
@@ -79,6 +68,20 @@ def _of(table: str, names: Iterable[str]) -> str:
 TABLES = (
     CatalogTable(CatalogTopic.PLANS, "plans", ("plan",), {"plan": "text", "name": "text"}, "t.name <> f.name"),
     CatalogTable(
+        CatalogTopic.PRICES,
+        "prices",
+        ("plan", "model", "meter", "currency", "effective_from"),
+        {
+            "plan": "text",
+            "model": "text",
+            "meter": "text",
+            "currency": "text",
+            "effective_from": "timestamptz",
+            "unit_price": "numeric(20, 12)",
+        },
+        "t.unit_price <> f.unit_price",
+    ),
+    CatalogTable(
         CatalogTopic.ACCOUNTS,
         "accounts",
         ("account",),
@@ -94,21 +97,9 @@ TABLES = (
         "(t.name, t.plan, t.currency, t.timezone) <> (f.name, f.plan, f.currency, f.timezone)"
         " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from",
     ),
-    CatalogTable(
-        CatalogTopic.PRICES,
-        "prices",
-        ("plan", "model", "meter", "currency", "effective_from"),
-        {
-            "plan": "text",
-            "model": "text",
-            "meter": "text",
-            "currency": "text",
-            "effective_from": "timestamptz",
-            "unit_price": "numeric(20, 12)",
-        },
-        "t.unit_price <> f.unit_price",
-    ),
 )
+"""In the order in which they are stored and told: an account's usage has a price as soon as it has a contract. (Whoever
+deletes must do it the other way round, accounts first.)"""
 
 
 @contextmanager
@@ -122,10 +113,12 @@ def alone(postgres_url: str) -> Iterator[None]:
         raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
 
 
-def store(postgres_url: str, catalog: CatalogFile) -> list[Change]:
-    """Upsert the file in one transaction. Gives every row of the file, in the order plans, accounts, prices.
+def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], bool] = lambda _: True) -> list[Change]:
+    """Upsert the file in one transaction, and write to the outbox what must be told.
 
-    Raises CannotRun for an account or price of an unknown plan, and when the database refuses.
+    Gives every row of the file, in the order of TABLES. What was so already is told again where `is_known` denies that
+    joins has it, with the instants that were told before. Raises CannotRun for an account or price of an unknown plan,
+    and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -139,9 +132,28 @@ def store(postgres_url: str, catalog: CatalogFile) -> list[Change]:
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
-        return [_change(table, row, committed_at["now"]) for table, row in found]
+            changes = [_change(table, row, committed_at["now"]) for table, row in found]
+            with database.cursor() as cursor:
+                catalog_outbox.add(cursor, _untold(cursor, changes, is_known))
+        return changes
     except psycopg.Error as problem:
         raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
+
+
+def _untold(
+    cursor: catalog_outbox.Cursor, changes: Sequence[Change], is_known: Callable[[Change], bool]
+) -> list[Change]:
+    """What changed now, and what is so already but joins does not have.
+
+    The latter as it was told before: an account without `effective_from` would begin anew with every telling.
+    """
+    missing = [change for change in changes if change.op != "r" or not is_known(change)]
+    last = catalog_outbox.last_told(cursor, [change for change in missing if change.op == "r"])
+    told = [last.get(catalog_outbox.identity(change)) for change in missing]
+    return [
+        before if before is not None and before.after == change.after else change
+        for change, before in zip(missing, told, strict=True)
+    ]
 
 
 def _change(table: CatalogTable, row: Row, committed_at: datetime) -> Change:

@@ -18,6 +18,8 @@ log = structlog.get_logger()
 
 POSITION = "journal"
 TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
+KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", "currency", "effective_from"]}
+"""What a change is a version of."""
 
 
 class Catalog:
@@ -35,8 +37,10 @@ class Catalog:
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table]))
             versions = [_version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
-            if rows := [version for version in versions if version is not None]:
-                self._store(table, pa.Table.from_pylist(rows, schema=SCHEMAS[table]), position)
+            rows = [version for version in versions if version is not None]
+            news = without_repeats(table, self._versions[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+            if news.num_rows:
+                self._store(table, news, position)
 
     def _store(self, table: Table, rows: pa.Table, position: int) -> None:
         writer = self._writers[table]
@@ -62,3 +66,23 @@ def _version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None
     except InvalidChangeError as error:
         log.error("a catalog change of an older version is passed over", topic=topic, lsn=lsn, problem=str(error))
         return None
+
+
+def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.Table:
+    """The changes that say something else than the version of their key before them, by lsn.
+
+    What was published twice, by whoever did not know that it had been, is no new version: it would only have a line of
+    a bill stand under two.
+    """
+    if changes.num_rows == 0:
+        return changes
+    key, new = KEY_OF[table], pl.DataFrame(changes)
+    concerned = pl.DataFrame(versions.select(changes.column_names)).join(new, on=key, how="semi", nulls_equal=True)
+    said = [name for name in new.columns if name not in ("lsn", *key)]
+    # That there is a version before it is a value too: nulls of the first must not pass for a repeat.
+    is_repeat = pl.all_horizontal(
+        pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in said]
+    )
+    judged = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn").with_columns(is_repeat=is_repeat)
+    kept = judged.filter(~pl.col("is_repeat")).join(new.select("lsn"), on="lsn", how="semi")["lsn"]
+    return changes.filter(pa.array(new["lsn"].is_in(kept.implode()).to_list()))

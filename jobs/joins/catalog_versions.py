@@ -45,24 +45,19 @@ PRICE_FRAME = pa.schema(
 def account_rows(accounts: pa.Table) -> pa.Table:
     """All versions (streams.ACCOUNTS) → ACCOUNT_FRAME.
 
-    An account's first version, also the first after a deletion, holds from the beginning of time.
+    An account's very first version holds from the beginning of time. A deletion is a version without plan and currency.
     """
-    life = ["account", "life"]
-    deleted = pl.col("deleted").cast(pl.Int64)
+    is_first = pl.int_range(pl.len()).over("account") == 0
     versions = (
         pl.DataFrame(accounts)
         .sort("account", "lsn")
-        .with_columns(life=deleted.cum_sum().over("account") - deleted)
         .with_columns(
-            ended_lsn=pl.col("lsn").filter("deleted").max().over(life),
-            effective_us=pl.when(pl.int_range(pl.len()).over(life) == 0)
-            .then(BEGINNING_OF_TIME_US)
-            .otherwise(pl.col("effective_from").dt.epoch("us")),
+            effective_us=pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
         )
+        .with_columns(superseded_lsn=pl.col("lsn").shift(-1).over("account", "effective_us"))
     )
-    holding = versions.filter(~pl.col("deleted")).with_columns(
-        superseded_lsn=pl.coalesce(pl.col("lsn").shift(-1).over([*life, "effective_us"]), "ended_lsn")
-    )
+    is_mortal = pl.col("deleted").any().over("account")
+    holding = pl.concat([versions.filter(~is_mortal), with_ends(versions.filter(is_mortal))])
     rows = (
         versions.group_by("account")
         .agg(settled_lsn=pl.max("lsn"))
@@ -70,6 +65,42 @@ def account_rows(accounts: pa.Table) -> pa.Table:
         .with_columns(settled_us=pl.col("contract_current").struct.field("effective_us"))
     )
     return _arrow(rows, ACCOUNT_FRAME)
+
+
+def with_ends(versions: pl.DataFrame) -> pl.DataFrame:
+    """Versions of accounts with deletions, by account and lsn: `superseded_lsn` also where a life of the account ends.
+
+    A version is over where the deletion of its life, or anything after that, began no later than itself. Row by row,
+    because that is a search; few accounts are ever deleted.
+    """
+    ended: list[int | None] = []
+    for account in versions.partition_by("account", maintain_order=True):
+        lsn = account["lsn"].to_list()
+        ends = ends_of(account["effective_us"].to_list(), account["deleted"].to_list())
+        ended += [None if end is None else lsn[end] for end in ends]
+    return versions.with_columns(
+        superseded_lsn=pl.min_horizontal("superseded_lsn", pl.Series(ended, dtype=pl.Int64, strict=True))
+    )
+
+
+def ends_of(begins: list[int], deleted: list[bool]) -> list[int | None]:
+    """Per version of one account, in lsn order, the first at or after its life's end that began no later than it."""
+    count = len(begins)
+    next_before = [count] * count
+    """The first version after it that began no later than it: to jump over those that began later."""
+    ends: list[int | None] = [None] * count
+    life_ends = count
+    for number in reversed(range(count)):
+        following = number + 1
+        while following < count and begins[following] > begins[number]:
+            following = next_before[following]
+        next_before[number] = following
+        life_ends = number if deleted[number] else life_ends
+        end = number + 1 if deleted[number] else life_ends
+        while end < count and begins[end] > begins[number]:
+            end = next_before[end]
+        ends[number] = end if end < count else None
+    return ends
 
 
 def price_rows(prices: pa.Table) -> pa.Table:

@@ -6,6 +6,7 @@ ones within the timeout of it, so a winner older than the frontier by more than 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -139,13 +140,20 @@ class Version(Generic[Value]):
 def account_as_of(versions: Iterable[Version[Value]], event_time: datetime, decided_lsn: int) -> Version[Value] | None:
     """The version of one account that holds at `event_time`, seen from `decided_lsn`; None when none does.
 
-    The first version, also the first after a deletion, holds from the beginning of time; a deletion ends all before.
+    The very first version holds from the beginning of time, each other one from its `effective_from`. A deletion ends
+    the account from its own time on; what comes after it is another life of the account, which takes the place of all
+    that was before from the first of its times on.
     """
     visible = sorted((v for v in versions if v.lsn < decided_lsn), key=lambda version: version.lsn)
-    deleted = max((v.lsn for v in visible if v.value is None), default=0)
-    living = [version for version in visible if version.lsn > deleted]
-    begun = [version for version in living[1:] if version.effective_from <= event_time]
-    return _latest(begun or living[:1])
+    begun = [v for number, v in enumerate(visible) if number == 0 or v.effective_from <= event_time]
+    deletions = [version.lsn for version in visible if version.value is None]
+    lives = [(bisect_left(deletions, version.lsn), version) for version in begun]
+    last_life = max((life for life, _ in lives), default=0)
+    latest = [version for life, version in lives if life == last_life]
+    if any(version.value is None for version in latest):
+        return None
+    # The first version holds also where its own `effective_from` is the latest.
+    return _latest([version for version in latest if version is not visible[0]]) or _latest(latest)
 
 
 def price_as_of(versions: Iterable[Version[Value]], event_time: datetime, decided_lsn: int) -> Version[Value] | None:

@@ -1,4 +1,4 @@
-"""`weir catalog apply`: store accounts, plans and prices, and return when joins has them."""
+"""`weir catalog`: store accounts, plans and prices, and return when joins has them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.errors import CannotRun
 
 if TYPE_CHECKING:
+    from local.catalog_changes import Offsets
     from local.catalog_file import CatalogFile
     from local.draining import Tell
     from local.stack import Deployment
@@ -49,29 +50,55 @@ def apply(
         typer.echo(apply_catalog(running_deployment(data_dir), content, timeout, tell))
 
 
+@catalog.command()
+def publish(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Send what the database holds and Kafka does not have, because an `apply` was cut off; `apply` does it too.
+
+    Exit status 1 when joins does not have it in time: it is published then.
+    """
+    from local.catalog_changes import publish_pending
+    from local.catalog_store import alone
+    from local.progress import telling
+    from local.stack import running_deployment
+
+    stack = running_deployment(data_dir)
+    with telling("Publishing the catalog …") as tell:
+        with alone(stack.postgres_url):
+            offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
+        wait_for_joins(stack, offsets, timeout, tell, "The catalog is published")
+    typer.echo("The catalog is published; joins has it." if offsets else "Nothing was left to publish.")
+
+
 def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float, tell: Tell) -> str:
     """Store a catalog, publish its changes, and wait until joins has them; says what changed.
 
     Raises CannotRun when it is refused, or when joins does not have it in time.
     """
-    from local.catalog_changes import not_yet_known, publish
+    from local.catalog_changes import Known, publish_pending
     from local.catalog_store import alone, store
+
+    with alone(stack.postgres_url):
+        # First what a crash left behind: the changes of a row are told in the order in which they were made.
+        offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
+        changes = store(stack.postgres_url, content, Known(stack.tables))
+        offsets |= publish_pending(stack.kafka_bootstrap, stack.postgres_url)
+    counts = Counter(change.op for change in changes)
+    done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
+    wait_for_joins(stack, offsets, timeout, tell, f"The catalog is stored ({done})")
+    return f"{done}; joins has them."
+
+
+def wait_for_joins(stack: Deployment, offsets: Offsets, timeout: float, tell: Tell, done: str) -> None:
+    """Wait until joins has what stands below these offsets of topics. Raises CannotRun when it has not in time."""
     from local.draining import Stuck, Waiter
     from local.positions import describe
 
-    with alone(stack.postgres_url):
-        changes = store(stack.postgres_url, content)
-        published = not_yet_known(stack.tables, changes)
-        offsets = publish(stack.kafka_bootstrap, published)
-    counts = Counter(change.op for change in changes)
-    done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
     if not offsets:
-        return f"{done}; joins has them."
+        return
     positions = {topic.name: topic for topic in describe(stack.kafka_bootstrap, {topic for topic, _ in offsets})}
     waiter = Waiter(stack, timeout, tell)
     try:
         required = {positions[topic].position(partition): offset for (topic, partition), offset in offsets.items()}
         waiter.until_joined(waiter.until_journalled(required))
     except Stuck as stuck:
-        raise CannotRun(f"The catalog is stored ({done}), but joins does not have it yet. {stuck}") from stuck
-    return f"{done}; joins has them."
+        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}") from stuck

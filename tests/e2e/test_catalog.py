@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import polars as pl
 import psycopg
 import pytest
+from deltalake import DeltaTable
 
+from jobs.streams import CatalogTopic, Table
 from local.catalog_file import parse_catalog
 from local.catalog_store import store
 from local.stack import Stack
@@ -83,13 +86,26 @@ def test_applying_a_file_twice_changes_nothing(stack: Stack, tmp_path: Path, nam
     assert "0 created, 0 changed, 3 as they were" in said
 
 
-def test_a_crash_before_publishing_is_healed_by_applying_the_file_again(
-    stack: Stack, tmp_path: Path, name: str
-) -> None:
-    store(stack.postgres_url, parse_catalog(json.dumps(catalog(name, "0.25"))))
-    status, said = apply(stack, tmp_path, catalog(name, "0.25"))
+def test_a_crash_before_publishing_moves_no_instant(stack: Stack, tmp_path: Path, name: str) -> None:
+    assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
+    changed = catalog(name, "0.25")
+    changed["accounts"][0]["name"] = "Another"
+    committed = {
+        change.topic: change.committed_at for change in store(stack.postgres_url, parse_catalog(json.dumps(changed)))
+    }
+
+    published = weir(stack, "catalog", "publish")
+    assert published.returncode == 0, published.stderr
+    assert "joins has it" in published.stdout
+    assert "Nothing was left" in weir(stack, "catalog", "publish").stdout
+    status, said = apply(stack, tmp_path, changed)
     assert status == 0, said
     assert "0 created, 0 changed, 3 as they were" in said
+
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
+    begins = versions.filter(account=name).sort("lsn")["effective_from"].to_list()
+    at = committed[CatalogTopic.ACCOUNTS]
+    assert begins[1:] == [at.replace(microsecond=at.microsecond // 1000 * 1000)]
     use(stack, tmp_path, name)
     assert billed(stack, name) == (Decimal("0.25"), Decimal(0))
 

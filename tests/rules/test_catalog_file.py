@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.streams import CatalogTopic
-from local.catalog_changes import envelope
+from local.catalog_change import Change, envelope
 from local.catalog_file import CatalogFileError, load_catalog_file, parse_catalog
-from local.catalog_store import Change
 
 PLAN = {"plan": "team", "name": "Team"}
 ACCOUNT = {"account": "a1", "name": "One", "plan": "team", "currency": "EUR", "timezone": "Europe/Berlin"}

@@ -28,7 +28,7 @@ def history(*changes: tuple[int, int | None]) -> list[Version[int]]:
 
 
 histories = st.lists(
-    st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 9), st.integers(1, 9))), max_size=7
+    st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 9), st.integers(1, 9))), max_size=8
 ).map(lambda changes: history(*changes))
 
 
@@ -37,12 +37,17 @@ def picked(row: dict[str, Any], name: str, settled: str, event_time: datetime, d
     event_us = (event_time - EPOCH) // timedelta(microseconds=1)
     if row[f"{settled}_us"] is not None and decided_lsn > row[f"{settled}_lsn"] and event_us >= row[f"{settled}_us"]:
         current = row[f"{name}_current"]
-        return None if current is None else int(current["lsn"])
+        return _lsn_held(current)
     for version in row[f"{name}_versions"] or []:
         is_superseded = version["superseded_lsn"] is not None and version["superseded_lsn"] < decided_lsn
         if version["lsn"] < decided_lsn and not is_superseded and version["effective_us"] <= event_us:
-            return int(version["lsn"])
+            return _lsn_held(version)
     return None
+
+
+def _lsn_held(version: dict[str, Any] | None) -> int | None:
+    """A deletion, which holds nothing, is a version without a plan."""
+    return None if version is None or version.get("plan", "") is None else int(version["lsn"])
 
 
 def lsn_of(version: Version[int] | None) -> int | None:
@@ -53,8 +58,8 @@ def lsn_of(version: Version[int] | None) -> int | None:
 @given(histories)
 def test_differential_the_frame_gives_the_accounts_version_of_the_rule(versions: list[Version[int]]) -> None:
     changes = [
-        {"lsn": v.lsn, "account": "a", "plan": str(v.value), "currency": "USD", "effective_from": v.effective_from}
-        | {"deleted": v.value is None}
+        {"lsn": v.lsn, "account": "a", "effective_from": v.effective_from}
+        | ({"plan": None, "deleted": True} if v.value is None else {"plan": str(v.value), "deleted": False})
         for v in versions
     ]
     rows = account_rows(pa.Table.from_pylist(changes, schema=ACCOUNTS)).to_pylist()
@@ -96,11 +101,32 @@ def test_an_account_that_is_not_known_yet_has_no_version() -> None:
     assert account_as_of(history((0, 1)), day(1), 10) is None
 
 
-def test_a_deletion_ends_an_account_and_the_next_version_is_a_first_one() -> None:
-    versions = history((0, 1), (0, None), (5, 3))
-    assert lsn_of(account_as_of(versions, day(1), 20)) == 10
-    assert lsn_of(account_as_of(versions, day(1), 30)) is None
-    assert lsn_of(account_as_of(versions, day(1), 31)) == 30
+def test_a_deletion_ends_an_account_from_its_own_time_on_and_leaves_its_past() -> None:
+    versions = history((0, 1), (2, None))
+    just_before = day(2) - timedelta(microseconds=1)
+    assert lsn_of(account_as_of(versions, just_before, 99)) == 10
+    assert account_as_of(versions, day(2), 99) is None
+    assert lsn_of(account_as_of(versions, day(2), 20)) == 10, "decided before the deletion was known"
+
+
+def test_an_account_made_again_holds_from_its_own_time_and_not_before() -> None:
+    versions = history((0, 1), (2, None), (5, 3))
+    assert lsn_of(account_as_of(versions, day(1), 99)) == 10
+    assert account_as_of(versions, day(3), 99) is None
+    assert lsn_of(account_as_of(versions, day(5), 99)) == 30
+
+
+def test_a_deletion_also_ends_a_version_that_was_yet_to_come() -> None:
+    versions = history((0, 1), (5, 2), (3, None))
+    assert lsn_of(account_as_of(versions, day(2), 99)) == 10
+    assert account_as_of(versions, day(6), 99) is None
+    assert lsn_of(account_as_of(versions, day(6), 30)) == 20
+
+
+def test_an_account_made_again_from_before_its_deletion_on_takes_the_place_of_the_old_one_from_there() -> None:
+    versions = history((0, 1), (3, 2), (5, None), (2, 4))
+    assert lsn_of(account_as_of(versions, day(1), 99)) == 10
+    assert [lsn_of(account_as_of(versions, day(number), 99)) for number in (2, 4, 6)] == [40, 40, 40]
 
 
 def test_a_price_holds_from_its_instant_to_the_next_one() -> None:

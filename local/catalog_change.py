@@ -1,0 +1,39 @@
+"""A change of the catalog, and the record that tells of it: the one that Debezium would publish."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobs.streams import CatalogTopic
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of the catalog as it is now. `op` as Debezium has it: c created, u updated, r read (it was so already)."""
+
+    topic: CatalogTopic
+    key: Row
+    after: Row
+    op: str
+    committed_at: datetime
+
+
+def envelope(change: Change) -> dict[str, Any]:
+    """The value of a change event: Debezium's envelope without schemas, under the default replica identity."""
+    at_ms = (change.committed_at - EPOCH) // timedelta(milliseconds=1)
+    schema, table = change.topic.value.split(".")
+    source = {"connector": "postgresql", "name": "weir", "ts_ms": at_ms, "schema": schema, "table": table}
+    return {"before": None, "after": dict(change.after), "source": source, "op": change.op, "ts_ms": at_ms}
+
+
+def compact_json(value: Any) -> str:
+    """JSON as it stands in a record: one text for one value, its fields in their own order."""
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value, separators=(",", ":"), ensure_ascii=False)
