@@ -89,11 +89,12 @@ QUESTIONS: dict[str, Callable[[Backend], object]] = {
 }
 
 FILL = """
-INSERT INTO usage_windows (account, model, meter, currency, price_version, window_start, window_end, quantity, amount)
+INSERT INTO usage_windows (account, model, meter, currency, price_version, window_start, window_end, quantity,
+    unit_price)
 SELECT 'account-' || i % 50, 'model-' || i / 50 % 2,
        (ARRAY['requests', 'input_tokens', 'output_tokens'])[i / 100 % 3 + 1],
        CASE WHEN i % 50 < 25 THEN 'EUR' ELSE 'USD' END, 1 + i / 100 % 3,
-       minute, minute + interval '1 minute', 1 + i % 977, (1 + i % 977) * 0.000000150000
+       minute, minute + interval '1 minute', 1 + i % 977, 0.000000150000
 FROM (
     SELECT i, date_trunc('minute', now()) - make_interval(mins => i / 300) AS minute
     FROM generate_series(0, :windows - 1) AS i
@@ -106,7 +107,7 @@ SELECT 'account-' || i, 'Account ' || i, 'plan', CASE WHEN i < 25 THEN 'EUR' ELS
 FROM generate_series(0, 49) AS i;
 
 INSERT INTO stragglers (usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
-    late_seconds, decision, quantity, amount, currency, price_version)
+    late_seconds, decision, quantity, unit_price, currency, price_version)
 SELECT i, 'requests', 'account-' || i % 50, 'model-1', 'r-' || i, now() - make_interval(secs => i * 8),
        now() - make_interval(secs => i * 8), now() - make_interval(secs => i * 4), i * 4, 'correct', 1, 0.0001, 'EUR', 1
 FROM generate_series(1, 20000) AS i;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
 SOONEST = timedelta(hours=1)
 """Less than an hour says nothing about a month."""
@@ -20,8 +20,9 @@ def forecast(so_far: Decimal, first_usage: datetime, known_until: datetime, end:
     if elapsed < SOONEST:
         return None
     remaining = max(timedelta(), end - known_until)
-    pace = so_far * _microseconds(remaining) / _microseconds(elapsed)
-    return (so_far + pace).quantize(CENT, rounding=ROUND_HALF_EVEN)
+    with localcontext(prec=1_000):  # cents of an amount of any size; Python's own 28 digits would be an error
+        pace = so_far * _microseconds(remaining) / _microseconds(elapsed)
+        return (so_far + pace).quantize(CENT, rounding=ROUND_HALF_EVEN)
 
 
 def _microseconds(duration: timedelta) -> int:

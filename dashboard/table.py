@@ -16,6 +16,8 @@ from dashboard.wording import instant, length
 Value = str | int | float | Decimal | datetime | timedelta | bool | None
 Row = Mapping[str, Value]
 
+MOST_EXACT = 2**53
+"""Whole numbers up to here are exact as floats."""
 MOST_HEIGHT = 420
 ROW_HEIGHT = 30
 _ACTS = ("=", "+", "-", "@", "\t", "\r")
@@ -24,7 +26,8 @@ _ACTS = ("=", "+", "-", "@", "\t", "\r")
 def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT) -> None:
     """Draw `rows`, which have one set of columns (labels), with a button that downloads them as `<key>.csv`.
 
-    Amounts are text with all their digits: a number would pass through the browser's floats.
+    Amounts, and columns with a number past MOST_EXACT, are text with all their digits: a number would pass through the
+    browser's floats.
     """
     shown = shown_columns(rows)
     st.dataframe(
@@ -55,7 +58,8 @@ def shown_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     for label in labels:
         values = [row[label] for row in rows]
         places = max((_places(value) for value in values if isinstance(value, Decimal)), default=0)
-        columns[label] = [_cell(value, places) for value in values]
+        as_text = _has_large(values)
+        columns[label] = [f"{value:,}" if as_text and value is not None else _cell(value, places) for value in values]
     return columns
 
 
@@ -81,6 +85,10 @@ def _cell(value: Value, places: int) -> Any:
             return value
 
 
+def _has_large(values: Sequence[Value]) -> bool:
+    return any(isinstance(value, int) and abs(value) > MOST_EXACT for value in values)
+
+
 def _places(amount: Decimal) -> int:
     """Decimal places that hold a digit, at least the two of most currencies."""
     return max(2, len(f"{amount:f}".partition(".")[2].rstrip("0")))
@@ -103,6 +111,8 @@ def _plain(value: Value) -> str | int | float | None:
 
 def _column(label: str, values: Sequence[Value]) -> Any:
     kinds = {type(value) for value in values if value is not None}
+    if _has_large(values):
+        return st.column_config.TextColumn(label, alignment="right")
     if kinds and kinds <= {int}:
         return st.column_config.NumberColumn(label, format="localized")
     if kinds and kinds <= {float}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 UNKNOWN = "unknown"
 
@@ -33,7 +33,8 @@ def money(amount: Decimal | None, currency: str | None = None) -> str:
 def rounded(amount: Decimal, currency: str | None = None) -> str:
     """Money to two decimals, below one to two digits: for headlines, marked `≈` where digits were lost."""
     places = 2 if amount == 0 else max(2, 1 - amount.adjusted())
-    short = round(amount, places)
+    with localcontext(prec=1_000):
+        short = round(amount, places)
     text = f"{'' if short == amount else '≈ '}{short:,.{places}f}"
     return f"{text} {currency}" if currency else text
 

@@ -43,5 +43,5 @@ def progress(
 
 def window(start: datetime, quantity: int = 1, **values: Any) -> dict[str, Any]:
     """A minute of `usage_windows`; `values` replace columns."""
-    row = {"account": "a1", "model": "m1", "meter": "requests", "currency": "EUR", "price_version": 1, "amount": 0}
+    row = {"account": "a1", "model": "m1", "meter": "requests", "currency": "EUR", "price_version": 1, "unit_price": 0}
     return {**row, "window_start": start, "window_end": start + MINUTE, "quantity": quantity, **values}

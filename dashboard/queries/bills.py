@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
+from dashboard.queries.whole import whole
 
 MOST_WINDOWS = 1_000
 
@@ -67,16 +68,18 @@ class LineWindow:
 
 _ACCOUNTS = "SELECT account, name, timezone FROM catalog.accounts"
 
+# A price version has one unit price: a line's amount is its quantity times that, multiplied once.
 _LINES = """
-    SELECT account, model, meter, currency, price_version, sum(quantity)::bigint AS quantity, sum(amount) AS amount,
+    SELECT account, model, meter, currency, price_version,
+           sum(quantity) AS quantity, sum(quantity) * unit_price AS amount,
            min(window_start) AS first_window, max(window_end) AS last_window_end, count(*) AS minutes
     FROM usage_windows
     LEFT JOIN unnest(%(accounts)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
         AS month (account, starts, ends) USING (account)
     WHERE window_start >= %(first)s AND window_start < %(last)s
       AND window_start >= coalesce(month.starts, %(start)s) AND window_start < coalesce(month.ends, %(end)s)
-    GROUP BY account, model, meter, currency, price_version
-    HAVING sum(quantity) <> 0 OR sum(amount) <> 0
+    GROUP BY account, model, meter, currency, price_version, unit_price
+    HAVING sum(quantity) <> 0
     ORDER BY account, model, meter, currency, first_window, price_version
 """
 
@@ -113,7 +116,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
             },
         ).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
-    lines = tuple(Line(**row) for row in rows)
+    lines = tuple(Line(**whole(row, "quantity")) for row in rows)
     periods = {one.account: one for one in known}
     used = {line.account: periods.get(line.account) or replace(general, account=line.account) for line in lines}
     return Bills(feed, month, used, lines, newest["window_end"] if newest else None)
@@ -142,4 +145,4 @@ def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
                 "limit": MOST_WINDOWS,
             },
         ).fetchall()
-    return tuple(LineWindow(**row) for row in rows)
+    return tuple(LineWindow(**whole(row, "quantity", "late_quantity")) for row in rows)

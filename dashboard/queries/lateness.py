@@ -10,6 +10,7 @@ import polars as pl
 
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
+from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
 from monitoring.metrics import METERS
 
@@ -77,7 +78,7 @@ class Lateness:
         amounts: dict[str, Decimal] = {}
         for one in beyond:
             if one.currency is not None:
-                amounts[one.currency] = amounts.get(one.currency, Decimal(0)) + one.amount
+                amounts[one.currency] = EXACT.add(amounts.get(one.currency, Decimal(0)), one.amount)
         return sum(one.usage_rows for one in beyond), amounts
 
 

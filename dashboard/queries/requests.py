@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dashboard.backend import Backend
+from dashboard.exact import total
 from dashboard.queries.bills import Line
 from monitoring.metrics import METERS
 
@@ -78,6 +79,6 @@ def _request(row: dict[str, Any]) -> Request:
     named = {name: row[name] for name in Request.__dataclass_fields__ if name in row}
     return Request(
         **named,
-        amount=sum(amounts, Decimal(0)) if amounts else None,
+        amount=total(amounts) if amounts else None,
         late_seconds=(row["received_at"] - window_end).total_seconds(),
     )

@@ -31,7 +31,8 @@ RECIPE = Recipe(
             "user_id",
             "received_at",
             pl.col("event_time").dt.truncate("1m").alias("minute"),
-            *[(pl.col(name).fill_null(0) * pl.col("sign")).alias(name) for name in _TOKENS],
+            # Polars adds up int64 past its end without a word.
+            *[(pl.col(name).fill_null(0) * pl.col("sign")).cast(pl.Decimal(38, 0)).alias(name) for name in _TOKENS],
         )
         .group_by(_KEYS)
         .agg(pl.sum(*_TOKENS), pl.max("received_at"))
@@ -79,4 +80,4 @@ def read_session_tokens(backend: Backend, sessions: tuple[Session, ...]) -> dict
         .group_by("session_id")
         .agg(pl.sum(*_TOKENS))
     )
-    return {row[0]: Tokens(row[1], row[2]) for row in summed.iter_rows()}
+    return {row[0]: Tokens(int(row[1]), int(row[2])) for row in summed.iter_rows()}

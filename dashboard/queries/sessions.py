@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
+from dashboard.queries.whole import whole
 
 MOST_ROWS = 500
 
@@ -59,7 +60,7 @@ _OPEN = """
 
 _FIGURES = f"""
     SELECT count(*) AS open_now, count(DISTINCT (account, user_id)) AS users_now,
-           coalesce(sum(events), 0)::bigint AS events,
+           coalesce(sum(events), 0) AS events,
            percentile_cont(0.5) WITHIN GROUP (ORDER BY session_end - session_start) AS median_length,
            max(session_end - session_start) AS longest
     {_OPEN}
@@ -98,7 +99,7 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
         if newest["newest"] is None:
             newest = cursor.execute(_NEWEST_EVER).fetchall()[0]
     lengths = tuple((bound, counted.get(number, 0)) for number, bound in enumerate(BOUNDS_MINUTES, start=1))
-    return Sessions(feed=feed, **figures, lengths=lengths, sessions=sessions, newest=newest["newest"])
+    return Sessions(feed=feed, **whole(figures, "events"), lengths=lengths, sessions=sessions, newest=newest["newest"])
 
 
 def read_history(backend: Backend, account: str, user: str, *, retracted: bool) -> tuple[Session, ...]:

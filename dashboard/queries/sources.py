@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
+from dashboard.queries.whole import whole
 
 MOST_ROWS = 1_000
 MOST_RANGES = 20
@@ -65,8 +66,8 @@ class Sources:
 
 _SOURCES = """
     SELECT source, source_epoch, account, first_seen_at, last_seen_at, last_event_time, unsequenced,
-           (SELECT coalesce(sum(upper(part) - lower(part)), 0)::bigint FROM unnest(sequences) AS part) AS arrived,
-           (SELECT coalesce(sum(upper(part) - lower(part)), 0)::bigint FROM unnest(holes) AS part) AS missing,
+           (SELECT coalesce(sum(upper(part) - lower(part)), 0) FROM unnest(sequences) AS part) AS arrived,
+           (SELECT coalesce(sum(upper(part) - lower(part)), 0) FROM unnest(holes) AS part) AS missing,
            ARRAY(
                SELECT CASE WHEN upper(part) - lower(part) = 1 THEN lower(part)::text
                            ELSE lower(part) || ' to ' || upper(part) - 1 END
@@ -92,6 +93,9 @@ def read_sources(backend: Backend) -> Sources:
         feed = feed_of(cursor, "ingestion")
         rows = cursor.execute(_SOURCES, {"ranges": MOST_RANGES, "limit": MOST_ROWS + 1}).fetchall()
         limits = cursor.execute(_LIMITS).fetchone() or {"silent_after": None, "retired_after": None}
-    sources = tuple(Source(**{**row, "missing_ranges": tuple(row["missing_ranges"])}) for row in rows[:MOST_ROWS])
+    sources = tuple(
+        Source(**{**whole(row, "arrived", "missing"), "missing_ranges": tuple(row["missing_ranges"])})
+        for row in rows[:MOST_ROWS]
+    )
     newest = sources[0].last_seen_at if sources else None
     return Sources(feed=feed, sources=sources, is_cut=len(rows) > MOST_ROWS, newest=newest, **limits)

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
+from dashboard.queries.whole import whole
 
 MOST_ROWS = 1_000
 
@@ -94,7 +95,7 @@ def read_stragglers(backend: Backend, chosen: StragglerFilter) -> Stragglers:
         newest = cursor.execute(_NEWEST_USAGE).fetchone()
     return Stragglers(
         feed=feed,
-        stragglers=tuple(Straggler(**row) for row in rows[:MOST_ROWS]),
+        stragglers=tuple(Straggler(**whole(row, "quantity")) for row in rows[:MOST_ROWS]),
         decided=decided,
         is_cut=len(rows) > MOST_ROWS,
         newest_usage=newest["window_end"] if newest else None,

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
+from dashboard.queries.whole import whole
 
 MOST_ROWS = 1_000
 """A page with more rows helps nobody and would slow down every viewer's browser."""
@@ -61,6 +62,8 @@ class UsageWindows:
     newest: datetime | None
 
 
+_QUANTITIES = ("requests", "input_tokens", "output_tokens", "cached_tokens", "unpriced_quantity", "late_rows")
+
 _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT 1"
 
 # A window that was corrected says so, whatever else it is: that is what its reader must know first.
@@ -70,13 +73,13 @@ _WINDOWS = """
                 WHEN %(frontier)s::timestamptz IS NULL OR window_end > %(frontier)s THEN 'open'
                 WHEN window_end + %(grace)s > %(frontier)s THEN 'closing'
                 ELSE 'closed' END AS state,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'requests'), 0)::bigint AS requests,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'input_tokens'), 0)::bigint AS input_tokens,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'output_tokens'), 0)::bigint AS output_tokens,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'cached_tokens'), 0)::bigint AS cached_tokens,
+           coalesce(sum(quantity) FILTER (WHERE meter = 'requests'), 0) AS requests,
+           coalesce(sum(quantity) FILTER (WHERE meter = 'input_tokens'), 0) AS input_tokens,
+           coalesce(sum(quantity) FILTER (WHERE meter = 'output_tokens'), 0) AS output_tokens,
+           coalesce(sum(quantity) FILTER (WHERE meter = 'cached_tokens'), 0) AS cached_tokens,
            sum(amount) AS amount,
-           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0)::bigint AS unpriced_quantity,
-           coalesce(sum(late_rows) FILTER (WHERE meter = 'requests'), 0)::bigint AS late_rows
+           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
+           coalesce(sum(late_rows) FILTER (WHERE meter = 'requests'), 0) AS late_rows
     FROM usage_windows
     WHERE window_start > %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
     GROUP BY window_start, window_end, {key}, currency
@@ -101,5 +104,5 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
                 "limit": MOST_ROWS + 1,
             },
         ).fetchall()
-    windows = tuple(UsageWindow(**row) for row in rows[:MOST_ROWS])
+    windows = tuple(UsageWindow(**whole(row, *_QUANTITIES)) for row in rows[:MOST_ROWS])
     return UsageWindows(feed, windows, len(rows) > MOST_ROWS, newest["window_end"] if newest else None)

@@ -9,6 +9,8 @@ from decimal import Decimal
 
 import streamlit as st
 
+from dashboard.exact import EXACT
+from dashboard.exact import total as exact_total
 from dashboard.filters import choose, choose_account
 from dashboard.forecast import forecast
 from dashboard.freshness import Freshness, freshness
@@ -92,7 +94,7 @@ def totals_of(bills: Bills) -> list[Total]:
 
 def _total(period: Period, currency: str | None, lines: Sequence[Line], known_until: datetime) -> Total:
     amounts = [line.amount for line in lines if line.amount is not None]
-    amount = sum(amounts, Decimal(0)) if amounts else None
+    amount = exact_total(amounts) if amounts else None
     first = min(line.first_window for line in lines)
     return Total(
         period=period,
@@ -112,7 +114,10 @@ def _headlines(totals: Sequence[Total]) -> None:
     for total in totals:
         if total.currency is not None and total.amount is not None:
             so_far, expected = sums.get(total.currency, (Decimal(0), Decimal(0)))
-            sums[total.currency] = (so_far + total.amount, expected + (total.forecast or total.amount))
+            sums[total.currency] = (
+                EXACT.add(so_far, total.amount),
+                EXACT.add(expected, total.forecast or total.amount),
+            )
     figures = [("Accounts", count(len({total.period.account for total in totals})), "")]
     for currency, (so_far, expected) in sorted(sums.items(), key=lambda item: -item[1][0])[:MOST_HEADLINES]:
         figures.append((f"{currency}, month to date", rounded(so_far), f"forecast {rounded(expected)}"))

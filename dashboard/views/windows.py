@@ -76,8 +76,9 @@ def _figures(live: UsageWindows) -> None:
 
 
 def _requests_per_minute(windows: Sequence[UsageWindow]) -> alt.LayerChart | alt.FacetChart:
+    # A bar's height is a float in the browser anyway, and a whole number may be too large to be handed over.
     bars = [
-        {"minute": window.window_start.isoformat(), "requests": window.requests, "state": MARKS[window.state]}
+        {"minute": window.window_start.isoformat(), "requests": float(window.requests), "state": MARKS[window.state]}
         for window in windows
     ]
     x = alt.X(

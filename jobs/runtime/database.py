@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -25,14 +27,21 @@ def migrate(url: str, reader_password: str | None = None) -> None:
     `url` is anything libpq takes; with `reader_password` the dashboard's role may log in. Raises
     `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step refuses.
     """
+    with migrator(url) as config:
+        command.upgrade(config, "head")
+        driver = config.attributes["connection"].connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        ensure_reader(driver, reader_password)
+
+
+@contextmanager
+def migrator(url: str) -> Iterator[Config]:
+    """What Alembic's commands work on: one transaction, while no other process migrates."""
     with _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         config = _config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        ensure_reader(driver, reader_password)
+        yield config
 
 
 def schema_is_current(url: str) -> bool:

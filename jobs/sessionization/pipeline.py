@@ -99,7 +99,7 @@ numbered AS (
     FROM begun
 )
 SELECT account, user_id, min(session_start) AS session_start, max(session_end) AS session_end,
-       sum(events)::bigint AS events,
+       sum(events) AS events,
        coalesce(max(version), 1) + bool_or(closed)::integer AS version,
        min(session_id) FILTER (WHERE NOT closed) AS extended_id
 FROM numbered

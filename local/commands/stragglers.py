@@ -21,7 +21,7 @@ COLUMNS = (
 
 _STATEMENT = """
     SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8, decision,
-           quantity::numeric, amount, currency, request_id
+           quantity, amount, currency, request_id
     FROM stragglers
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import psycopg
@@ -156,10 +156,11 @@ def _windows(truth: Truth, rows: list[found.Window]) -> Iterator[Check]:
     for check in _by(lambda row: f"windows of {row.meter}", Counter(expected), Counter(there)):
         yield replace(check, is_money=True)
     for currency in sorted({row.currency or "no currency" for row in expected}):
-        must, is_there = (
-            sum((row.amount for row in rows_ if (row.currency or "no currency") == currency), Decimal(0))
-            for rows_ in (expected, there)
-        )
+        with localcontext(prec=1_000):  # Python's own 28 digits would round both sides alike
+            must, is_there = (
+                sum((row.amount for row in rows_ if (row.currency or "no currency") == currency), Decimal(0))
+                for rows_ in (expected, there)
+            )
         right = int(must == is_there)
         yield Check(f"total {currency} {must:f}", 1, right, examples=(f"it is {is_there:f}",), is_money=True)
 

@@ -114,7 +114,8 @@ def stragglers(database: psycopg.Connection[Any], accounts: list[str]) -> Iterat
         """,
         [accounts],
     )
-    yield from (Straggler(*row) for row in rows)
+    for account, request_id, meter, start, decision, quantity, amount in rows:
+        yield Straggler(account, request_id, meter, start, decision, int(quantity), amount)
 
 
 def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tuple[str, str], list[int]]:

@@ -197,7 +197,7 @@ def fill_catalog(database: str, day: Day) -> None:
 def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
     """`usage_windows` and `stragglers`: what billing makes of the rows."""
     windows: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(
-        lambda: {"quantity": 0, "amount": None, "late_rows": 0, "late_quantity": 0, "corrected": False}
+        lambda: {"quantity": 0, "unit_price": None, "late_rows": 0, "late_quantity": 0, "corrected": False}
     )
     stragglers = []
     for row in usage:
@@ -206,7 +206,7 @@ def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
         for meter in METERS:
             if not row[meter]:
                 continue
-            version, amount = row[f"{meter}_price_version"], row[f"{meter}_amount"]
+            version = row[f"{meter}_price_version"]
             if late >= GRACE:
                 decision = "drop" if meter == DROPPED_METER else "correct"
                 stragglers.append(_straggler(row, meter, start, late, decision))
@@ -214,7 +214,7 @@ def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
                     continue
             window = windows[start, row["account"], row["model"], meter, row["currency"], version]
             window["quantity"] += row[meter]
-            window["amount"] = None if version is None else (window["amount"] or Decimal(0)) + amount
+            window["unit_price"] = row[f"{meter}_unit_price"]
             window["corrected"] |= late >= GRACE
             if timedelta() <= late < GRACE:
                 window["late_rows"] += 1
@@ -237,7 +237,7 @@ def _straggler(row: dict[str, Any], meter: str, start: datetime, late: timedelta
         "late_seconds": Decimal(str(late.total_seconds())),
         "decision": decision,
         "quantity": row[meter],
-        "amount": row[f"{meter}_amount"],
+        "unit_price": row[f"{meter}_unit_price"],
         "price_version": row[f"{meter}_price_version"],
         **{name: row[name] for name in kept},
     }

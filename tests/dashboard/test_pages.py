@@ -92,8 +92,8 @@ def test_windows_fill_while_one_watches_and_keep_every_digit(open_page: Pages, c
     write(
         database,
         "usage_windows",
-        window(minute, 3, amount=Decimal("12345678901234567890.000000000001")),
-        window(minute, 40, meter="input_tokens", amount=None, price_version=None),
+        window(minute, 3, unit_price=Decimal("12345678.900000000001")),
+        window(minute, 40, meter="input_tokens", unit_price=None, price_version=None),
         window(minute - MINUTE, 2, account="a2", currency="USD"),
         window(minute - 30 * MINUTE, 9, corrected=True),
     )
@@ -102,13 +102,29 @@ def test_windows_fill_while_one_watches_and_keep_every_digit(open_page: Pages, c
     assert table["state"].tolist() == ["○ open", "◐ closing", "✎ corrected"]
     assert table["account"].tolist() == ["a1", "a2", "a1"]
     assert table["requests"].tolist() == [3, 2, 9]
-    assert table["amount"].tolist()[0] == "12,345,678,901,234,567,890.000000000001"
+    assert table["amount"].tolist()[0] == "37,037,036.700000000003"
     assert table["unpriced quantity"].tolist() == [40, 0, 0]
     assert metrics(page)["Requests in them"] == "5"
 
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE usage_windows SET quantity = 5 WHERE quantity = 3")
     assert page.run().dataframe[0].value["requests"].tolist() == [5, 2, 9]
+
+
+def test_quantities_past_what_a_browser_or_an_int64_holds_keep_every_digit(
+    open_page: Pages, connected: str, database: str
+) -> None:
+    minute = this_minute()
+    progress(database, "billing", minute + timedelta(seconds=30))
+    huge, price = 10**24 + 7, Decimal("12345678.900000000001")
+    write(database, "usage_windows", window(minute, huge, unit_price=price))
+    table = open_page("windows").dataframe[0].value
+    assert table["requests"].tolist() == ["1,000,000,000,000,000,000,000,007"]
+    amount = "12,345,678,900,000,000,001,000,086,419,752.300000000007"
+    assert table["amount"].tolist()[0] == amount
+    bills = open_page("bills", month=f"{minute:%Y-%m}", account="a1")
+    assert bills.dataframe[0].value["month to date"].tolist() == [amount]
+    assert bills.dataframe[1].value["amount"].tolist() == [amount]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, config: BillingConf
     if not (metered or unmetered):
         return
     signed = row["sign"] * (quantity or 0)
+    unit_price = row.get(f"{meter}_unit_price")
     amount = None if version is None else EXACT.multiply(row[f"{meter}_amount"] or Decimal(0), Decimal(row["sign"]))
     if decision is not None and metered:
         result.stragglers[row["lsn"], meter.value] = {
@@ -101,6 +102,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, config: BillingConf
             "late_seconds": Decimal((row["received_at"] - window.end) // timedelta(microseconds=1)) / 10**6,
             "decision": decision.value,
             "quantity": signed,
+            "unit_price": unit_price,
             "amount": amount,
             "currency": row["currency"],
             "price_version": version,
@@ -113,6 +115,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, config: BillingConf
         key,
         {
             "quantity": 0,
+            "unit_price": unit_price,
             "amount": None if version is None else Decimal(0),
             "late_quantity": 0,
             "late_rows": 0,
@@ -155,6 +158,7 @@ def stored(connection: psycopg.Connection[Any]) -> Billed:
         result.windows[key] = row
     for row in rows_of(connection, "SELECT * FROM stragglers"):
         found = (row.pop("usage_lsn"), row.pop("meter"))
-        shown = ("request_id", "window_start", "late_seconds", "decision", "quantity", "amount", "currency")
-        result.stragglers[found] = {name: row[name] for name in (*shown, "price_version")}
+        judged = ("request_id", "window_start", "late_seconds", "decision")
+        priced = ("quantity", "unit_price", "amount", "currency", "price_version")
+        result.stragglers[found] = {name: row[name] for name in (*judged, *priced)}
     return result

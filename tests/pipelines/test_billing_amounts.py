@@ -1,4 +1,4 @@
-"""What billing adds up: to the last digit, never across currencies or prices, and never past what fits."""
+"""What billing adds up: to the last digit, never across currencies or prices, and however much it becomes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jobs.billing.pipeline import STAGED
+from jobs.event_time.windows import MINUTE
 from jobs.runtime.errors import Refused
 from jobs.streams import Meter, Outcome
-from tests.pipelines.billing import NOON, Billed, Price, bill, built, stored, usage_row
+from tests.pipelines.billing import EXACT, NOON, Billed, Price, bill, built, stored, usage_row
 
 
 def test_what_build_returns_is_the_staged_contract(spark: SparkSession) -> None:
@@ -37,22 +37,38 @@ def test_amounts_keep_twelve_decimals_of_the_largest_quantities(
     assert Decimal("0.000000000001") in {cell["amount"] for cell in stored(connection).windows.values()}
 
 
-def test_a_sum_that_does_not_fit_is_an_error_and_never_null(
+def test_no_quantity_and_no_amount_ends_what_billing_can_add_up(
     spark: SparkSession, connection: psycopg.Connection[Any]
 ) -> None:
-    huge = [usage_row(lsn, requests_amount=Decimal("9e25")) for lsn in (1, 2)]
-    with pytest.raises(PySparkException, match="overflow"):
-        built(spark, huge)
-    bill(spark, connection, huge[:1])
-    with pytest.raises(psycopg.errors.NumericValueOutOfRange):
-        bill(spark, connection, huge[1:])
-    [amount] = [cell["amount"] for key, cell in stored(connection).windows.items() if key[3] == "requests"]
-    assert amount == Decimal("9e25")
+    """One batch holds more than a long does, one window more than a bigint, and its amount has more than 38 digits."""
+    price, largest = Price(4, Decimal("99999999.999999999999")), 10**17 - 1
+    for batch in range(2):
+        rows = [
+            usage_row(200 * batch + n, price=price, quantities={Meter.INPUT_TOKENS: largest}, outcome=Outcome.ABANDONED)
+            for n in range(1, 201)
+        ]
+        late = usage_row(200 * batch + 201, NOON, timedelta(hours=1), price=price, quantities={Meter.REQUESTS: largest})
+        bill(spark, connection, [*rows, late])
+    cells = {key[3]: cell for key, cell in stored(connection).windows.items() if key[5] == 4}
+    assert cells["input_tokens"]["quantity"] == 400 * largest > 2**63
+    assert cells["input_tokens"]["amount"] == EXACT.multiply(Decimal(400 * largest), price.unit_price)
+    assert len(f"{cells['input_tokens']['amount']:f}") > 38
+    assert cells["requests"]["amount"] == EXACT.multiply(Decimal(2 * largest), price.unit_price)
 
 
-def test_quantities_that_do_not_fit_are_an_error(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException, match="overflow"):
-        built(spark, [usage_row(lsn, price=None, requests=2**62) for lsn in (1, 2)])
+def test_a_window_goes_on_where_the_version_before_left_it_at_zero(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    """Such a window does not tell its unit price: migration leaves it null where no other row knows it."""
+    with connection.transaction():
+        connection.execute(
+            """INSERT INTO usage_windows (account, model, meter, currency, price_version, window_start, window_end,
+                   quantity) VALUES ('acme', 'sonnet', 'requests', 'EUR', 7, %s, %s, 0)""",
+            [NOON, NOON + MINUTE],
+        )
+    bill(spark, connection, [usage_row(1, outcome=Outcome.ABANDONED)])
+    [cell] = stored(connection).windows.values()
+    assert (cell["quantity"], cell["amount"]) == (1, Decimal("0.000003141593"))
 
 
 def test_currencies_models_and_prices_are_never_summed_into_one_another(
@@ -98,6 +114,10 @@ def test_null_models_and_currencies_meet_in_one_window_row(
         ({"sign": 0}, "sign 0"),
         ({"sign": 2}, "sign 2"),
         ({"requests_amount": None}, "an amount with every price"),
+        ({"requests_amount": Decimal("0.000003141594")}, "an amount with every price"),
+        ({"requests_unit_price": None}, "an amount with every price"),
+        ({"requests_unit_price": Decimal(1), "requests_amount": Decimal(1)}, "one per price version"),
+        ({"requests_price_version": None}, "an amount with every price"),
     ],
 )
 def test_usage_that_cannot_be_added_up_is_refused_and_changes_nothing(
@@ -106,3 +126,13 @@ def test_usage_that_cannot_be_added_up_is_refused_and_changes_nothing(
     with pytest.raises(Refused, match=named):
         bill(spark, connection, [usage_row(1), usage_row(2, **wrong)])
     assert stored(connection) == Billed()
+
+
+def test_another_unit_price_of_a_known_version_is_refused_and_changes_nothing(
+    spark: SparkSession, connection: psycopg.Connection[Any]
+) -> None:
+    bill(spark, connection, [usage_row(1)])
+    before = stored(connection)
+    with pytest.raises(Refused, match="price version 7 at another unit price"):
+        bill(spark, connection, [usage_row(2, price=Price(7, Decimal("0.5")))])
+    assert stored(connection) == before

@@ -54,7 +54,10 @@ def shown(job: str, database: str) -> Iterator[Shown]:
 
 
 def straggler(lsn: int, decision: str, amount: str | None, meter: str = "requests", **values: Any) -> dict[str, Any]:
-    row = {"usage_lsn": lsn, "meter": meter, "decision": decision, "amount": amount and Decimal(amount), "quantity": 1}
+    row: dict[str, Any] = {"usage_lsn": lsn, "meter": meter, "decision": decision, "quantity": 1}
+    if amount is not None:
+        signed = Decimal(amount)
+        row |= {"unit_price": abs(signed), "price_version": 1, "quantity": 1 if signed >= 0 else -1}
     times = {"window_start": F, "event_time": F, "received_at": F, "late_seconds": 400}
     return {**row, **times, "account": "a1", "request_id": f"r{lsn}", "currency": amount and "EUR", **values}
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import psycopg
 import pytest
 
+from dashboard.exact import EXACT
 from local.commands.output import Row
 from local.commands.periods import Window
 from local.commands.reading import Database, read_only
@@ -84,9 +85,9 @@ def test_unpriced_usage_is_counted_and_adds_no_money(database: str) -> None:
     write(
         database,
         "usage_windows",
-        window(T0, 5, amount=Decimal("0.000000000005")),
-        window(T0, 7, amount=None, price_version=None),
-        window(T0, 3, amount=None, price_version=None, model=None, currency=None),
+        window(T0, 5, unit_price=Decimal("0.000000000001")),
+        window(T0, 7, unit_price=None, price_version=None),
+        window(T0, 3, unit_price=None, price_version=None, model=None, currency=None),
     )
     one, orphaned = listed(database, UsageQuery())
     assert (one["quantity"], one["amount"], one["unpriced_quantity"]) == (12, Decimal("0.000000000005"), 7)
@@ -154,7 +155,7 @@ def test_oracle_sums_of_random_windows_agree(database: str, seed: int, size: Win
             }[size]
             sums = expected[(label, *(row[key] for key in Key if key in group_by), row["currency"])]
             sums[0] += row["quantity"]
-            sums[1] += row["amount"] or 0
+            sums[1] = EXACT.add(sums[1], EXACT.multiply(row["quantity"], row["unit_price"] or 0))
             sums[2] += row["quantity"] if row["price_version"] is None else 0
 
     length = {Window.MINUTE: 16, Window.HOUR: 13, Window.DAY: 10, Window.MONTH: 7}[size]
@@ -184,9 +185,9 @@ def _random_windows(chance: random.Random, start: datetime) -> list[dict[str, An
     rows = []
     for at, account, model, meter, currency, version in keys:
         quantity = chance.randrange(-5, 10**12)
-        amount = None if version is None else Decimal(chance.randrange(10**24)).scaleb(-12)
+        unit_price = None if version is None else Decimal(chance.randrange(10**20)).scaleb(-12)
         key = {"account": account, "model": model, "meter": meter, "currency": currency, "price_version": version}
-        rows.append(window(at, quantity, amount=amount, **key))
+        rows.append(window(at, quantity, unit_price=unit_price, **key))
     return rows
 
 
@@ -234,11 +235,12 @@ def test_stragglers_show_what_was_changed_or_would_have_been(database: str) -> N
     key = {"account": "a1", "model": "m1", "meter": "requests", "request_id": "r1", "window_start": T0}
     received_at = T0 + timedelta(seconds=400)
     late = {**key, "event_time": T0 + EPSILON, "received_at": received_at, "late_seconds": Decimal("340.25")}
+    priced = {"unit_price": Decimal("0.5"), "price_version": 1, "currency": "EUR"}
     write(
         database,
         "stragglers",
-        {**late, "usage_lsn": 2, "decision": "drop", "quantity": 1, "amount": Decimal("0.5"), "currency": "EUR"},
-        {**late, "usage_lsn": 1, "decision": "correct", "quantity": -3, "amount": None},
+        {**late, "usage_lsn": 2, "decision": "drop", "quantity": 1, **priced},
+        {**late, "usage_lsn": 1, "decision": "correct", "quantity": -3},
     )
     with read_only(database) as connection:
         correct, drop = straggler_rows(connection, StragglerQuery())
