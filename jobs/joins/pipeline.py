@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
+from jobs.joins.frontier import held_frontier
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pairs import pair_frames
 from jobs.joins.pricing import price
@@ -25,6 +26,7 @@ from jobs.joins.resolve import resolve
 from jobs.runtime.batch import contiguous
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
 from jobs.runtime.job import Context, Progress, TableJob
+from jobs.runtime.upstream import Upstream
 from jobs.streams import USAGE, Disposition, EventType, Table
 
 NAME = "joins"
@@ -54,6 +56,7 @@ class UsageSink:
         self._spark = context.spark
         tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
         self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch, driver)
+        self._journal = Upstream(tables, Table.JOURNAL)
         self._catalog = Catalog(context.spark, tables, epoch, driver)
         self._position = self._usage.watch(POSITION) or 1
         self._frontier = instant_of(self._usage.recall(FRONTIER))
@@ -94,7 +97,8 @@ class UsageSink:
         if rows.records == 0:
             return Progress(0, {})
         journal = pl.DataFrame(arrow)
-        frontier = pc.max(arrow["frontier"]).as_py() or self._frontier
+        self._journal.refresh()
+        frontier = held_frontier(journal, ends_table=rows.next >= self._journal.next_lsn, before=self._frontier)
         accepted = pl.col("disposition") == Disposition.ACCEPTED
         self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), rows.next)
         involved = self._memory.involved(journal.filter(_paired()), frontier)

@@ -50,9 +50,15 @@ def event(kind: EventType, request_id: str, received_s: float, **fields: Any) ->
     }
 
 
-def heartbeat(received_s: float) -> dict[str, Any]:
+def heartbeat(received_s: float, partition: int = 0) -> dict[str, Any]:
     """A row that only moves the frontier."""
-    return {"type": EventType.HEARTBEAT.value, "received_at": at(received_s), "event_time": at(received_s)}
+    received_at = at(received_s)
+    return {
+        "type": EventType.HEARTBEAT.value,
+        "partition": partition,
+        "received_at": received_at,
+        "event_time": received_at,
+    }
 
 
 def change(topic: CatalogTopic, received_s: float, **after: Any) -> dict[str, Any]:
@@ -63,12 +69,12 @@ def change(topic: CatalogTopic, received_s: float, **after: Any) -> dict[str, An
 
 
 class Journal:
-    """A journal that grows by commits, as ingestion's does; the frontier is the latest received_at of an event."""
+    """A journal that grows by commits, as ingestion's does: F is the smallest of the partitions' latest receipts."""
 
     def __init__(self, tables: Path | str) -> None:
         self.tables = str(tables)
         self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", 1)
-        self._frontier: datetime | None = None
+        self._latest: dict[int, datetime] = {}
 
     @property
     def next_lsn(self) -> int:
@@ -78,8 +84,11 @@ class Journal:
     def commit(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append rows in one commit."""
         rows, first = list(rows), self.next_lsn
-        received = [row["received_at"] for row in rows if "topic" not in row]
-        self._frontier = max([*received, *([self._frontier] if self._frontier else [])], default=None)
+        for row in rows:
+            if "topic" not in row:
+                partition, received_at = row.get("partition", 0), row["received_at"]
+                self._latest[partition] = max(received_at, self._latest.get(partition, received_at))
+        frontier = min(self._latest.values(), default=None)
         complete = [
             {
                 "lsn": first + number,
@@ -89,14 +98,14 @@ class Journal:
                 "partition": 0,
                 "offset": first + number,
                 "disposition": Disposition.ACCEPTED.value,
-                "frontier": self._frontier,
+                "frontier": frontier,
                 **row,
             }
             for number, row in enumerate(rows)
         ]
         moved = {LSN: first + len(rows)}
-        if self._frontier is not None:
-            moved[FRONTIER] = microseconds_of(self._frontier)
+        if frontier is not None:
+            moved[FRONTIER] = microseconds_of(frontier)
         self._writer.commit(pa.Table.from_pylist(complete, schema=JOURNAL), moved)
 
     def read(self, spark: SparkSession, columns: Iterable[str], first: int = 1, end: int | None = None) -> DataFrame:

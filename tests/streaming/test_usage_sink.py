@@ -10,6 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
@@ -17,10 +19,12 @@ from jobs.joins.pipeline import JOB, UsageSink
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.ownership import Ownership
+from jobs.runtime.source import TableSource
 from jobs.streams import CatalogTopic, EventType, Table
-from tests.streaming.journals import Journal, change, environment, event, heartbeat
+from tests.streaming.journals import Journal, at, change, environment, event, heartbeat
 
 REQUEST, COMPLETION, USAGE = EventType.REQUEST, EventType.COMPLETION, EventType.USAGE
+SHARED = [HealthCheck.function_scoped_fixture]
 CATALOG = [
     change(CatalogTopic.ACCOUNTS, 0, account="a", name="A", plan="p", currency="EUR", timezone="UTC"),
     change(
@@ -79,41 +83,75 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     assert sink.status() == {"waiting": 0, "oldest_waiting_lsn": None}
 
 
-def _random_events(seed: int) -> list[list[dict[str, Any]]]:
-    chance = random.Random(seed)
-    second, commits = 0.0, [CATALOG]
-    for _ in range(8):
-        rows = []
-        for _ in range(chance.randrange(1, 9)):
-            second += chance.choice([0, 1, 20, 70])
-            kind = chance.choice([REQUEST, REQUEST, COMPLETION, COMPLETION, USAGE])
-            rows.append(event(kind, f"r{chance.randrange(6)}", second))
-        commits.append(rows)
-    return [*commits, [heartbeat(second + 1000)]]
+@st.composite
+def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Commits of a journal over two partitions, whose times may be far apart; few keys, so that rows meet."""
+    lanes: list[list[dict[str, Any]]] = []
+    for partition in range(2):
+        second, lane = 0, []
+        for _ in range(draw(st.integers(6, 14))):
+            second += draw(st.sampled_from([1, 20, 70, 121]))
+            kind = draw(st.sampled_from([REQUEST, REQUEST, COMPLETION, COMPLETION, USAGE]))
+            lane.append(event(kind, f"r{draw(st.integers(0, 3))}", second, partition=partition))
+        lanes.append([*lane, heartbeat(second + 5000, partition)])
+    commits = [CATALOG]
+    while any(lanes):
+        # A batch of ingestion takes from every partition that has any; how much of each is chance.
+        taken = [lane[: draw(st.integers(3, 8))] for lane in lanes]
+        lanes = [lane[len(part) :] for lane, part in zip(lanes, taken, strict=True)]
+        commits.append(sorted((row for part in taken for row in part), key=lambda row: row["received_at"]))
+    return commits
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@settings(max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=SHARED)
+@given(commits=universes(), chance=st.randoms(use_true_random=False))
 def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
-    spark: SparkSession, database: str, tmp_path: Path, seed: int
+    spark: SparkSession, database: str, tmp_path_factory: pytest.TempPathFactory, commits: Any, chance: random.Random
 ) -> None:
-    chance = random.Random(seed)
-    whole, cut = Journal(tmp_path / "whole"), Journal(tmp_path / "cut")
-    commits = _random_events(seed)
+    folder = tmp_path_factory.mktemp("universe")
+    whole, cut = Journal(folder / "whole"), Journal(folder / "cut")
     for rows in commits:
         whole.commit(rows)
     driver(spark, database, whole).process(whole.read(spark, JOB.columns))
     sink = driver(spark, database, cut)
     for rows in commits:
         cut.commit(rows)
-        if chance.random() < 0.3:
+        if chance.random() < 0.2:
             continue
         if chance.random() < 0.4:
             sink = driver(spark, database, cut)
+        # A stream's batch ends with a commit, a backlog's anywhere; the first after a start holds rows that are known.
         first = max(1, sink.position() - chance.randrange(0, 3))
-        sink.process(cut.read(spark, JOB.columns, first))
+        end = chance.choice([cut.next_lsn, chance.randint(sink.position(), cut.next_lsn)])
+        sink.process(cut.read(spark, JOB.columns, first, end))
     sink.process(cut.read(spark, JOB.columns))
     assert facts(usage(cut)) == facts(usage(whole))
     assert usage(cut)["lsn"].to_list() == list(range(1, len(usage(cut)) + 1))
+
+
+@pytest.mark.parametrize(("chunk", "requests"), [(1, 2), (7, 12), (500, 600)])
+def test_a_backlog_cut_inside_a_commit_gives_up_nobody_whose_partner_is_behind_the_cut(
+    spark: SparkSession, database: str, tmp_path: Path, chunk: int, requests: int
+) -> None:
+    between_s = 600 / requests
+    parts = [
+        *(event(REQUEST, f"r{number}", number * between_s) for number in range(requests)),
+        *(event(COMPLETION, f"r{number}", number * between_s + 3) for number in range(requests)),
+    ]
+    journal = Journal(tmp_path)
+    journal.commit(CATALOG)
+    # What ingestion writes after it was away: ten minutes in one commit, whose F is that of its last row.
+    journal.commit(sorted(parts, key=lambda row: row["received_at"]))
+    journal.commit([heartbeat(5000)])
+    where = environment(database, tmp_path)
+    config = JoinsConfig(max_records_per_batch=chunk)
+    sink = UsageSink(Context(config, where, spark, Ownership.take(JOB.name, database, {})))
+    source = TableSource(JOB, config, where, sink)
+    assert source.exists()
+    for batch in source.backlog(spark):
+        sink.process(batch)
+    assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": requests}
+    assert sink.frontier() == at(5000)
 
 
 def test_a_price_is_in_force_for_what_comes_after_it_in_the_journal(
