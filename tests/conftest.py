@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from jobs.runtime.database import migrate
@@ -17,6 +18,10 @@ from jobs.runtime.spark import spark_session
 from local.class_archive import submit_arguments
 from local.database import embedded_database
 from local.jars import connector_jars
+
+# How long one example takes says how busy the machine is, and nothing about the rule.
+settings.register_profile("weir", deadline=None)
+settings.load_profile("weir")
 
 TEMPLATE = "weir_template"
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")

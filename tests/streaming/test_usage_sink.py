@@ -103,7 +103,7 @@ def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
     return commits
 
 
-@settings(max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=SHARED)
+@settings(max_examples=6, derandomize=True, phases=[Phase.generate], suppress_health_check=SHARED)
 @given(commits=universes(), chance=st.randoms(use_true_random=False))
 def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
     spark: SparkSession, database: str, tmp_path_factory: pytest.TempPathFactory, commits: Any, chance: random.Random
