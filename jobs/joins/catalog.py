@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import catalog_frames
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta import LSN, DeltaWriter
@@ -31,6 +32,7 @@ class Catalog:
         self._taken = {table: writer.watch(POSITION) or 1 for table, writer in self._writers.items()}
         self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
         self._frames: tuple[DataFrame, DataFrame] | None = None
+        self._days: BillingDays | None = None
 
     def take(self, changes: pl.DataFrame, position: int) -> None:
         """Store the changes among journal rows (lsn, topic, value) that end before `position`."""
@@ -47,7 +49,7 @@ class Catalog:
         writer.commit(rows, {POSITION: position, LSN: writer.next_lsn})
         self._taken[table] = position
         self._versions[table] = pa.concat_tables([self._versions[table], rows])
-        self._frames = None
+        self._frames = self._days = None
 
     def frames(self) -> tuple[DataFrame, DataFrame]:
         """Accounts and prices as `price` wants them; made anew only when something changed."""
@@ -57,6 +59,12 @@ class Catalog:
             )
             self._frames = catalog_frames(self._spark, accounts, prices)
         return self._frames
+
+    def days(self, outcomes: pl.DataFrame) -> pl.Series:
+        """`day` of each outcome."""
+        if self._days is None:
+            self._days = BillingDays(self._versions[Table.ACCOUNTS])
+        return self._days.days(outcomes)
 
 
 def _version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:

@@ -104,7 +104,8 @@ class UsageSink:
         involved = self._memory.involved(journal.filter(_paired()), frontier)
         outcomes = self._decide(involved, frontier)
         self._memory.learn(involved, outcomes, frontier)
-        self._commit(outcomes.filter(pl.col("outcome").is_not_null()), rows.next, frontier)
+        decided = outcomes.filter(pl.col("outcome").is_not_null())
+        self._commit(decided.with_columns(day=self._catalog.days(decided)), rows.next, frontier)
         return Progress(rows.records, _counts(outcomes))
 
     def _decide(self, involved: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from jobs.streams import USAGE, Meter
 
-ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "rules")
+ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "day", "rules")
 PRICED = tuple(name for name in USAGE.names if name not in ADDED_BY_SINK)
 """The columns of `usage` that `price` gives; the sink numbers the rows."""
 
@@ -66,7 +66,6 @@ def price(outcomes: DataFrame, accounts: DataFrame, prices: DataFrame) -> DataFr
             "1 AS sign",
             "'stream' AS cause",
             "CAST(null AS ARRAY<LONG>) AS corrects_lsns",
-            "CAST(null AS DATE) AS day",
         )
         .select(*PRICED)
     )

@@ -169,8 +169,8 @@ def test_the_columns_are_those_of_usage(spark: SparkSession) -> None:
     table = priced(spark, [outcome()], [], [])
     assert table.column_names == list(PRICED)
     assert [table.schema.field(name).type for name in PRICED] == [USAGE.field(name).type for name in PRICED]
-    assert table.select(["sign", "cause", "corrects_lsns", "day"]).to_pylist() == [
-        {"sign": 1, "cause": "stream", "corrects_lsns": None, "day": None}
+    assert table.select(["sign", "cause", "corrects_lsns"]).to_pylist() == [
+        {"sign": 1, "cause": "stream", "corrects_lsns": None}
     ]
 
 

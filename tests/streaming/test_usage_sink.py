@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,14 @@ def test_what_waits_is_carried_bounded_and_shown(spark: SparkSession, database: 
     sink.process(journal.read(spark, JOB.columns))
     assert usage(journal).select("request_id", "outcome").rows() == [(f"r{n}", "abandoned") for n in range(3)]
     assert sink.status() == {"waiting": 2, "oldest_waiting_lsn": 5}
+
+
+def test_usage_has_the_day_of_its_account_and_utc_before_the_account_is_known(
+    spark: SparkSession, database: str, journal: Journal
+) -> None:
+    berlin = change(CatalogTopic.ACCOUNTS, 0, account="a", name="A", plan="p", currency="EUR", timezone="Europe/Berlin")
+    late = {"event_time": at(23.5 * 3600)}
+    journal.commit([event(USAGE, "before", 1, **late), berlin, event(USAGE, "after", 2, **late)])
+    driver(spark, database, journal).process(journal.read(spark, JOB.columns))
+    days = dict(usage(journal).select("request_id", "day").iter_rows())
+    assert days == {"before": date(2026, 1, 1), "after": date(2026, 1, 2)}

@@ -1,0 +1,171 @@
+"""The account's calendar day of usage: in the time zone in force when its billing month began.
+
+A billing month is `[start, end)` in the account's zone at its start, converted to UTC; the next starts where it ended.
+So a zone that changes within a month holds from the next month on. Without an account or a zone it is UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.joins.rules import Version, account_as_of
+
+UNKNOWN = "UTC"
+BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
+FIRST_WALKED, LAST_WALKED = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""No event is older or younger; what takes effect outside cannot move a month that anybody uses."""
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+
+MONTHS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "account": pl.String,
+    "seen_lsn": pl.Int64,
+    "start": pl.Datetime("us", "UTC"),
+    "zone": pl.String,
+}
+Zones = list[tuple[datetime, str]]
+"""From when on which zone names the days, in order."""
+
+
+def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
+    """The zones of the months of one account, as seen from `decided_lsn`; `versions` hold its zone.
+
+    Between two changes months are plain months of one zone, so only those in which something changes are looked at.
+    """
+    changes = {max(v.effective_from, FIRST_WALKED) for v in versions if v.lsn < decided_lsn}
+    start, zone = BEGINNING_OF_TIME, _zone_at(versions, BEGINNING_OF_TIME, decided_lsn)
+    zones, month = [(start, zone)], 0
+    for change in sorted(change for change in changes if change < LAST_WALKED):
+        if change <= start:
+            continue
+        local = change.astimezone(zone_of(zone))
+        # After a change of zone the new month may begin on the last day of the old one: it is the new one all the same.
+        month = max(local.year * 12 + local.month - 1, month) + 1
+        start = datetime(month // 12, month % 12 + 1, 1, tzinfo=zone_of(zone)).astimezone(UTC)
+        zone = _zone_at(versions, start, decided_lsn)
+        zones.append((start, zone))
+    return zones
+
+
+def _zone_at(versions: Sequence[Version[str]], instant: datetime, decided_lsn: int) -> str:
+    version = account_as_of(versions, instant, decided_lsn)
+    return UNKNOWN if version is None or version.value is None else version.value
+
+
+@lru_cache(maxsize=4_096)
+def zone_of(name: str) -> ZoneInfo:
+    """The time zone of a name; UTC where nobody knows it."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return ZoneInfo(UNKNOWN)
+
+
+@lru_cache(maxsize=65_536)
+def offsets_of(zone: str, day: date) -> tuple[timedelta, datetime, timedelta]:
+    """A zone's offset at the start of a day of UTC, the instant at which that changes (its end: not), the one after."""
+    start = datetime.combine(day, time(), UTC)
+    low, high = start, start + DAY
+    before, after = _offset(zone, low), _offset(zone, high)
+    while before != after and high - low > SECOND:
+        middle = low + (high - low) // 2 // SECOND * SECOND
+        low, high = (middle, high) if _offset(zone, middle) == before else (low, middle)
+    return before, high, after
+
+
+def _offset(zone: str, instant: datetime) -> timedelta:
+    return instant.astimezone(zone_of(zone)).utcoffset() or timedelta()
+
+
+class BillingDays:
+    """The days of all accounts, made anew when one of them changed. Nearly all have had one zone for ever."""
+
+    def __init__(self, accounts: pa.Table) -> None:
+        """`accounts`: all versions (streams.ACCOUNTS)."""
+        zone = pl.when(~pl.col("deleted")).then("timezone")
+        self._versions = (
+            pl.DataFrame(accounts)
+            .select("account", "lsn", "effective_from", "deleted", zone=zone.fill_null(UNKNOWN))
+            .sort("lsn")
+        )
+        self._accounts = self._versions.group_by("account").agg(
+            first_lsn=pl.min("lsn"), zone=pl.first("zone"), has_moved=pl.n_unique("zone") > 1
+        )
+        self._months: dict[tuple[str, int], Zones] = {}
+
+    def days(self, outcomes: pl.DataFrame) -> pl.Series:
+        """`day` of each outcome (account, event_time, request_lsn, completion_lsn), in their order."""
+        decided_lsn = pl.max_horizontal("request_lsn", "completion_lsn")
+        rows = outcomes.select("account", "event_time", decided_lsn=decided_lsn).with_row_index()
+        concerned = self._accounts.join(rows.select("account"), on="account", how="semi")
+        rows = rows.join(concerned, on="account", how="left")
+        is_seen = (pl.col("decided_lsn") > pl.col("first_lsn")).fill_null(False)
+        placed = rows.with_columns(zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN)))
+        has_moved = is_seen & pl.col("has_moved").fill_null(False)
+        if concerned["has_moved"].any():
+            moved = self._of_months(placed.filter(has_moved))
+            placed = pl.concat([placed.filter(~has_moved).select(moved.columns), moved])
+        return _with_day(placed).sort("index")["day"]
+
+    def _of_months(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows (index, account, event_time, decided_lsn) with the `zone` of their month."""
+        lsn = self._versions.select("account", "lsn", seen_lsn="lsn")
+        seen = rows.sort("decided_lsn").join_asof(
+            lsn, left_on="decided_lsn", right_on="lsn", by="account", allow_exact_matches=False, check_sortedness=False
+        )
+        months = [
+            {"account": account, "seen_lsn": seen_lsn, "start": start, "zone": zone}
+            for account, seen_lsn in seen.select("account", "seen_lsn").unique().iter_rows()
+            for start, zone in self._zones(account, seen_lsn)
+        ]
+        return (
+            seen.drop("zone")
+            .sort("event_time")
+            .join_asof(
+                pl.DataFrame(months, schema=MONTHS).sort("start"),
+                left_on="event_time",
+                right_on="start",
+                by=["account", "seen_lsn"],
+                check_sortedness=False,
+            )
+            .select("index", "event_time", "zone")
+        )
+
+    def _zones(self, account: str, seen_lsn: int) -> Zones:
+        key = account, seen_lsn
+        if key not in self._months:
+            versions = [
+                Version(lsn, effective_from, None if deleted else zone)
+                for lsn, effective_from, deleted, zone in self._versions.filter(account=account)
+                .select("lsn", "effective_from", "deleted", "zone")
+                .iter_rows()
+            ]
+            self._months[key] = month_zones(versions, seen_lsn + 1)
+        return self._months[key]
+
+
+def _with_day(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows (event_time, zone) with the zone's `day`: a zone's offsets are looked up once per day of UTC."""
+    rows = rows.with_columns(utc_day=pl.col("event_time").dt.date())
+    pairs = rows.select("zone", "utc_day").unique()
+    offsets = [(zone, day, *offsets_of(zone, day)) for zone, day in pairs.iter_rows()]
+    found = pl.DataFrame(
+        offsets,
+        schema={
+            "zone": pl.String,
+            "utc_day": pl.Date,
+            "before": pl.Duration("us"),
+            "changes_at": pl.Datetime("us", "UTC"),
+            "after": pl.Duration("us"),
+        },
+        orient="row",
+    )
+    offset = pl.when(pl.col("event_time") < pl.col("changes_at")).then("before").otherwise("after")
+    local = pl.col("event_time").dt.replace_time_zone(None) + offset
+    return rows.join(found, on=["zone", "utc_day"], how="left").with_columns(day=local.dt.date())

@@ -1,0 +1,147 @@
+"""Method: a plain walk through an account's months, one by one with zoneinfo, against whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.joins.billing_days import BillingDays, offsets_of
+from jobs.joins.rules import Version, account_as_of
+from jobs.streams import ACCOUNTS
+
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Pacific/Kiritimati",
+    "Pacific/Pago_Pago",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "America/Santiago",
+    "Africa/Cairo",
+]
+START = datetime(2025, 10, 1, tzinfo=UTC)
+HOURS = st.integers(0, 24 * 400)
+LSNS = range(5, 90, 5)
+Change = tuple[int, str | None]
+"""The hour from which it holds, and the zone; None: the account is deleted."""
+
+histories = st.lists(st.tuples(HOURS, st.sampled_from([*ZONES, *ZONES, None, "Mars/Olympus"])), max_size=8)
+
+
+def hour(number: int) -> datetime:
+    return START + timedelta(hours=number)
+
+
+def versions_of(changes: Sequence[Change]) -> list[Version[str]]:
+    return [Version(10 * n, hour(at), zone) for n, (at, zone) in enumerate(changes, start=1)]
+
+
+def table(accounts: Mapping[str, Sequence[Change]]) -> pa.Table:
+    rows = [
+        {"lsn": v.lsn, "account": account, "timezone": v.value, "effective_from": v.effective_from}
+        | {"deleted": v.value is None}
+        for account, changes in accounts.items()
+        for v in versions_of(changes)
+    ]
+    return pa.Table.from_pylist(rows, schema=ACCOUNTS)
+
+
+def walked(changes: Sequence[Change], event_time: datetime, decided_lsn: int) -> date:
+    """Month by month from long before the first change."""
+
+    def zone_at(instant: datetime) -> ZoneInfo:
+        version = account_as_of(versions_of(changes), instant, decided_lsn)
+        name = version.value if version is not None and version.value is not None else "UTC"
+        return ZoneInfo(name if name in ZONES else "UTC")
+
+    year, month, zone = 2025, 1, zone_at(datetime.min.replace(tzinfo=UTC))
+    while True:
+        year, month = (year + 1, 1) if month == 12 else (year, month + 1)
+        end = datetime(year, month, 1, tzinfo=zone).astimezone(UTC)
+        if event_time < end:
+            return event_time.astimezone(zone).date()
+        zone = zone_at(end)
+
+
+def days(accounts: Mapping[str, Sequence[Change]], events: Sequence[tuple[str, datetime, int]]) -> list[date]:
+    outcomes = pl.DataFrame(
+        [(account, at, lsn, None) for account, at, lsn in events],
+        schema={
+            "account": pl.String,
+            "event_time": pl.Datetime("us", "UTC"),
+            "request_lsn": pl.Int64,
+            "completion_lsn": pl.Int64,
+        },
+        orient="row",
+    )
+    return BillingDays(table(accounts)).days(outcomes).to_list()
+
+
+@st.composite
+def near_borders(draw: st.DrawFn) -> datetime:
+    """Mostly around the first days of months, and around changes of summer time."""
+    day = draw(
+        st.sampled_from([date(2025 + n // 12, n % 12 + 1, 1) for n in range(9, 26)])
+        | st.sampled_from([date(2025, 10, 26), date(2026, 3, 29), date(2026, 3, 8), date(2026, 4, 5), date(2026, 9, 6)])
+    )
+    seconds = draw(st.integers(-30 * 3600, 30 * 3600) | st.sampled_from([-1, 0, 1]))
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+@settings(deadline=None, max_examples=60)
+@given(accounts=st.fixed_dictionaries({"a": histories, "b": histories}), data=st.data())
+def test_differential_whole_columns_give_the_days_of_a_walk_through_the_months(
+    accounts: dict[str, list[Change]], data: st.DataObject
+) -> None:
+    one = st.tuples(st.sampled_from(["a", "b", "nobody"]), near_borders() | HOURS.map(hour), st.sampled_from(LSNS))
+    events = data.draw(st.lists(one, min_size=1, max_size=20))
+    expected = [walked(accounts.get(account, []), at, lsn) for account, at, lsn in events]
+    assert days(accounts, events) == expected
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_differential_offsets_of_a_zone_are_those_of_zoneinfo(zone: str) -> None:
+    for number in range(400):
+        day = date(2025, 10, 1) + timedelta(days=number)
+        before, changes_at, after = offsets_of(zone, day)
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        for quarter in range(96):
+            instant = midnight + timedelta(minutes=15 * quarter)
+            expected = instant.astimezone(ZoneInfo(zone)).utcoffset()
+            assert (before if instant < changes_at else after) == expected
+
+
+def test_a_changed_zone_names_the_days_from_the_next_month_on() -> None:
+    moved: list[Change] = [(0, "Pacific/Kiritimati"), (24 * 10, "Pacific/Pago_Pago")]
+    event = datetime(2025, 10, 20, 11, tzinfo=UTC)
+    later = datetime(2025, 11, 20, 10, tzinfo=UTC)
+    assert days({"a": moved}, [("a", event, 99), ("a", later, 99)]) == [date(2025, 10, 21), date(2025, 11, 19)]
+
+
+def test_months_meet_whatever_the_zones() -> None:
+    """A month begins where the one before it ended, also when the account went around the world."""
+    changes: list[Change] = [(0, "Pacific/Kiritimati"), (100, "Pacific/Pago_Pago"), (24 * 45, "Pacific/Kiritimati")]
+    instants = [hour(number) for number in range(24 * 120)]
+    found = days({"a": changes}, [("a", at, 99) for at in instants])
+    assert all(following - one <= timedelta(days=2) for one, following in pairwise(found))
+
+
+def test_a_change_far_away_costs_no_walk() -> None:
+    far = [Version(10, START, "UTC"), Version(20, datetime(9999, 12, 31, tzinfo=UTC), "Asia/Kathmandu")]
+    early = Version(30, datetime(1, 1, 1, tzinfo=UTC), "Europe/Berlin")
+    rows = [
+        {"lsn": v.lsn, "account": "a", "timezone": v.value, "effective_from": v.effective_from, "deleted": False}
+        for v in [*far, early]
+    ]
+    outcomes = pl.DataFrame({"account": ["a"], "event_time": [hour(23)], "request_lsn": [40], "completion_lsn": [41]})
+    typed = outcomes.with_columns(pl.col("event_time").cast(pl.Datetime("us", "UTC")))
+    assert BillingDays(pa.Table.from_pylist(rows, schema=ACCOUNTS)).days(typed).to_list() == [date(2025, 10, 2)]
