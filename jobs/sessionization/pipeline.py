@@ -1,6 +1,7 @@
 """journal → mini-sessions of each micro-batch → Postgres `sessions`.
 
-Sessions of a user are disjoint and more than a gap apart, however late an event comes and however the input was cut.
+Sessions of a user are disjoint and more than a gap apart, however late an event comes, however the input was cut and
+whatever gaps held before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.job import Counts, Fold, PostgresJob
 from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.gaps import take_gap
 from jobs.streams import INSTANT, Disposition, EventType, Table
 
 STAGED = pa.schema(
@@ -50,13 +52,25 @@ def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
     )
 
 
-# A user's live sessions are more than a gap apart, so at most one that starts before the reach of a mini-session can
-# extend into it: one index range per mini-session. Rows are locked in key order, so that two folds never wait for each
+# After a larger gap: live sessions with a neighbour that it joins them to; of disjoint ones the next is the nearest.
+NEIGHBOURS = """
+    UNION ALL
+    SELECT session_id FROM (
+        SELECT session_id, session_start, session_end,
+               lag(session_end) OVER in_order AS previous_end, lead(session_start) OVER in_order AS next_start
+        FROM sessions WHERE retracted_at IS NULL
+        WINDOW in_order AS (PARTITION BY account, user_id ORDER BY session_start)
+    ) AS live
+    WHERE session_start <= previous_end + %(gap)s OR next_start <= session_end + %(gap)s
+"""
+
+# A user's live sessions are disjoint, so at most one that starts before the reach of a mini-session can extend into
+# it: one index range per mini-session. Rows are locked in key order, so that two folds never wait for each
 # other in a ring.
 TOUCHED = """
 CREATE TEMP TABLE touched ON COMMIT DROP AS
 SELECT session_id, account, user_id, session_start, session_end, events, version,
-       coalesce(%(previous_frontier)s::timestamptz > session_end + %(gap)s, false) AS closed
+       coalesce(session_end < %(closed_before)s::timestamptz, false) AS closed
 FROM sessions
 WHERE session_id IN (
     SELECT near.session_id
@@ -70,6 +84,7 @@ WHERE session_id IN (
                 AND session_start < mini.session_start - %(gap)s
           ), '-infinity')
     ) AS near
+    {neighbours}
 )
 ORDER BY account, user_id, session_start
 FOR UPDATE
@@ -137,9 +152,11 @@ def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: F
     """Merge `staged` into `sessions`; returns the number of sessions begun, extended, absorbed and retracted.
 
     A session that was closed as of the previous frontier stays as a retraction; its successor has the next version.
+    The first batch under a larger gap merges all that is stored; a smaller one holds from its first batch on.
     """
-    parameters = {"gap": config.session_gap, "previous_frontier": frontiers.previous_frontier}
-    cursor.execute(TOUCHED, parameters)
+    taken = take_gap(cursor, config.session_gap, frontiers.previous_frontier)
+    parameters = {"gap": config.session_gap, "closed_before": taken.closed_before}
+    cursor.execute(TOUCHED.format(neighbours=NEIGHBOURS if taken.is_wider else ""), parameters)
     cursor.execute(MERGED, parameters)
     steps = {"retracted": RETRACT, "absorbed": ABSORB, "extended": EXTEND, "begun": BEGIN}
     return {("sessions", kind): cursor.execute(statement).rowcount for kind, statement in steps.items()}

@@ -19,12 +19,12 @@ class Stored:
 
 
 def fold(
-    stored: Iterable[Stored], minis: Iterable[Session], gap: timedelta, previous_frontier: datetime | None
+    stored: Iterable[Stored], minis: Iterable[Session], gap: timedelta, closed_before: datetime | None
 ) -> list[Stored]:
     """The rows of one user after `minis` were folded into `stored`.
 
-    A session that somebody may have seen closed (as of `previous_frontier`) is never edited: it stays as a retraction
-    and the session that takes its place has the next version. An open one is extended and keeps its version.
+    A session that somebody may have seen closed (it ended before `closed_before`) is never edited: it stays as a
+    retraction and the session that takes its place has the next version. An open one is extended and keeps its version.
     """
     rows = list(stored)
     result = [row for row in rows if row.retracted]
@@ -35,7 +35,7 @@ def fold(
         if [row.session for row in parts] == [session]:
             retracted_parts, version = [], parts[0].version
         else:
-            retracted_parts = [row for row in parts if row.session.closed(gap, previous_frontier)]
+            retracted_parts = [row for row in parts if closed_before is not None and row.session.end < closed_before]
             version = max((row.version for row in parts), default=1) + bool(retracted_parts)
         result += [replace(row, retracted=True) for row in retracted_parts]
         result.append(Stored(session, version))

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs.event_time.sessions import Session, merge
 from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.gaps import gap_in_force
 from jobs.sessionization.pipeline import JOB, STAGED, build
 from jobs.sessionization.rules import Stored
 from jobs.sessionization.rules import fold as fold_rule
@@ -142,11 +143,65 @@ def test_differential_the_fold_in_sql_agrees_with_the_rule(connection: psycopg.C
         staged = table(row for user, sessions in batch.items() for row in minis(user, *sessions))
         fold_table(connection, JOB, staged, CONFIG, frontier)
         for user, sessions in batch.items():
-            expected[user] = fold_rule(expected[user], sessions, GAP, frontier)
+            expected[user] = fold_rule(expected[user], sessions, GAP, frontier and frontier - GAP)
         found = stored_sessions(connection)
         assert {user: in_order(found.get(user, [])) for user in users} == {
             user: in_order(rows) for user, rows in expected.items()
         }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_differential_any_history_of_gaps_folds_as_the_rule_says(
+    connection: psycopg.Connection[Any], seed: int
+) -> None:
+    """Gaps grow and shrink between batches; a batch may have nothing of a user whose sessions a larger gap joins."""
+    chance = random.Random(seed)
+    users = [("acme", "ann"), ("acme", "bob"), ("bolt", "ann")]
+    expected: dict[User, list[Stored]] = {user: [] for user in users}
+    frontiers = sorted(NOON + chance.randint(0, 40) * GAP for _ in range(20))
+    last_gap: timedelta | None = None
+    kept_before: datetime | None = None
+    events = 0
+    for frontier in frontiers:
+        seconds = chance.choice([last_gap.total_seconds() if last_gap else 600, 300, 600, 1_800, 5_400])
+        config = SessionizationConfig(session_gap_seconds=int(seconds))
+        gap = config.session_gap
+        batch: dict[User, list[Session]] = defaultdict(list)
+        for _ in range(chance.randint(1, 6)):
+            start = NOON + chance.randint(0, 240) * GAP / 6 + chance.randint(-1, 1) * MICROSECOND
+            batch[chance.choice(users)].append(Session(start, start, chance.randint(1, 9)))
+        events += sum(session.events for sessions in batch.values() for session in sessions)
+        staged = table(row for user, sessions in batch.items() for row in minis(user, *merge(sessions, gap)))
+        fold_table(connection, JOB, staged, config, frontier)
+        taken = gap_in_force(gap, frontier, last_gap, kept_before)
+        if gap != last_gap:
+            last_gap, kept_before = gap, taken.closed_before if last_gap else None
+        for user in users:
+            expected[user] = fold_rule(expected[user], batch[user], gap, taken.closed_before)
+        found = stored_sessions(connection)
+        assert {user: in_order(found.get(user, [])) for user in users} == {
+            user: in_order(rows) for user, rows in expected.items()
+        }
+        live = {user: [row.session for row in rows if not row.retracted] for user, rows in found.items()}
+        assert all(merge(sessions, gap) == sorted(sessions) for sessions in live.values())
+        assert sum(session.events for sessions in live.values() for session in sessions) == events
+
+
+def test_a_larger_gap_joins_what_is_stored_with_the_first_batch_that_it_decides(
+    connection: psycopg.Connection[Any],
+) -> None:
+    """Seen closed under the old gap: two retractions and one successor, also of a user that the batch does not name."""
+    apart = [Session(NOON, NOON, 1), Session(NOON + 2 * GAP, NOON + 2 * GAP, 2)]
+    fold_table(connection, JOB, table(minis(ALICE, *apart)), CONFIG)
+    wider = SessionizationConfig(session_gap_seconds=2 * CONFIG.session_gap_seconds)
+    bob = minis(("acme", "bob"), Session(NOON, NOON, 1))
+    counts = fold_table(connection, JOB, table(bob), wider, NOON + 10 * GAP)
+    assert in_order(stored_sessions(connection)[ALICE]) == in_order(
+        [*(Stored(session, 1, retracted=True) for session in apart), Stored(Session(NOON, NOON + 2 * GAP, 3), 2)]
+    )
+    assert (counts["sessions", "retracted"], counts["sessions", "begun"]) == (2, 2)
+    fold_table(connection, JOB, table(minis(ALICE, Session(NOON + 4 * GAP, NOON + 4 * GAP, 1))), CONFIG)
+    assert [row.session.events for row in stored_sessions(connection)[ALICE] if not row.retracted] == [3, 1]
 
 
 def test_a_late_event_joins_two_closed_sessions_two_retractions_and_one_new_version(

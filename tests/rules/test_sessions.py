@@ -29,6 +29,10 @@ def single(instant: datetime) -> Session:
     return Session(instant, instant, 1)
 
 
+def before(frontier: datetime | None) -> datetime | None:
+    return None if frontier is None else frontier - GAP
+
+
 def walk(events: list[datetime]) -> list[Session]:
     sessions: list[list[datetime]] = []
     for event in sorted(events):
@@ -77,7 +81,7 @@ def test_oracle_folded_sessions_are_those_of_all_events_at_once(
 ) -> None:
     stored: list[Stored] = []
     for minis, frontier in cut:
-        stored = fold(stored, minis, GAP, frontier)
+        stored = fold(stored, minis, GAP, before(frontier))
     live = sorted(row.session for row in stored if not row.retracted)
     assert live == merge([mini for minis, _ in cut for mini in minis], GAP)
 
@@ -88,9 +92,9 @@ def test_what_was_seen_closed_is_kept_and_its_successor_has_a_higher_version(
 ) -> None:
     stored: list[Stored] = []
     for minis, frontier in cut:
-        before, stored = stored, fold(stored, minis, GAP, frontier)
+        earlier, stored = stored, fold(stored, minis, GAP, before(frontier))
         kept = {(row.session, row.version) for row in stored}
-        for row in before:
+        for row in earlier:
             if row.retracted or row.session.closed(GAP, frontier):
                 assert (row.session, row.version) in kept
             successor = next(new for new in stored if not new.retracted and new.session.near(row.session, GAP))
@@ -100,7 +104,7 @@ def test_what_was_seen_closed_is_kept_and_its_successor_has_a_higher_version(
 def test_a_late_event_joins_two_closed_sessions_into_one_new_version() -> None:
     first, second = Session(NOON, NOON + GAP, 3), Session(NOON + 3 * GAP, NOON + 4 * GAP, 5)
     stored = [Stored(first), Stored(second, version=4)]
-    result = fold(stored, [single(NOON + 2 * GAP)], GAP, second.end + GAP + MICROSECOND)
+    result = fold(stored, [single(NOON + 2 * GAP)], GAP, second.end + MICROSECOND)
     assert result == [
         Stored(first, 1, retracted=True),
         Stored(second, 4, retracted=True),
@@ -110,7 +114,7 @@ def test_a_late_event_joins_two_closed_sessions_into_one_new_version() -> None:
 
 def test_an_open_session_keeps_its_version_while_it_grows() -> None:
     stored = [Stored(Session(NOON, NOON + GAP, 3), version=2)]
-    assert fold(stored, [single(NOON + 2 * GAP)], GAP, NOON + 2 * GAP) == [Stored(Session(NOON, NOON + 2 * GAP, 4), 2)]
+    assert fold(stored, [single(NOON + 2 * GAP)], GAP, NOON + GAP) == [Stored(Session(NOON, NOON + 2 * GAP, 4), 2)]
 
 
 def test_a_session_is_closed_only_when_the_frontier_has_passed_its_end_by_more_than_the_gap() -> None:
