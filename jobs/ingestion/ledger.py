@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.delta import FRONTIER, DeltaWriter, instant_of, microseconds_of
-from jobs.runtime.errors import Refused
+from jobs.runtime.errors import BEGIN_ANEW, Refused
 from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
 
 
@@ -33,7 +33,7 @@ class OffsetLedger:
         if known is not None and known != self._fingerprint:
             raise Refused(
                 f"topic {topic.name} was deleted and made again since the journal read it, so offsets mean other "
-                "records now; restore the topic, or start a new journal with `weir up --data-dir NEW`"
+                f"records now; restore the topic, {BEGIN_ANEW}"
             )
         self._positions: dict[int, int] = {}
         latest: dict[int, datetime] = {}
