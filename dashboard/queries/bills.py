@@ -1,16 +1,17 @@
 """Bills: what each account owes for a month so far, line by line, and the windows behind a line.
 
-A month is that of the account's own time zone, as it is when it begins.
+A month is that of the account's own time zone, as it was when the month began.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 from dashboard.backend import Backend
+from dashboard.months import ZoneChange, billing_month
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
 
@@ -66,7 +67,14 @@ class LineWindow:
     corrected: bool
 
 
-_ACCOUNTS = "SELECT account, name, timezone FROM catalog.accounts"
+# An account that was deleted has its months still.
+_ACCOUNTS = """
+    SELECT account, name,
+           array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS held_from,
+           array_agg(account_zones.timezone ORDER BY holds_from) AS timezones
+    FROM catalog.account_zones LEFT JOIN catalog.accounts USING (account)
+    GROUP BY account, name
+"""
 
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once.
 _LINES = """
@@ -93,15 +101,13 @@ _WINDOWS = """
     ORDER BY window_start DESC LIMIT %(limit)s
 """
 
-UTC_ZONE = ZoneInfo("UTC")
-
 
 def read_bills(backend: Backend, month: date) -> Bills:
     """The lines of every account for the month that begins on `month`, a first of a month."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, "billing")
-        known = [period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
-        general = period(month, "", None, "UTC")
+        known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
+        general = _period(month, "", None, [], [])
         rows = cursor.execute(
             _LINES,
             {
@@ -122,15 +128,12 @@ def read_bills(backend: Backend, month: date) -> Bills:
     return Bills(feed, month, used, lines, newest["window_end"] if newest else None)
 
 
-def period(month: date, account: str, name: str | None, timezone: str) -> Period:
+def _period(
+    month: date, account: str, name: str | None, held_from: Sequence[datetime | None], timezones: Sequence[str]
+) -> Period:
     """The account's month that begins on `month`; in UTC where nobody knows its time zone."""
-    try:
-        zone = ZoneInfo(timezone)
-    except (KeyError, ValueError, OSError):
-        zone = UTC_ZONE
-    following = (month + timedelta(days=31)).replace(day=1)
-    start, end = (datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC) for day in (month, following))
-    return Period(account, name, zone.key, start, end)
+    found = billing_month([ZoneChange(*change) for change in zip(held_from, timezones, strict=True)], month)
+    return Period(account, name, found.zone.key, found.start, found.end)
 
 
 def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:

@@ -241,6 +241,25 @@ def test_a_month_is_that_of_the_accounts_time_zone(open_page: Pages, connected: 
     assert dict(zip(table["account"], table["requests"], strict=True)) == {"berlin": 7, "broken": 2, "utc": 2}
 
 
+def test_a_changed_time_zone_moves_no_border_of_a_month_that_has_begun(
+    open_page: Pages, connected: str, database: str
+) -> None:
+    now = datetime.now(UTC)
+    progress(database, "billing", now)
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    row = {"account": "acme", "name": "Acme", "plan": "p", "currency": "EUR", "timezone": "Pacific/Auckland"}
+    write(database, "catalog.accounts", row)
+    first = datetime(now.year, now.month, 1, tzinfo=ZoneInfo("Pacific/Auckland"))
+    following = (first + timedelta(days=32)).replace(day=1)
+    starts = [first - MINUTE, first, following - MINUTE, following]
+    write(database, "usage_windows", *(window(at, 10**n, account="acme") for n, at in enumerate(starts)))
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE catalog.accounts SET timezone = 'America/New_York'")
+    table = open_page("bills", month=f"{first:%Y-%m}").dataframe[0].value
+    assert table["requests"].tolist() == [110]
+    assert table["time zone"].tolist() == ["Pacific/Auckland"]
+
+
 def test_a_line_leads_to_its_windows_requests_and_price_version(open_page: Pages, seeded: str, day: Day) -> None:
     month = f"{day.now:%Y-%m}"
     rows = [

@@ -1,0 +1,80 @@
+"""The history of accounts' time zones, whoever edits the catalog."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.database_rows import write
+
+NAMES = "account, name, plan, currency, timezone, effective_from"
+
+
+@pytest.fixture
+def account(database: str) -> str:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    row = {"account": "acme", "name": "Acme", "plan": "p", "currency": "EUR", "timezone": "Europe/Berlin"}
+    write(database, "catalog.accounts", row)
+    return "acme"
+
+
+def set_zone(connection: psycopg.Connection[Any], zone: str, effective_from: datetime | None = None) -> datetime:
+    """Now, as the database's transaction has it."""
+    with connection.transaction():
+        connection.execute("UPDATE catalog.accounts SET timezone = %s, effective_from = %s", [zone, effective_from])
+        [now] = connection.execute("SELECT now()").fetchone() or [None]
+    assert isinstance(now, datetime)
+    return now
+
+
+def history(connection: psycopg.Connection[Any]) -> list[tuple[datetime | None, str]]:
+    with connection.transaction():
+        return connection.execute(
+            "SELECT nullif(holds_from, '-infinity'), timezone FROM catalog.account_zones ORDER BY holds_from"
+        ).fetchall()
+
+
+@pytest.mark.usefixtures("account")
+def test_the_first_zone_holds_from_the_beginning_and_a_change_from_when_it_was_made(
+    connection: psycopg.Connection[Any],
+) -> None:
+    now = set_zone(connection, "Asia/Kolkata")
+    set_zone(connection, "Asia/Kolkata")
+    assert history(connection) == [(None, "Europe/Berlin"), (now, "Asia/Kolkata")]
+
+
+@pytest.mark.usefixtures("account")
+def test_a_change_may_be_planned_but_never_holds_from_the_past(connection: psycopg.Connection[Any]) -> None:
+    now = set_zone(connection, "UTC", datetime.fromisoformat("2026-01-01T00:00Z"))
+    planned = now + timedelta(days=40)
+    set_zone(connection, "Asia/Tokyo", planned)
+    assert history(connection) == [(None, "Europe/Berlin"), (now, "UTC"), (planned, "Asia/Tokyo")]
+    set_zone(connection, "UTC", planned)
+    assert history(connection)[2] == (planned, "UTC")
+
+
+@pytest.mark.usefixtures("account")
+def test_an_account_that_is_deleted_and_made_again_keeps_its_history(connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction():
+        connection.execute("CREATE TEMP TABLE kept AS SELECT * FROM catalog.accounts")
+        connection.execute("DELETE FROM catalog.accounts")
+    assert history(connection) == [(None, "Europe/Berlin")]
+    with connection.transaction():
+        connection.execute(f"INSERT INTO catalog.accounts ({NAMES}) SELECT {NAMES} FROM kept")
+    assert history(connection) == [(None, "Europe/Berlin")]
+
+
+@pytest.mark.usefixtures("account")
+def test_who_may_edit_accounts_needs_no_right_on_their_history(connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction(force_rollback=True):
+        connection.execute("CREATE ROLE weir_editor")
+        connection.execute("GRANT USAGE ON SCHEMA catalog TO weir_editor")
+        connection.execute("GRANT SELECT, UPDATE ON catalog.accounts TO weir_editor")
+        connection.execute("CREATE POLICY edits ON catalog.accounts TO weir_editor USING (true)")
+        connection.execute("SET LOCAL ROLE weir_editor")
+        assert connection.execute("UPDATE catalog.accounts SET timezone = 'UTC'").rowcount == 1
+        connection.execute("RESET ROLE")
+        assert connection.execute("SELECT count(*) FROM catalog.account_zones").fetchone() == (2,)
