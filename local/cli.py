@@ -14,6 +14,7 @@ from local.commands.demo import demo
 from local.commands.drain import drain
 from local.commands.journal import journal
 from local.commands.produce import produce
+from local.commands.retain import retain
 from local.commands.sessions import sessions
 from local.commands.stack import down, up
 from local.commands.status import status
@@ -34,6 +35,7 @@ app.command()(drain)
 app.command()(traffic)
 app.command()(compare)
 app.command()(compact)
+app.command()(retain)
 app.command()(demo)
 app.command()(usage)
 app.command()(sessions)

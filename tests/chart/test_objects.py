@@ -23,6 +23,7 @@ ALWAYS = {
     "SparkApplication/weir-joins",
     "SparkApplication/weir-billing",
     "CronJob/weir-compact",
+    "CronJob/weir-retain",
     "Job/weir-setup",
     "ConfigMap/weir-test",
     "Pod/weir-test",
@@ -218,7 +219,7 @@ def test_a_batch_job_sees_what_a_driver_sees() -> None:
 
 
 def test_a_batch_job_of_the_chart_may_be_taken_away() -> None:
-    assert of_kind(render("quickstart.yaml", values={"batch": {"compact": None}}), "CronJob") == {}
+    assert of_kind(render("quickstart.yaml", values={"batch": {"compact": None, "retain": None}}), "CronJob") == {}
 
 
 def test_what_watches_carries_the_labels_it_is_selected_by() -> None:

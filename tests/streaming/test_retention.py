@@ -1,0 +1,205 @@
+"""Retention removes whole days from the old end and nothing else; a job writes on, and a stream passes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from psycopg.types.json import Jsonb
+from pydantic import ValidationError
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.delta import FRONTIER, LSN
+from jobs.runtime.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
+from jobs.streams import USAGE, Table
+from tests.database_rows import progress, write
+from tests.streaming.journals import Journal, heartbeat
+
+TODAY = date(2026, 5, 20)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+def noon(day: date) -> datetime:
+    return datetime.combine(day, time(12), UTC)
+
+
+def journal_until(folder: Path, last: date, days: int) -> Journal:
+    """Two rows a day in one commit each, `days` days up to `last`; F is noon of the last."""
+    journal = Journal(folder)
+    for day in (last - number * DAY for number in reversed(range(days))):
+        times = {"received_at": noon(day), "event_time": noon(day), "logged_at": noon(day)}
+        journal.commit([{**heartbeat(0), **times, "log_date": day} for _ in range(2)])
+    return journal
+
+
+def joins_at(tables: str, position: int, waiting: int = 0) -> None:
+    """Usage as joins leaves it: no row, but how far it has read the journal and what waits."""
+    moved = {"journal": position, "waiting.lsn": waiting, LSN: 1}
+    properties = CommitProperties(app_transactions=[Transaction(name, version) for name, version in moved.items()])
+    write_deltalake(f"{tables}/{Table.USAGE}", USAGE.empty_table(), mode="append", commit_properties=properties)
+
+
+def sessionization_at(database: str, position: int) -> None:
+    write(database, "positions", {"job": "sessionization", "input": "journal", "next_position": position})
+
+
+def lsns(journal: Journal) -> list[int]:
+    return sorted(DeltaTable(f"{journal.tables}/{Table.JOURNAL}").to_pyarrow_table()["lsn"].to_pylist())
+
+
+def retained(journal: Journal, connection: psycopg.Connection[Any], days: int | None = 40) -> Removed | None:
+    return retain_days(journal.tables, Table.JOURNAL, connection, days, TODAY)
+
+
+def test_whole_days_go_from_the_old_end_and_the_job_writes_on(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    journal = journal_until(tmp_path, TODAY, 100)
+    joins_at(journal.tables, 201)
+    sessionization_at(database, 201)
+    # 40 days reach into April, the month before the open one: so March 30 is the first day that is kept.
+    assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), 96)
+    assert lsns(journal) == list(range(97, 201))
+    table = DeltaTable(f"{journal.tables}/{Table.JOURNAL}")
+    assert table.transaction_version(LSN) == 201
+    assert table.transaction_version(FRONTIER) is not None
+    journal.commit([heartbeat(0)])
+    assert lsns(journal)[-1] == 201
+    assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), 0)
+
+
+@pytest.mark.parametrize(
+    ("reached", "first_kept"),
+    [((201, 0, 11), 9), ((7, 0, 201), 5), ((201, 8, 201), 7), ((201, 0, None), 1), ((10, 0, 201), 9)],
+    ids=["sessionization", "joins", "what waits in joins", "a reader that has not begun", "the row before a position"],
+)
+def test_no_day_goes_that_a_reader_needs(
+    tmp_path: Path,
+    database: str,
+    connection: psycopg.Connection[Any],
+    reached: tuple[int, int, int | None],
+    first_kept: int,
+) -> None:
+    joins, waiting, sessions = reached
+    journal = journal_until(tmp_path, TODAY, 100)
+    joins_at(journal.tables, joins, waiting)
+    if sessions is not None:
+        sessionization_at(database, sessions)
+    retained(journal, connection)
+    assert lsns(journal)[0] == first_kept
+
+
+def test_rows_that_say_what_was_decided_by_stay(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    journal = Journal(tmp_path)
+    days = [TODAY - number * DAY for number in (100, 99, 0)]
+    for number, day in enumerate(days):
+        times = {"received_at": noon(day), "event_time": noon(day), "log_date": day}
+        rules = '{"exact_horizon_seconds": 3600}' if number == 0 else None
+        journal.commit([{**heartbeat(0), **times, "rules": rules}, {**heartbeat(0), **times}])
+    joins_at(journal.tables, 7)
+    sessionization_at(database, 7)
+    for removed_rows in (3, 0):
+        assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), removed_rows)
+    assert lsns(journal) == [1, 5, 6]
+
+
+def test_nothing_goes_while_time_stands_still_and_nothing_without_a_period(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """What is kept is measured at F: what is younger may decide about the next event."""
+    journal = journal_until(tmp_path, TODAY - 90 * DAY, 20)
+    joins_at(journal.tables, 41)
+    sessionization_at(database, 41)
+    assert retained(journal, connection, None) is None
+    done = retained(journal, connection)
+    assert done is not None
+    assert done.rows == 0
+    assert retain_days(str(tmp_path / "nowhere"), Table.USAGE, connection, 40, TODAY) is None
+
+
+def test_a_stream_that_was_before_it_gets_every_row_once(
+    spark: SparkSession, tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    journal = journal_until(tmp_path / "tables", TODAY, 100)
+    joins_at(journal.tables, 201)
+    sessionization_at(database, 201)
+    seen: list[int] = []
+
+    def on_batch(batch: DataFrame, _: int) -> None:
+        seen.extend(row["lsn"] for row in batch.select("lsn").collect())
+
+    def stream_what_is_there() -> None:
+        frames = spark.readStream.format("delta").option("startingVersion", 95).option("skipChangeCommits", "true")
+        query = (
+            frames.load(f"{journal.tables}/{Table.JOURNAL}")
+            .writeStream.foreachBatch(on_batch)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    stream_what_is_there()
+    retained(journal, connection)
+    journal.commit([heartbeat(0)])
+    stream_what_is_there()
+    assert sorted(set(seen)) == sorted(seen)
+    assert seen[-1] == 201
+
+
+def test_rows_of_postgres_go_by_their_own_periods(database: str, connection: psycopg.Connection[Any]) -> None:
+    old, young = noon(TODAY - 500 * DAY), noon(TODAY - 10 * DAY)
+    batch = {"job": "joins", "epoch": 1, "records": 1, "duration_ms": 1}
+    for number, at in enumerate((old, old, young), start=1):
+        lsns = {"first_position": number, "next_position": number + 1}
+        write(database, "batches", {**batch, **lsns, "committed_at": at})
+    write(database, "batches", {**batch, "job": "idle", "first_position": 1, "next_position": 2, "committed_at": old})
+    for at in (old, young):
+        write(database, "exits", {"job": "joins", "ended_at": at, "how": "crashed", "reason": "r"})
+        session = {"account": "a", "user_id": "u", "session_start": at, "session_end": at, "events": 1, "version": 1}
+        write(database, "sessions", {**session, "retracted_at": at}, session)
+        write(database, "sources", {"source": f"{at:%F}", "first_seen_at": old, "last_seen_at": at})
+    progress(database, "ingestion", noon(TODAY), report={"frontier": noon(TODAY).isoformat()})
+    connection.execute("UPDATE jobs SET config = '{\"source_retired_after_seconds\": 86400}'")
+    done = {one.table: one.rows for one in retain_rows(connection, Retention(), TODAY)}
+    assert done == {"batches": 2, "exits": 1, "sources": 1, "sessions": 1}
+    left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in done}
+    assert left == {"batches": (2,), "exits": (1,), "sources": (1,), "sessions": (3,)}
+    assert [one.rows for one in retain_rows(connection, Retention(), TODAY)] == [0] * 4
+
+
+def test_no_source_goes_that_ingestion_may_still_wait_for(database: str, connection: psycopg.Connection[Any]) -> None:
+    seen = noon(TODAY - 99 * DAY)
+    write(database, "sources", {"source": "s", "first_seen_at": seen, "last_seen_at": seen})
+    assert [one.rows for one in retain_rows(connection, Retention(), TODAY)] == [0] * 4
+    progress(database, "ingestion", noon(TODAY), report={"frontier": noon(TODAY).isoformat()})
+    for retired_after_days, removed in ((100, 0), (98, 1)):
+        config = Jsonb({"source_retired_after_seconds": retired_after_days * 86_400})
+        connection.execute("UPDATE jobs SET config = %s", [config])
+        done = {one.table: one.rows for one in retain_rows(connection, Retention(), TODAY)}
+        assert done["sources"] == removed
+
+
+def test_the_open_month_and_the_one_before_are_kept_in_every_zone() -> None:
+    assert oldest_open_day(date(2026, 5, 1)) == date(2026, 3, 30)
+    assert oldest_open_day(date(2026, 5, 31)) == date(2026, 3, 30)
+    assert oldest_open_day(date(2026, 1, 15)) == date(2025, 11, 29)
+
+
+@pytest.mark.parametrize("days", ["journal_days", "usage_days", "retired_sources_days"])
+def test_what_may_decide_about_the_next_event_cannot_be_given_away(days: str) -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 36"):
+        Retention.model_validate({days: 35})
