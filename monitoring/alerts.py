@@ -23,6 +23,9 @@ MANY_WAITING = 100
 RESTARTS = 3
 LATE_SHARE = 0.05
 FEWEST_EVENTS = 20
+HEADROOM_TICKET, HEADROOM_PAGE = 0.5, 0.2
+"""Of the topic's retention: of a week, three and a half days to act, then one and a half."""
+FREE_TICKET, FREE_PAGE = 0.2, 0.05
 DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 
@@ -236,12 +239,48 @@ SOURCES = (
     ),
 )
 
+HEADROOM = (
+    Alert(
+        "UnreadRecordsAge",
+        Severity.TICKET,
+        f"min(weir_retention_headroom_ratio) < {HEADROOM_TICKET}",
+        "Kafka will delete records that were not read yet",
+        "{{ $value | humanizePercentage }} of the retention of events is left before records go unread.",
+        timedelta(minutes=5),
+    ),
+    Alert(
+        "UnreadRecordsExpire",
+        Severity.PAGE,
+        f"min(weir_retention_headroom_ratio) < {HEADROOM_PAGE}",
+        "Kafka is about to delete records that were not read yet",
+        "{{ $value | humanizePercentage }} of the retention of events is left before records go unread, and unbilled.",
+        timedelta(minutes=2),
+    ),
+    Alert(
+        "TablesFillDisk",
+        Severity.TICKET,
+        f"min(weir_tables_free_ratio) < {FREE_TICKET}",
+        "The disk of the tables fills up",
+        "{{ $value | humanizePercentage }} of the tables' file system is free.",
+        timedelta(minutes=15),
+    ),
+    Alert(
+        "TablesDiskFull",
+        Severity.PAGE,
+        f"min(weir_tables_free_ratio) < {FREE_PAGE}",
+        "The disk of the tables is nearly full",
+        "{{ $value | humanizePercentage }} of the tables' file system is free; without any, metering stops.",
+        timedelta(minutes=2),
+    ),
+)
+
 GROUPS: dict[str, tuple[Alert | Recording, ...]] = {
     "freshness": FRESHNESS,
     "applications": APPLICATIONS,
     "events": EVENTS,
     "money": MONEY,
     "sources": SOURCES,
+    "headroom": HEADROOM,
 }
 ALERTS = tuple(rule for rules in GROUPS.values() for rule in rules if isinstance(rule, Alert))
 RECORDINGS = tuple(rule for rules in GROUPS.values() for rule in rules if isinstance(rule, Recording))

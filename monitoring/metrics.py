@@ -148,6 +148,18 @@ UNSEQUENCED = GaugeMetric(
     jobs=_INGESTION,
     from_database=True,
 )
+RETENTION_HEADROOM = GaugeMetric(
+    "weir_retention_headroom_ratio",
+    "",
+    "Share of the retention of `events`, in time or size, that is left before a record goes that was not read yet.",
+    jobs=_INGESTION,
+)
+TABLES_FREE = GaugeMetric(
+    "weir_tables_free_ratio",
+    "",
+    "Share of the tables' file system that is free; absent where they are in an object store.",
+    jobs=_INGESTION,
+)
 
 _SESSIONIZATION = ("sessionization",)
 SESSIONS = CounterMetric(

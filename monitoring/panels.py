@@ -62,6 +62,14 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Epoch", (("max by (job) (weir_epoch)", "{{job}}"),)),
         Panel("Restarts", (("max by (job) (weir_restarts)", "{{job}}"),)),
         Panel("Drivers that ended by themselves", (("max by (job, how) (weir_driver_exits)", "{{job}} {{how}}"),)),
+        Panel(
+            "Room that is left",
+            (
+                ("min(weir_retention_headroom_ratio)", "retention of events, before unread records go"),
+                ("min(weir_tables_free_ratio)", "disk of the tables"),
+            ),
+            "percentunit",
+        ),
         Panel("Gauges can be read", (("min by (job) (weir_database_readable)", "{{job}}"),)),
         Panel("Versions", (("count by (job, version) (weir_build_info)", "{{job}} {{version}}"),)),
     ),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
@@ -14,10 +14,12 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.errors import Refused
+from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
 from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicJob, TopicSink
 from jobs.runtime.kafka import LATEST, describe_topic, offsets
 from jobs.runtime.object_store import readable_by_spark
 from jobs.runtime.upstream import Upstream
+from monitoring import metrics
 
 log = structlog.get_logger()
 
@@ -68,6 +70,8 @@ class TopicSource:
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
+        self._retention = TopicRetention(self._admin, config.topic)
+        self._tables = environment.tables
 
     def _fitting(self) -> int:
         budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
@@ -122,7 +126,16 @@ class TopicSource:
         topic = describe_topic(self._admin, self._config.topic)
         ends = offsets(self._admin, topic, LATEST)
         positions = self._sink.positions()
-        return sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items()), None
+        unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}
+        self._show_headroom(unread)
+        return sum(unread.values()), None
+
+    def _show_headroom(self, unread: Mapping[int, int]) -> None:
+        limits, now = self._retention.limits(), datetime.now(UTC)
+        left = retention_headroom(limits, unread, self._sink.record_bytes(), self._sink.frontier(), now)
+        metrics.RETENTION_HEADROOM.set(left)
+        if (free := free_share(self._tables)) is not None:
+            metrics.TABLES_FREE.set(free)
 
 
 class TableSource:

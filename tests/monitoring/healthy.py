@@ -36,6 +36,8 @@ GAUGES = {
     "weir_unsequenced_sources": f"1+0{STEADY}",
     "weir_open_sessions": f"300+2{STEADY}",
     "weir_join_waiting_records": f"180+1{STEADY}",
+    "weir_retention_headroom_ratio": f"1+0{STEADY}",
+    "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",
     "weir_usage_windows": f"500+3{STEADY}",
 }

@@ -163,6 +163,10 @@ CASES = [
     Case("SourceSilent", {of("weir_sources", state="silent"): "0+0x10 1+0x9 0+0x60"}, 12, until_minute=21),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x60"}, 12.25),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x9 12+0x60"}, 12.25, until_minute=21),
+    Case("UnreadRecordsAge", {"weir_retention_headroom_ratio{}": "1+0x10 0.49+0x60"}, 16),
+    Case("UnreadRecordsExpire", {"weir_retention_headroom_ratio{}": "1+0x10 0.19+0x60"}, 13),
+    Case("TablesFillDisk", {"weir_tables_free_ratio{}": "0.2+0x10 0.19+0x60"}, 26),
+    Case("TablesDiskFull", {"weir_tables_free_ratio{}": "0.05+0x10 0.049+0x60"}, 13),
     Case("UncorrectedClocks", {"weir_uncorrected_clock_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
 ]
 

@@ -1,0 +1,77 @@
+"""How much room is left: on the disk of the tables, and in the topic before retention takes what was not read yet."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+REQUEST_TIMEOUT_SECONDS = 10
+LIMITS_KEPT_SECONDS = 600.0
+"""Somebody may change a topic's retention; nobody needs to know it at once."""
+
+
+@dataclass(frozen=True)
+class RetentionLimits:
+    """What a topic keeps of each partition; None is without a limit."""
+
+    age: timedelta | None
+    size_bytes: int | None
+
+
+def retention_headroom(
+    limits: RetentionLimits, unread: Mapping[int, int], record_bytes: int, read_until: datetime | None, now: datetime
+) -> float:
+    """How much of a topic's retention is left before an unread record goes: 1 with nothing unread, 0 at the end.
+
+    `unread` are records by partition, `record_bytes` what one of them takes at most on average, and `read_until` is F:
+    no unread record was received before it. The scarcer of age and size counts; compressed records have more room.
+    """
+    if not any(unread.values()):
+        return 1.0
+    used = [0.0]
+    if limits.age is not None and read_until is not None:
+        used.append((now - read_until) / limits.age)
+    if limits.size_bytes is not None:
+        used.append(max(unread.values()) * record_bytes / limits.size_bytes)
+    return min(1.0, max(0.0, 1 - max(used)))
+
+
+def free_share(tables: str) -> float | None:
+    """The free share of what the tables' file system gives to us, as `df` has it; None for an object store."""
+    if "://" in tables:
+        return None
+    usage = shutil.disk_usage(tables)
+    return usage.free / (usage.used + usage.free)
+
+
+class TopicRetention:
+    """The limits of one topic, asked for now and then. Raises `KafkaException` when the broker does not answer."""
+
+    def __init__(self, admin: AdminClient, topic: str) -> None:
+        self._admin = admin
+        self._topic = ConfigResource(ResourceType.TOPIC, str(topic))  # the library refuses a StrEnum
+        self._due = 0.0
+        self._limits = RetentionLimits(None, None)
+
+    def limits(self) -> RetentionLimits:
+        """As they were within the last minutes."""
+        if time.monotonic() >= self._due:
+            found = self._admin.describe_configs([self._topic], request_timeout=REQUEST_TIMEOUT_SECONDS)
+            settings = found[self._topic].result()
+            self._limits = limits_of({name: str(entry.value) for name, entry in settings.items()})
+            self._due = time.monotonic() + LIMITS_KEPT_SECONDS
+        return self._limits
+
+
+def limits_of(settings: Mapping[str, str]) -> RetentionLimits:
+    """The limits in a topic's configuration; negative ones are none, and a topic that deletes nothing has none."""
+    if "delete" not in settings.get("cleanup.policy", "delete"):
+        return RetentionLimits(None, None)
+    age_ms, size_bytes = (int(settings.get(name, -1)) for name in ("retention.ms", "retention.bytes"))
+    age = None if age_ms < 0 else timedelta(milliseconds=min(age_ms, timedelta.max // timedelta(milliseconds=1)))
+    return RetentionLimits(age, None if size_bytes < 0 else size_bytes)

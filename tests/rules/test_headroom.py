@@ -1,0 +1,61 @@
+"""How much room is left before an unread record goes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.runtime.headroom import RetentionLimits, free_share, limits_of, retention_headroom
+
+NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)
+WEEK = timedelta(days=7)
+LONGEST = timedelta(milliseconds=timedelta.max // timedelta(milliseconds=1))
+TIMED = RetentionLimits(WEEK, None)
+SIZED = RetentionLimits(None, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("behind", "left"), [(timedelta(0), 1.0), (WEEK / 2, 0.5), (WEEK * 0.75, 0.25), (WEEK, 0.0), (2 * WEEK, 0.0)]
+)
+def test_what_waits_for_half_of_the_retention_has_half_of_it_left(behind: timedelta, left: float) -> None:
+    assert retention_headroom(TIMED, {0: 1}, 400, NOW - behind, NOW) == pytest.approx(left)
+
+
+def test_the_fullest_partition_decides_and_the_scarcer_of_age_and_size() -> None:
+    assert retention_headroom(SIZED, {0: 10, 1: 1_000}, 400, None, NOW) == pytest.approx(0.6)
+    both = RetentionLimits(WEEK, 1_000_000)
+    assert retention_headroom(both, {0: 1_000}, 400, NOW - WEEK / 2, NOW) == pytest.approx(0.5)
+    assert retention_headroom(both, {0: 1_000}, 900, NOW - WEEK / 2, NOW) == pytest.approx(0.1)
+
+
+@given(st.floats(0, 1e9), st.booleans())
+def test_nothing_unread_and_nothing_that_is_ever_deleted_have_all_their_room(seconds: float, unread: bool) -> None:
+    limits = RetentionLimits(None, None) if unread else RetentionLimits(WEEK, 1)
+    long_ago = NOW - timedelta(seconds=seconds)
+    assert retention_headroom(limits, {0: int(unread) * 10**9, 1: 0}, 400, long_ago, NOW) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [
+        ({"retention.ms": "604800000", "retention.bytes": "-1"}, TIMED),
+        ({"retention.ms": "-1", "retention.bytes": "1000000"}, SIZED),
+        ({"retention.ms": "9223372036854775807"}, RetentionLimits(LONGEST, None)),
+        ({"cleanup.policy": "compact", "retention.ms": "1"}, RetentionLimits(None, None)),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "604800000"}, TIMED),
+        ({}, RetentionLimits(None, None)),
+    ],
+)
+def test_limits_are_those_of_the_topic(settings: dict[str, str], limits: RetentionLimits) -> None:
+    assert limits_of(settings) == limits
+
+
+def test_a_folder_has_a_share_that_is_free_and_an_object_store_has_none(tmp_path: Path) -> None:
+    share = free_share(str(tmp_path))
+    assert share is not None
+    assert 0 <= share <= 1
+    assert free_share("s3://bucket/tables") is None
