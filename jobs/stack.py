@@ -37,6 +37,17 @@ class Jobs(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _clocks_agree_within_the_timeout(self) -> Jobs:
+        # A stamp that is believed moves F: further ahead than this, it would end requests that are under way.
+        most = self.joins.completion_timeout_seconds // 2
+        if self.ingestion.max_clock_ahead_seconds > most:
+            raise ValueError(
+                f"ingestion.max_clock_ahead_seconds is {self.ingestion.max_clock_ahead_seconds}, but must be at most "
+                f"half of joins.completion_timeout_seconds: {most}"
+            )
+        return self
+
 
 class StackConfig(BaseModel):
     """The file of `weir up --config`: `jobs: {<name>: {...}}`, as in Helm's values."""

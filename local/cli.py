@@ -41,7 +41,7 @@ app.command()(usage)
 app.command()(sessions)
 app.command()(stragglers)
 app.command("dead-letters")(dead_letters)
-app.command()(journal)
+app.add_typer(journal, name="journal")
 
 
 def main() -> None:

@@ -146,6 +146,14 @@ EVENTS = (
         "{{ $value }} Kafka records more were read than the journal has rows. It must be 0.",
     ),
     Alert(
+        "AbsentOffsetsUnproved",
+        Severity.PAGE,
+        "max(weir_unproved_offsets) > 0",
+        "Offsets may hold records that were lost",
+        "{{ $value }} offsets have no row, and it cannot be proved that they hold no record: ingestion waits.",
+        timedelta(minutes=1),
+    ),
+    Alert(
         "LateRateHigh",
         Severity.TICKET,
         f'1 - sum(rate(weir_event_lateness_seconds_bucket{{le="{LATE_SECONDS}.0"}}[15m]))'

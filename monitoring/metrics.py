@@ -98,7 +98,16 @@ EVENTS = CounterMetric(
     _INGESTION,
 )
 ABSENT = CounterMetric(
-    "weir_absent_offsets_total", "offsets", "Kafka offsets that hold no record (compaction, markers).", jobs=_INGESTION
+    "weir_absent_offsets_total",
+    "offsets",
+    "Kafka offsets that were proved to hold no record (markers, aborted transactions).",
+    jobs=_INGESTION,
+)
+UNPROVED = GaugeMetric(
+    "weir_unproved_offsets",
+    "offsets",
+    "Offsets of the batch in hand that no row has and that are not proved to hold no record: it is not committed.",
+    jobs=_INGESTION,
 )
 IDENTITIES = GaugeMetric("weir_identities", "identities", "Identities in the dedupe horizon's index.", jobs=_INGESTION)
 CLOCK_CORRECTED = CounterMetric(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -37,6 +37,10 @@ class CatalogReader:
         self._ledgers = {ledger.topic.name: ledger for ledger in ledgers}
         positions = {(name, p): at for name, ledger in self._ledgers.items() for p, at in ledger.next_offsets().items()}
         self._reader = TopicsReader(kafka, admin, [ledger.topic for ledger in ledgers], positions)
+
+    def add(self, topic: str, positions: Mapping[int, int]) -> None:
+        """Read partitions that the topic got, too."""
+        self._reader.add({(topic, partition): at for partition, at in positions.items()})
 
     def read_to_end(self) -> tuple[list[Message], Positions]:
         """All changes up to now, and the positions after them."""

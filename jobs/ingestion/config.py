@@ -79,6 +79,13 @@ class IngestionConfig(JobConfig):
         le=DAY_SECONDS,
         description="An event that occurs later than this after it was received is rejected as future.",
     )
+    max_clock_ahead_seconds: int = Field(
+        default=60,
+        ge=1,
+        le=300,
+        description="A record that a broker stamped further ahead of the database's clock than this waits; at most "
+        "half of joins' shortest completion timeout.",
+    )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
     source_silent_after_seconds: int = Field(
         default=900,
@@ -106,6 +113,11 @@ class IngestionConfig(JobConfig):
                 f"source_silent_after_seconds, which is {self.source_silent_after_seconds}"
             )
         return self
+
+    @property
+    def max_clock_ahead(self) -> timedelta:
+        """The limit as a duration."""
+        return timedelta(seconds=self.max_clock_ahead_seconds)
 
     @property
     def accept_window(self) -> AcceptWindow:

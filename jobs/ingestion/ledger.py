@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import polars as pl
 from confluent_kafka.admin import AdminClient
 
 from jobs.ingestion.received import Reception, Restamp
+from jobs.runtime.absent_offsets import Gap
 from jobs.runtime.delta import FRONTIER, DeltaWriter, instant_of, microseconds_of
-from jobs.runtime.errors import BEGIN_ANEW, Refused
+from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
 
 
@@ -31,10 +33,7 @@ class OffsetLedger:
         self._fingerprint = int.from_bytes(hashlib.sha256(topic.topic_id.encode()).digest()[:7])
         known = writer.recall(self._identity)
         if known is not None and known != self._fingerprint:
-            raise Refused(
-                f"topic {topic.name} was deleted and made again since the journal read it, so offsets mean other "
-                f"records now; restore the topic, {BEGIN_ANEW}"
-            )
+            raise Refused(_made_again(topic.name))
         self._positions: dict[int, int] = {}
         latest: dict[int, datetime] = {}
         for partition in topic.partitions:
@@ -42,8 +41,31 @@ class OffsetLedger:
                 latest[partition] = received_at
         frontier = instant_of(writer.recall(FRONTIER)) if decides_frontier else None
         self._reception = Reception(topic.partitions, latest, frontier)
-        refuse_lost_records(admin, topic, self._positions)
+        # A topic that was read before had no other partitions then: each of these must still have its first record.
+        never_read = dict.fromkeys(topic.partitions, 0) if known is not None else {}
+        refuse_lost_records(admin, topic, {**never_read, **self._positions})
         self._earliest = offsets(admin, topic, EARLIEST)
+
+    def follow(self, admin: AdminClient, topic: Topic) -> dict[int, int]:
+        """Take up the topic's partitions as they are now; gives where those that were added begin.
+
+        To be asked after the end offsets of a batch are fixed: what comes in a partition that is added later was not
+        received before what the batch holds. Raises Refused for another topic, or when records of a new partition are
+        lost already.
+        """
+        if topic.topic_id != self.topic.topic_id:
+            raise Refused(_made_again(topic.name))
+        added = tuple(sorted(set(topic.partitions) - set(self.topic.partitions)))
+        if not added:
+            return {}
+        begin = dict.fromkeys(added, 0)
+        refuse_lost_records(admin, replace(topic, partitions=added), begin)
+        self.topic = topic
+        self._earliest |= begin
+        for partition in added:
+            self._recall(partition)
+            self._reception.add(partition)
+        return begin
 
     def _recall(self, partition: int) -> datetime | None:
         position = self._writer.recall(self.topic.position(partition))
@@ -78,6 +100,10 @@ class OffsetLedger:
         """F of what was taken."""
         return self._reception.frontier
 
+    def disbelieve(self, after: datetime) -> None:
+        """Let no partition have come further than this, or than F."""
+        self._reception.disbelieve(after)
+
     def received(self, records: pl.DataFrame, restamps: Sequence[Restamp] = ()) -> pl.DataFrame:
         """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, in their order."""
         return self._reception.received(records, restamps)
@@ -90,15 +116,30 @@ class OffsetLedger:
         position = pl.col("partition").replace_strict(self._positions, default=0, return_dtype=pl.Int64)
         return rows.filter(pl.col("offset") >= position) if self._positions else rows
 
+    def gaps(self, rows: pl.DataFrame) -> list[Gap]:
+        """The offsets before and between new rows (partition, offset, in this order) that no row has."""
+        partition, offset = pl.col("partition"), pl.col("offset")
+        start = partition.replace_strict(self.next_offsets(), default=0, return_dtype=pl.Int64)
+        is_same = partition == partition.shift(1)
+        first = pl.when(is_same).then(offset.shift(1) + 1).otherwise(start).alias("first")
+        gaps = rows.select(partition, first, offset.alias("end")).filter(pl.col("first") < pl.col("end"))
+        return [Gap(*gap) for gap in gaps.iter_rows()]
+
     def take(self, rows: pl.DataFrame, ends: Mapping[int, int] | None = None) -> dict[str, int]:
         """Account for new rows (partition, offset, received_at), and return the transactions that say so.
 
         `ends` are positions beyond the last row, where offsets at the end hold no record. Offsets that no row has are
-        counted as absent. Raises Refused for a row below the position, or two of one offset.
+        counted as absent: they were proved to be, or a reader has passed them that gives every record to this process.
+        Raises Refused for a row below the position, or two of one offset; NotYet for one of a partition that is not
+        known yet.
         """
+        if unlisted := set(rows["partition"].unique()) - set(self.topic.partitions):
+            raise NotYet(Cause.KAFKA, f"{self.topic.name}: a broker does not know of the partitions {unlisted} yet")
         transactions = {self._identity: self._fingerprint}
         self.absent_in_last_take = 0
-        reach = {
+        # A partition without a record is known from now on, too: what it loses later was lost unread.
+        reach = {p: (self._earliest[p], 0) for p in self.topic.partitions if p not in self._positions}
+        reach |= {
             p: (end, 0) for p, end in (ends or {}).items() if end > self._positions.get(p, self._earliest.get(p, 0))
         }
         per_partition = rows.group_by("partition").agg(
@@ -114,8 +155,6 @@ class OffsetLedger:
                     f"{count} records of {distinct} offsets from {first} on; start ingestion again"
                 )
             reach[partition] = (max(next_offset, reach.get(partition, (0, 0))[0]), count)
-            if partition not in self._positions:
-                self._earliest.setdefault(partition, first)
         for partition, (next_offset, count) in reach.items():
             transactions |= self._moved(partition, next_offset, count)
         latest = self._reception.take(rows)
@@ -132,3 +171,10 @@ class OffsetLedger:
         moved[self.topic.absent(partition)] = (self._writer.known.get(self.topic.absent(partition)) or 0) + absent
         moved[self.topic.position(partition)] = self._positions[partition] = next_offset
         return moved
+
+
+def _made_again(topic: str) -> str:
+    return (
+        f"topic {topic} was deleted and made again since the journal read it, so offsets mean other records now; "
+        "restore the topic, or start a new journal with `weir up --data-dir NEW`"
+    )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
+from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
@@ -23,9 +24,10 @@ from jobs.ingestion.identity_index import IdentityIndex, entries
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.sources import fold_sources, seen_sources
+from jobs.runtime.absent_offsets import AbsentOffsets
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context, Progress, TopicJob
-from jobs.runtime.kafka import Heartbeat, average_record_bytes, describe_topic
+from jobs.runtime.kafka import Heartbeat, average_record_bytes, describe_topic, list_partitions
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
 NAME = "ingestion"
@@ -44,7 +46,7 @@ class JournalSink:
     def __init__(self, context: Context[IngestionConfig]) -> None:
         config, where = context.config, context.environment
         kafka = where.kafka.librdkafka()
-        admin = AdminClient(kafka)
+        self._admin = admin = AdminClient(kafka)
         self._config = config
         owner = context.ownership
         self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
@@ -52,14 +54,25 @@ class JournalSink:
         catalog = [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
         self._catalog = CatalogReader(kafka, admin, catalog)
         self._ledgers = [self._events, *catalog]
+        self._absent = AbsentOffsets(kafka, config.topic)
         self._residual = self._unaccounted()
-        self._ownership = context.ownership
+        self._ownership = owner
+        self._believe_clocks()
         self._index = IdentityIndex(timedelta(seconds=config.dedupe_horizon_seconds))
         self._remember()
         self._record_bytes = average_record_bytes(kafka, self._events.topic, self._events.positions())
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
-        self._heartbeat = Heartbeat(kafka, admin, config.topic, context.ownership.epoch, interval)
+        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval)
         self._heartbeat.start()
+
+    def _believe_clocks(self) -> None:
+        """Go on from no time that is yet to come."""
+        seen, limit = self._look(), self._config.max_clock_ahead
+        wait_for_frontier(self._events.frontier(), seen.now, limit)
+        self._events.disbelieve(after=seen.now + limit)
+
+    def _look(self) -> Look:
+        return look(self._ownership.connection, self._events.topic.topic_id)
 
     def _remember(self) -> None:
         """Derive the index from the journal: what was accepted within the horizon before the frontier."""
@@ -82,15 +95,20 @@ class JournalSink:
 
     def process(self, batch: DataFrame) -> Progress:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
+        self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        records = self._events.cut(pl.DataFrame(batch.toArrow()))
-        if records.is_empty() and not changes:
+        stamped = self._events.cut(pl.DataFrame(batch.toArrow()))
+        if stamped.is_empty() and not changes:
             return Progress(0, {})
+        seen = self._look()
+        wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
+        records = self._events.received(stamped, seen.restamps)
+        self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
         catalog = (
             self._catalog.rows(changes).with_row_index("lsn", first_lsn).with_columns(pl.col("lsn").cast(pl.Int64))
         )
-        judged = judged_by_reception(self._events.received(records), self._config)
+        judged = judged_by_reception(records, self._config)
         events = judged.sort("received_at", "partition", "offset").with_row_index("lsn", first_lsn + len(catalog))
         taken = self._events.take(events)
         frontier = self._events.frontier()
@@ -100,13 +118,30 @@ class JournalSink:
             transactions[FRONTIER] = microseconds_of(frontier)
         # First the sources: repeating them after a crash in between changes nothing.
         self._remember_sources(rows)
+        restamped = pl.lit(followed(records, seen.restamps), pl.String)
+        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(restamped).alias("rules"))
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
+        self._settle(seen)
         self._learn(rows, frontier)
         self._record_bytes = max(1, records.select(_size()).item() or 1)
         self._residual = self._unaccounted()
         counts = _counts(rows, self._events.absent_in_last_take)
         counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0
         return Progress(len(rows), counts, lateness_of(rows))
+
+    def _settle(self, seen: Look) -> None:
+        """Only now that the journal says so, and again after a crash in between."""
+        if seen.restamps:
+            with self._ownership.transaction() as cursor:
+                settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
+
+    def _follow_topics(self) -> None:
+        """Take up partitions that were added; the end offsets of the batch are fixed by now."""
+        topics = list_partitions(self._admin, [ledger.topic.name for ledger in self._ledgers])
+        for ledger, topic in zip(self._ledgers, topics, strict=True):
+            added = ledger.follow(self._admin, topic)
+            if added and ledger is not self._events:
+                self._catalog.add(topic.name, added)
 
     def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
         """Every record's disposition; a repeat names the lsn of its first."""
@@ -159,6 +194,7 @@ class JournalSink:
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""
         self._heartbeat.close()
+        self._absent.close()
         self._catalog.close()
 
 

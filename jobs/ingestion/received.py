@@ -60,6 +60,14 @@ class Reception:
         """The latest `received_at` per partition that has one."""
         return self._latest
 
+    def disbelieve(self, after: datetime) -> None:
+        """Forget what was received later than this, where a release before this one believed any stamp.
+
+        What comes in such a partition was not received before F, which is all that F promises.
+        """
+        later = [partition for partition, at in self._latest.items() if at > after]
+        self._latest |= dict.fromkeys(later, self._frontier or EPOCH)
+
     def add(self, partition: int) -> None:
         """A partition that the topic has from now on."""
         self._partitions.add(partition)

@@ -15,6 +15,7 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -23,7 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from jobs.runtime.errors import Refused
+from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka_access import KafkaSettings
 from jobs.streams import HEARTBEAT_SOURCE
 
@@ -73,6 +74,24 @@ def describe_topic(admin: AdminClient, name: str) -> Topic:
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
 
 
+def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
+    """The topics' ids and partitions as they are now, by one request.
+
+    Raises NotYet for a topic that is not there: whoever starts anew finds out whether it was deleted.
+    """
+    described = admin.describe_topics(TopicCollection(list(map(str, names))), request_timeout=TIMEOUT_SECONDS)
+    topics = []
+    for name in names:
+        try:
+            topic = described[name].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            raise NotYet(Cause.KAFKA, f"the broker does not know the topic {name}") from error
+        topics.append(Topic(name, str(topic.topic_id), tuple(sorted(p.id for p in topic.partitions))))
+    return topics
+
+
 def offsets(admin: AdminClient, topic: Topic, at: OffsetSpec) -> dict[int, int]:
     """The earliest or latest offset per partition."""
     asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
@@ -119,6 +138,11 @@ class TopicsReader:
             [TopicPartition(t.name, p, self._positions[t.name, p]) for t in topics for p in t.partitions]
         )
 
+    def add(self, positions: Positions) -> None:
+        """Read these partitions too, from these offsets on."""
+        self._positions |= positions
+        self._consumer.incremental_assign([TopicPartition(*at, offset) for at, offset in positions.items()])
+
     def read_to_end(self) -> tuple[list[Message], Positions]:
         """All records up to the ends that the topics have now, and the next offset per topic and partition."""
         asked = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
@@ -156,9 +180,8 @@ def stamp(message: Message) -> tuple[datetime, bool]:
 class Heartbeat:
     """Appends a `source.heartbeat.v1` of source `weir` to every partition, so that frontiers move without traffic."""
 
-    def __init__(self, kafka: KafkaSettings, admin: AdminClient, topic: str, epoch: int, interval: timedelta) -> None:
+    def __init__(self, kafka: KafkaSettings, topic: str, epoch: int, interval: timedelta) -> None:
         self._producer = Producer({**kafka, "linger.ms": 0, "enable.idempotence": True})
-        self._admin = admin
         self._topic = topic
         self._epoch = epoch
         self._interval = interval
@@ -172,7 +195,8 @@ class Heartbeat:
     def _beat(self) -> None:
         while True:
             try:
-                metadata = self._admin.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
+                # Asked by the producer itself, which would otherwise not know of an added partition for minutes.
+                metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
                 for partition in metadata.topics[self._topic].partitions:
                     value = heartbeat(self._epoch, partition, datetime.now(UTC))
                     self._producer.produce(self._topic, value, b"weir", partition)

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jobs.runtime.clock_skew import refuse_clock_skew
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.database import schema_is_current
 from jobs.runtime.delta import committed_epoch
@@ -71,10 +72,11 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
 
 
 def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
-    """Take the job. Raises Refused when the database has another schema."""
+    """Take the job. Raises Refused when the database has another schema, or another time."""
     metrics.LAST_REPORT.set(datetime.now(UTC).timestamp(), job=job.name)
     if not schema_is_current(environment.postgres_url):
         raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
+    refuse_clock_skew(environment.postgres_url)
     at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1
     return Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
 

@@ -1,4 +1,4 @@
-"""`weir journal --summary`: the conservation equation of every partition.
+"""`weir journal`: the conservation equation of every partition (`--summary`), and commands on what it is to hold.
 
 received = next offset - first offset - absent = accepted + rejected + duplicate + conflict; what is left over, the
 residual, must be 0.
@@ -15,6 +15,7 @@ import typer
 
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, Row, print_rows
+from local.commands.restamp import restamp
 from local.errors import CannotRun
 
 DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
@@ -78,7 +79,13 @@ def summary_rows(
             }
 
 
-def journal(
+journal = typer.Typer(invoke_without_command=True)
+journal.command("restamp")(restamp)
+
+
+@journal.callback()
+def _journal(
+    context: typer.Context,
     *,
     summary: Annotated[bool, typer.Option("--summary", help="The conservation equation per partition.")] = False,
     by: Annotated[SummaryKey | None, typer.Option("--by", help="Split each partition's line.")] = None,
@@ -87,8 +94,10 @@ def journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
-    `residual` is what is missing (or, negative, too much) and must be 0.
+    `residual` is what is missing (or, negative, too much) and must be 0. Absent offsets were proved to hold no record.
     """
+    if context.invoked_subcommand is not None:
+        return
     if not summary:
         raise typer.BadParameter("say what to show of the journal: --summary.")
     from confluent_kafka import KafkaException

@@ -115,7 +115,7 @@ def test_a_job_may_say_otherwise_than_the_defaults_of_all(field: str, value: Any
     [
         ("ingestion", {"dedupe_horizon_seconds": 60}),
         ("sessionization", {"session_gap_seconds": 60}),
-        ("joins", {"completion_timeout_seconds": 60}),
+        ("joins", {"completion_timeout_seconds": 150}),
         ("billing", {"grace_seconds": 600}),
         ("billing", {"late_policy": {"requests": "drop"}}),
     ],

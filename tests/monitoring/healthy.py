@@ -26,6 +26,8 @@ GAUGES = {
     "weir_last_progress_timestamp_seconds": f"-3+60{STEADY}",
     "weir_last_report_timestamp_seconds": f"-2+60{STEADY}",
     "weir_epoch": f"7+0{STEADY}",
+    "weir_waiting": f"0+0{STEADY}",
+    "weir_unproved_offsets": f"0+0{STEADY}",
     "weir_restarts": f"6+0{STEADY}",
     "weir_driver_exits": f"2+0{STEADY}",
     "weir_database_readable": f"1+0{STEADY}",

@@ -113,6 +113,7 @@ CASES = [
     ),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 1+0x60"}, 11),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 -1+0x60"}, 11),
+    Case("AbsentOffsetsUnproved", {"weir_unproved_offsets{}": "0+0x10 3+0x60"}, 12),
     # From minute 20 on no event is within half a minute of its window's end: 1 of 15 minutes is more than 5 %.
     Case(
         "LateRateHigh",

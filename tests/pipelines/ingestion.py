@@ -42,13 +42,20 @@ def frame_of(spark: SparkSession, records: Sequence[bytes | Record | None]) -> D
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
 
 
+def judged(
+    spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
+) -> pl.DataFrame:
+    """The journal's columns of `frame_of`'s records, without the driver's; each was received when its stamp says."""
+    config = config or IngestionConfig()
+    found = pl.DataFrame(classify(frame_of(spark, records), config).toArrow())
+    return judged_by_reception(found.with_columns(received_at="stamped_at"), config)
+
+
 def classified(
     spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
 ) -> list[dict[str, Any]]:
-    """The judged rows of `frame_of`'s records, in their order; each was received when its stamp says."""
-    config = config or IngestionConfig()
-    found = pl.DataFrame(classify(frame_of(spark, records), config).toArrow())
-    judged = judged_by_reception(found.with_columns(received_at="stamped_at"), config)
-    by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in judged.to_dicts()}
+    """The rows of `judged`, in the order of the records."""
+    rows = judged(spark, records, config).to_dicts()
+    by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in rows}
     assert sorted(by_offset) == list(range(len(records)))
     return [by_offset[offset] for offset in range(len(records))]

@@ -18,8 +18,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from jobs.ingestion.classify import classify
-from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.identity_index import entries
 from jobs.ingestion.pipeline import journal_rows
 from jobs.ingestion.sources import fold_sources, seen_sources
@@ -30,7 +28,7 @@ from jobs.runtime.job import Context
 from jobs.runtime.ownership import Ownership
 from jobs.streams import CatalogTopic, Disposition, EventType, Meter, Outcome, Table
 from tests.corpus import RECEIVED_AT
-from tests.pipelines.ingestion import frame_of
+from tests.pipelines.ingestion import judged
 from tests.streaming.journals import Journal, change, environment
 
 DOCUMENTS = 400
@@ -100,9 +98,9 @@ def generated() -> list[bytes]:
 
 
 def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database: str, tmp_path: Path) -> None:
-    judged = pl.DataFrame(classify(frame_of(spark, generated()), IngestionConfig()).toArrow())
-    accepted = judged.filter(pl.col("reason").is_null())
-    assert len(judged) * 0.3 < len(accepted) < len(judged)
+    found = judged(spark, generated())
+    accepted = found.filter(pl.col("reason").is_null())
+    assert len(found) * 0.3 < len(accepted) < len(found)
     journal = Journal(tmp_path)
     journal.commit(CATALOG)
     first = journal.next_lsn

@@ -66,6 +66,10 @@
 {{- if lt $grace $timeout -}}
 {{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least jobs.joins.config.completion_timeout_seconds, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
 {{- end -}}
+{{- $ahead := include "weir.jobConfigValue" (list . "ingestion" "max_clock_ahead_seconds") | int64 -}}
+{{- if gt $ahead (div $timeout 2) -}}
+{{- fail (printf "jobs.ingestion.config.max_clock_ahead_seconds is %d, but must be at most half of jobs.joins.config.completion_timeout_seconds, which is %d: a stamp that is believed would end requests that are under way." $ahead $timeout) -}}
+{{- end -}}
 {{- end }}
 
 {{- define "weir.checkSources" -}}

@@ -1,0 +1,96 @@
+"""A stamp far ahead of the database's clock is a broker's fault: taken, it would move F for good and close everything.
+
+Such a batch waits: until the clock has passed the stamp, or until a person says which stamps are not to be believed
+(`weir journal restamp`). The instruction is kept in Postgres until it is followed, and in the journal from then on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+import psycopg
+
+from jobs.ingestion.received import Restamp, believed
+from jobs.runtime.errors import Cause, NotYet
+
+_LOOK = """
+SELECT clock_timestamp(), (
+    SELECT coalesce(jsonb_agg(jsonb_build_array(partition, first_offset, last_offset)), '[]')
+    FROM restamps WHERE topic_id = %s AND applied_at IS NULL
+)
+"""
+_SETTLE = """
+UPDATE restamps SET applied_at = clock_timestamp()
+WHERE topic_id = %s AND partition = %s AND last_offset < %s AND applied_at IS NULL
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the database says before a batch: its time, and which stamps are not to be believed."""
+
+    now: datetime
+    restamps: tuple[Restamp, ...]
+
+
+def look(connection: psycopg.Connection[Any], topic_id: str) -> Look:
+    """Ask the database, in one round trip."""
+    row = connection.execute(_LOOK, [topic_id]).fetchone()
+    assert row is not None
+    return Look(row[0], tuple(Restamp(*restamp) for restamp in row[1]))
+
+
+def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timedelta) -> None:
+    """Raise NotYet when records (partition, offset, stamped_at, is_broker_stamp) are stamped too far in the future."""
+    is_ahead = believed(seen.restamps) & (pl.col("stamped_at") > seen.now + limit)
+    ahead = (
+        records.filter(is_ahead)
+        .group_by("partition")
+        .agg(pl.col("offset").min().alias("first"), pl.col("offset").max().alias("last"), pl.col("stamped_at").max())
+        .sort("partition")
+    )
+    if ahead.is_empty():
+        return
+    latest: datetime = ahead["stamped_at"].max()  # type: ignore[assignment]  # the column holds instants
+    commands = [f"weir journal restamp {p} {first} {last}" for p, first, last, _ in ahead.iter_rows()]
+    raise NotYet(
+        Cause.BROKER_CLOCK,
+        f"a broker has stamped records of {topic} up to {latest.isoformat(timespec='seconds')}, "
+        f"{(latest - seen.now).total_seconds():.0f} s ahead of the database's clock (at most "
+        f"{limit.total_seconds():.0f} s): set the brokers' clocks by NTP; ingestion goes on when the time has come, or "
+        f"at once after: {'; '.join(commands)}",
+    )
+
+
+def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta) -> None:
+    """Raise NotYet when the journal itself has come too far: a release that believed any stamp wrote it."""
+    if frontier is not None and frontier > now + limit:
+        raise NotYet(
+            Cause.BROKER_CLOCK,
+            f"the journal's frontier is {frontier.isoformat(timespec='seconds')}, which is yet to come: what is read "
+            "until then could only be late; ingestion goes on when the time has come; if that is too long, start a new "
+            "journal with `weir up --data-dir NEW`",
+        )
+
+
+def followed(records: pl.DataFrame, restamps: Sequence[Restamp]) -> str | None:
+    """What the journal keeps of the restamps that records of a batch (partition, offset) are given; None without."""
+    found = []
+    for restamp in restamps:
+        offsets = records.filter(restamp.holds())["offset"]
+        if not offsets.is_empty():
+            found.append({"partition": restamp.partition, "from": offsets.min(), "to": offsets.max()})
+    return json.dumps({"restamped": found}) if found else None
+
+
+def settle(
+    cursor: psycopg.Cursor[Any], topic_id: str, restamps: Sequence[Restamp], positions: Mapping[int, int]
+) -> None:
+    """Note which restamps were followed to their end, as the journal's positions say."""
+    for partition in {restamp.partition for restamp in restamps}:
+        cursor.execute(_SETTLE, [topic_id, partition, positions.get(partition, 0)])

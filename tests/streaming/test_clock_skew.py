@@ -1,0 +1,17 @@
+"""A machine whose clock is not the database's does not start: its rows would be dated wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.runtime.clock_skew import refuse_clock_skew
+from jobs.runtime.errors import Refused
+
+
+@pytest.mark.parametrize(("ahead", "direction"), [(90, "90 s ahead of"), (-90, "90 s behind")])
+def test_a_clock_that_is_off_is_refused_and_one_that_is_not_is_not(database: str, ahead: int, direction: str) -> None:
+    refuse_clock_skew(database)
+    with pytest.raises(Refused, match=f"clock is (89|{direction[:2]}) s {direction[5:]}"):
+        refuse_clock_skew(database, lambda: datetime.now(UTC) + timedelta(seconds=ahead))

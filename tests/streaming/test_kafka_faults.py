@@ -1,0 +1,250 @@
+"""What a topic of events may do to ingestion, on a real broker: holes, lost records, new partitions, wrong stamps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from psycopg import sql
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from jobs.ingestion.received import EPOCH
+from jobs.runtime.absent_offsets import AbsentOffsets, Gap
+from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.kafka import list_partitions
+from jobs.streams import CatalogTopic
+from local.cli import app
+from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker
+
+CLOCK_THAT_CAN_BE_SET = """
+CREATE SCHEMA slow;
+CREATE TABLE slow.clock (behind interval NOT NULL);
+INSERT INTO slow.clock VALUES ('0');
+CREATE FUNCTION slow.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    AS $$ SELECT pg_catalog.clock_timestamp() - behind FROM slow.clock $$;
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
+        yield bootstrap
+
+
+def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    topic = Topic.make(broker)
+    topic.transaction("a", "b", commit=True)
+    topic.transaction("lost", "with it", commit=False)
+    topic.transaction("c", commit=True)
+    topic.append("d", "e", "f")
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        for withheld in ("a", "c", "e"):
+            with pytest.raises(Refused, match="holds a record"):
+                sink.process(batch(spark, topic, without=withheld))
+        assert sink.process(batch(spark, topic)).counts["absent",] >= 5
+        assert journal(tmp_path)["id"].to_list() == ["a", "b", "c", "d", "e", "f"]
+        assert sink.status()["residual"] == 0
+
+        topic.append("g", "h")
+        with pytest.raises(Refused, match="holds a record"):
+            sink.process(batch(spark, topic, without="g"))
+        sink.process(batch(spark, topic))
+    assert journal(tmp_path)["id"].to_list()[-2:] == ["g", "h"]
+
+
+def test_offsets_that_cannot_be_read_again_are_not_passed(broker: str) -> None:
+    topic = Topic.make(broker)
+    topic.append("a", "b", "c")
+    absent = AbsentOffsets({"bootstrap.servers": broker}, topic.name)
+    try:
+        with pytest.raises(Refused, match="offset 1 holds a record"):
+            absent.prove([Gap(0, 1, 2)])
+        for deleted in topic.admin.delete_records([TopicPartition(topic.name, 0, 2)]).values():
+            deleted.result()
+        with pytest.raises(NotYet, match="gone") as waits:
+            absent.prove([Gap(0, 0, 2)])
+        assert waits.value.cause is Cause.KAFKA
+    finally:
+        absent.close()
+
+
+def test_an_added_partition_holds_the_frontier_until_it_is_read(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    topic = Topic.make(broker)
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        reached = sink.frontier()
+        assert reached is not None
+
+        prices = Topic(broker, CatalogTopic.PRICES.value)
+        new = len(list_partitions(prices.admin, [prices.name])[0].partitions)
+        more = {topic.name: 2, prices.name: new + 1}
+        added = topic.admin.create_partitions([NewPartitions(name, count) for name, count in more.items()])
+        for made in added.values():
+            made.result()
+        topic.wait_for(2)
+        prices.wait_for(new + 1)
+        topic.append("b")
+        sink.process(batch(spark, topic).where("partition = 0"))
+        assert journal(tmp_path)["id"].to_list()[-1] == "b"
+        assert sink.frontier() == reached
+
+        topic.append("c", partition=1)
+        prices.append("no change", partition=new)
+        sink.process(batch(spark, topic))
+        later = sink.frontier()
+        assert later is not None
+        assert later > reached
+        assert journal(tmp_path)["id"].to_list()[-1] == "c"
+        assert (prices.name, new) in every_row(tmp_path).select("topic", "partition").rows()
+        positions = sink.positions()
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        assert sink.positions() == positions
+
+
+def test_a_partition_that_lost_its_first_records_unread_is_refused(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    topic = Topic.make(broker)
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        topic.admin.create_partitions([NewPartitions(topic.name, 2)])[topic.name].result()
+        topic.wait_for(2)
+        topic.append("never", "read", partition=1)
+        for deleted in topic.admin.delete_records([TopicPartition(topic.name, 1, 1)]).values():
+            deleted.result()
+        with pytest.raises(Refused, match="records 0 to 0 were deleted"):
+            sink.process(batch(spark, topic).where("partition = 0"))
+    with (
+        pytest.raises(Refused, match="records 0 to 0 were deleted"),
+        ingestion(spark, broker, database, tmp_path, topic.name),
+    ):
+        pass
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    topic = Topic.make(broker)
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        before = topic.admin.delete_topics([topic.name])[topic.name]
+        before.result()
+        topic.create()
+        topic.append("another", "another still", "one more")
+        with pytest.raises(Refused, match="deleted and made again"):
+            sink.process(batch(spark, topic))
+
+
+def test_a_record_that_its_producer_stamped_is_a_dead_letter_and_moves_nothing(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    topic = Topic.make(
+        broker, message_timestamp_type="CreateTime", message_timestamp_after_max_ms="9223372036854775807"
+    )
+    topic.append("from 2099", timestamp=4_070_908_800_000)
+    entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic.name, incremental_configs=[entry])
+    for altered in topic.admin.incremental_alter_configs([resource]).values():
+        altered.result()
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        first, *_, last = journal(tmp_path).iter_rows(named=True)
+        assert (first["id"], first["reason"], first["received_at"]) == ("from 2099", "unstamped", EPOCH)
+        assert json.loads(first["value"])["id"] == "from 2099"
+        assert (last["id"], last["disposition"]) == ("a", "accepted")
+        frontier = sink.frontier()
+        assert frontier is not None
+        assert abs(datetime.now(UTC) - frontier) < timedelta(minutes=10)
+
+
+def set_back(database: str, behind: str) -> None:
+    """Let the database's clock be so far behind the broker's, which is the same as a broker that is ahead."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE slow.clock SET behind = %s::interval", [behind])
+
+
+@pytest.fixture
+def slow(database: str) -> str:
+    """A database whose clock can be set back; it is right at first."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(CLOCK_THAT_CAN_BE_SET)
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET search_path = slow, pg_catalog, public").format(name))
+    return database
+
+
+def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
+    spark: SparkSession, broker: str, slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_KAFKA_BOOTSTRAP", broker)
+    monkeypatch.setenv("WEIR_POSTGRES_URL", slow)
+    monkeypatch.setenv("WEIR_TABLES", str(tmp_path))
+    topic = Topic.make(broker)
+    with ingestion(spark, broker, slow, tmp_path, topic.name) as sink:
+        topic.append("a")
+        sink.process(batch(spark, topic))
+
+        topic.append("b")
+        before = sink.frontier(), dict(sink.positions())
+        set_back(slow, "1 day")
+        with pytest.raises(NotYet, match="ahead of the database's clock") as waits:
+            sink.process(batch(spark, topic))
+        assert waits.value.cause is Cause.BROKER_CLOCK
+        assert (sink.frontier(), sink.positions()) == before
+        set_back(slow, "0")
+        sink.process(batch(spark, topic))
+        assert journal(tmp_path)["id"].to_list() == ["a", "b"]
+
+        topic.append("c", "d")
+        reached, position = sink.frontier(), sink.positions()[0]
+        set_back(slow, "1 day")
+        with pytest.raises(NotYet) as waits:
+            sink.process(batch(spark, topic))
+        said = str(waits.value).rpartition("weir journal restamp ")[2].split()
+        assert said == ["0", str(position), str(position + 1)]
+        asked = CliRunner().invoke(app, ["journal", "restamp", *said, "--topic", topic.name, "--timeout", "0"])
+        assert "will count as received when the record before them was" in asked.output
+        assert "it is kept" in str(asked.exception)
+        sink.process(batch(spark, topic))
+        rows = journal(tmp_path)
+        assert rows["id"].to_list() == ["a", "b", "c", "d"]
+        assert rows["received_at"].to_list()[-2:] == [reached, reached]
+        kept = {"restamped": [{"partition": 0, "from": position, "to": position + 1}]}
+        assert [json.loads(rules) for rules in every_row(tmp_path)["rules"].drop_nulls()] == [kept]
+
+        set_back(slow, "0")
+        topic.append("e")
+        sink.process(batch(spark, topic))
+        later = sink.frontier()
+        assert reached is not None
+        assert later is not None
+        assert later > reached
+    with psycopg.connect(slow) as connection:
+        assert connection.execute("SELECT count(*) FROM restamps WHERE applied_at IS NULL").fetchone() == (0,)
+    again = CliRunner().invoke(app, ["journal", "restamp", *said, "--topic", topic.name])
+    assert "what it holds never changes" in str(again.exception)
+
+    set_back(slow, "1 day")
+    with pytest.raises(NotYet, match="frontier"), ingestion(spark, broker, slow, tmp_path, topic.name):
+        pass

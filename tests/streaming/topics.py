@@ -1,0 +1,174 @@
+"""A real broker with Weir's topics, and ingestion's sink on a topic of events of a test's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import polars as pl
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves it out
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.pipeline import NAME, JournalSink, build
+from jobs.runtime.config import Environment
+from jobs.runtime.errors import NotYet
+from jobs.runtime.job import Context
+from jobs.runtime.kafka import LATEST, list_partitions, offsets
+from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.ownership import Ownership
+from jobs.streams import Table
+from local import broker
+from local.broker import BrokerPorts
+from local.jars import broker_jars
+from local.ports import free_ports
+
+START_LIMIT_SECONDS = 90
+IS_EVENT = pl.col("topic").str.starts_with("events-")
+
+
+@contextmanager
+def running_broker(folder: Path) -> Iterator[str]:
+    """A broker with Weir's topics; gives its address."""
+    clients, controller = free_ports(2)
+    ports = BrokerPorts(clients, controller)
+    broker.prepare(folder, broker_jars(), ports)
+    with (folder / "broker.log").open("ab") as log:
+        server = subprocess.Popen(broker.server_command(folder, broker_jars()), stdout=log, stderr=log)
+    try:
+        until(lambda: broker.answers(ports.bootstrap))
+        broker.ensure_topics(ports.bootstrap)
+        yield ports.bootstrap
+    finally:
+        server.kill()
+        server.wait()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + START_LIMIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@dataclass
+class Topic:
+    """A topic of events. Records are appended and acknowledged one by one, so that their order is known."""
+
+    bootstrap: str
+    name: str
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self.producer = Producer({"bootstrap.servers": self.bootstrap})
+
+    @classmethod
+    def make(cls, bootstrap: str, partitions: int = 1, **settings: str) -> Topic:
+        """A new one, with LogAppendTime unless the settings say otherwise (`.` as `_`)."""
+        topic = cls(bootstrap, f"events-{uuid4().hex}")
+        topic.create(partitions, **settings)
+        return topic
+
+    def create(self, partitions: int = 1, **settings: str) -> None:
+        """Make it on the broker, and wait until it is known there."""
+        config = {"message.timestamp.type": "LogAppendTime", **{k.replace("_", "."): v for k, v in settings.items()}}
+        self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result()
+        self.wait_for(partitions)
+
+    def wait_for(self, partitions: int) -> None:
+        """Until the broker lists so many partitions, each with a leader."""
+
+        def are_known() -> bool:
+            try:
+                listed = list_partitions(self.admin, [self.name])[0].partitions
+            except (KafkaException, NotYet):
+                return False
+            found = self.producer.list_topics(self.name, timeout=10).topics[self.name].partitions
+            return len(listed) == len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+        until(are_known)
+
+    def append(self, *ids: str, partition: int = 0, timestamp: int = 0) -> None:
+        """One event per id."""
+        for name in ids:
+            self.producer.produce(self.name, event(name), b"a", partition=partition, timestamp=timestamp)
+            assert self.producer.flush(30) == 0
+
+    def transaction(self, *ids: str, commit: bool) -> None:
+        """Events of one transaction, which leaves a marker; aborted, it leaves the records unread as well."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": uuid4().hex})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for name in ids:
+            producer.produce(self.name, event(name), b"a", partition=0)
+        producer.flush(30)
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+
+def event(name: str) -> bytes:
+    """An unknown type of event that needs nothing but its envelope."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    envelope = {"specversion": "1.0", "type": "t", "source": "s", "id": name, "subject": "a", "time": now}
+    return json.dumps(envelope).encode()
+
+
+@contextmanager
+def ingestion(
+    spark: SparkSession, bootstrap: str, database: str, tables: Path, topic: str, **config: Any
+) -> Iterator[JournalSink]:
+    """Ingestion's sink on a topic. It has beaten once, and does not again in a test."""
+    where = Environment(
+        kafka=KafkaAccess(bootstrap=bootstrap),
+        postgres_url=database,
+        tables=str(tables),
+        checkpoints=tables / "checkpoints",
+        jars=Path(),
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    events = list_partitions(admin, [topic])[0]
+    ends = offsets(admin, events, LATEST)
+    ownership = Ownership.take(NAME, database, {})
+    settings = IngestionConfig(topic=topic, heartbeat_interval_seconds=60, **config)
+    with ExitStack() as held:
+        held.callback(ownership.close)
+        sink = JournalSink(Context(settings, where, spark, ownership))
+        held.callback(sink.close)
+        until(lambda: all(end > ends[partition] for partition, end in offsets(admin, events, LATEST).items()))
+        yield sink
+
+
+def batch(spark: SparkSession, topic: Topic, without: str | None = None) -> DataFrame:
+    """All committed records of a topic as ingestion's query hands them over; `without` is an id that is withheld."""
+    records = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", topic.bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic.name)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    judged = build(records, IngestionConfig())
+    return judged if without is None else judged.where(f"id <> '{without}'")
+
+
+def journal(tables: Path) -> pl.DataFrame:
+    """The journal's rows of a test's own events, by lsn."""
+    return every_row(tables).filter(pl.col("source").is_null() | (pl.col("source") != "weir"), IS_EVENT)
+
+
+def every_row(tables: Path) -> pl.DataFrame:
+    """The journal's rows by lsn."""
+    return pl.DataFrame(DeltaTable(f"{tables}/{Table.JOURNAL}").to_pyarrow_table()).sort("lsn")
