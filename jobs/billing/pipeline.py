@@ -19,6 +19,7 @@ from jobs.billing.rules import JUDGED_CAUSE
 from jobs.event_time.windows import MINUTE
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold, PostgresJob
+from jobs.runtime.position import with_fingerprint
 from jobs.streams import INSTANT, UNIT_PRICE, Meter, Outcome, Table
 
 
@@ -254,7 +255,7 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -
 JOB = PostgresJob(
     name="billing",
     reads=Table.USAGE,
-    columns=COLUMNS,
+    columns=with_fingerprint(Table.USAGE, COLUMNS),
     config=BillingConfig,
     build=build,
     staged=STAGED,

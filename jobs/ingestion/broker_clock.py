@@ -16,7 +16,7 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.received import Restamp, believed
-from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.errors import BEGIN_ANEW, Cause, NotYet
 
 _LOOK = """
 SELECT clock_timestamp(), (
@@ -73,8 +73,7 @@ def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta
         raise NotYet(
             Cause.BROKER_CLOCK,
             f"the journal's frontier is {frontier.isoformat(timespec='seconds')}, which is yet to come: what is read "
-            "until then could only be late; ingestion goes on when the time has come; if that is too long, start a new "
-            "journal with `weir up --data-dir NEW`",
+            f"until then could only be late; ingestion goes on when the time has come; wait for it, {BEGIN_ANEW}",
         )
 
 

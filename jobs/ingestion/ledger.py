@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.absent_offsets import Gap
 from jobs.runtime.delta import FRONTIER, DeltaWriter, instant_of, microseconds_of
-from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.errors import BEGIN_ANEW, Cause, NotYet, Refused
 from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
 
 
@@ -176,5 +176,5 @@ class OffsetLedger:
 def _made_again(topic: str) -> str:
     return (
         f"topic {topic} was deleted and made again since the journal read it, so offsets mean other records now; "
-        "restore the topic, or start a new journal with `weir up --data-dir NEW`"
+        f"restore the topic, {BEGIN_ANEW}"
     )

@@ -45,12 +45,18 @@ def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
         if change <= start:
             continue
         local = change.astimezone(zone_of(zone))
+        of_change = local.year * 12 + local.month - 1
         # After a change of zone the new month may begin on the last day of the old one: it is the new one all the same.
-        month = max(local.year * 12 + local.month - 1, month) + 1
-        start = datetime(month // 12, month % 12 + 1, 1, tzinfo=zone_of(zone)).astimezone(UTC)
+        month = of_change if of_change > month and _begins(of_change, zone) == change else max(of_change, month) + 1
+        start = _begins(month, zone)
         zone = _zone_at(versions, start, decided_lsn)
         zones.append((start, zone))
     return zones
+
+
+def _begins(month: int, zone: str) -> datetime:
+    """When a month (counted from year 0) begins in a zone."""
+    return datetime(month // 12, month % 12 + 1, 1, tzinfo=zone_of(zone)).astimezone(UTC)
 
 
 def _zone_at(versions: Sequence[Version[str]], instant: datetime, decided_lsn: int) -> str:

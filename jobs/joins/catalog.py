@@ -13,11 +13,13 @@ from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import catalog_frames
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.runtime.errors import BEGIN_ANEW, Refused
+from jobs.runtime.position import Position, recall_position, table_hash, transactions_of
+from jobs.runtime.upstream import Upstream
 from jobs.streams import ACCOUNTS, PRICES, SCHEMAS, CatalogTopic, Table
 
 log = structlog.get_logger()
 
-POSITION = "journal"
 TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
 KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", "currency", "effective_from"]}
 """What a change is a version of."""
@@ -29,25 +31,55 @@ class Catalog:
     def __init__(self, spark: SparkSession, tables: str, epoch: int, driver: int) -> None:
         self._spark = spark
         self._writers = {table: DeltaWriter(tables, table, "joins", epoch, driver) for table in TABLE_OF.values()}
-        self._taken = {table: writer.watch(POSITION) or 1 for table, writer in self._writers.items()}
+        self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
         self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
         self._frames: tuple[DataFrame, DataFrame] | None = None
         self._days: BillingDays | None = None
 
-    def take(self, changes: pl.DataFrame, position: int) -> None:
+    def verify(self, upstream: Upstream) -> None:
+        """Check that the versions are of this journal; those of an older release adopt it, once. Raises Refused."""
+        for table, at in self._taken.items():
+            verified = upstream.verified(f"joins for {table}", at)
+            if verified != at and verified.next_lsn > 1:
+                self._commit(table, SCHEMAS[table].empty_table(), verified)
+            self._taken[table] = verified
+
+    def state(self) -> dict[str, int]:
+        """Which version tables these are and how far they hold the journal, as transactions of what they priced."""
+        said: dict[str, int] = {}
+        for table, writer in self._writers.items():
+            said |= {f"{table}.table": table_hash(writer.table)}
+            said |= {f"{table}.journal": self._taken[table].next_lsn}
+        return said
+
+    def refuse_other_than(self, usage: DeltaWriter) -> None:
+        """Raises Refused when usage was priced from other version tables, or from later states of these."""
+        known = {name: usage.recall(name) for name in self.state()}
+        for table, writer in self._writers.items():
+            before, at = known[f"{table}.table"], known[f"{table}.journal"] or 1
+            if before not in (None, table_hash(writer.table)) or at > self._taken[table].next_lsn:
+                raise Refused(
+                    f"usage was priced with the versions in {table} up to lsn {at - 1} of the journal, but "
+                    f"{writer.path} was made anew or rolled back; restore the {table} that priced it, {BEGIN_ANEW}"
+                )
+
+    def take(self, changes: pl.DataFrame, position: Position) -> None:
         """Store the changes among journal rows (lsn, topic, value) that end before `position`."""
         for topic, table in TABLE_OF.items():
-            new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table]))
+            new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
             versions = [_version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
             rows = [version for version in versions if version is not None]
             news = without_repeats(table, self._versions[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
             if news.num_rows:
                 self._store(table, news, position)
 
-    def _store(self, table: Table, rows: pa.Table, position: int) -> None:
+    def _commit(self, table: Table, rows: pa.Table, position: Position) -> None:
         writer = self._writers[table]
-        writer.commit(rows, {POSITION: position, LSN: writer.next_lsn})
+        writer.commit(rows, {**transactions_of(Table.JOURNAL, position), LSN: writer.next_lsn})
         self._taken[table] = position
+
+    def _store(self, table: Table, rows: pa.Table, position: Position) -> None:
+        self._commit(table, rows, position)
         self._versions[table] = pa.concat_tables([self._versions[table], rows])
         self._frames = self._days = None
 

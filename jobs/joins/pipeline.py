@@ -23,18 +23,20 @@ from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pairs import pair_frames
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
-from jobs.runtime.batch import contiguous
+from jobs.runtime.batch import contiguous, seen_in
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
 from jobs.runtime.job import Context, Progress, TableJob
+from jobs.runtime.position import Position, position_after, recall_position, transactions_of, with_fingerprint
 from jobs.runtime.upstream import Upstream
 from jobs.streams import USAGE, Disposition, EventType, Table
 
 NAME = "joins"
-POSITION = "journal"
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 PAIRED = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
-COLUMNS = (*(name for name in CARRIED if name != "decided_side"), "disposition", "topic", "frontier", "value")
+COLUMNS = with_fingerprint(
+    Table.JOURNAL, (*(name for name in CARRIED if name != "decided_side"), "disposition", "topic", "frontier", "value")
+)
 
 
 def build(
@@ -58,7 +60,7 @@ class UsageSink:
         self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch, driver)
         self._journal = Upstream(tables, Table.JOURNAL)
         self._catalog = Catalog(context.spark, tables, epoch, driver)
-        self._position = self._usage.watch(POSITION) or 1
+        self._at = recall_position(self._usage, Table.JOURNAL)
         self._frontier = instant_of(self._usage.recall(FRONTIER))
         self._memory = self._remember(tables)
 
@@ -72,7 +74,7 @@ class UsageSink:
         recent = (pl.col("received_at") >= oldest) & (pl.col("log_date") >= (oldest - CLOCK_SKEW).date())
         rows = (
             pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset())
-            .filter(recent & (pl.col("lsn") < self._position) & _paired())
+            .filter(recent & (pl.col("lsn") < self._at.next_lsn) & _paired())
             .select(name for name in CARRIED if name != "decided_side")
             .collect()
         )
@@ -86,26 +88,35 @@ class UsageSink:
         memory.learn(memory.involved(rows, None), outcomes, self._frontier)
         return memory
 
+    def verify(self, upstream: Upstream) -> None:
+        """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
+        self._catalog.refuse_other_than(self._usage)
+        verified = upstream.verified(NAME, self._at)
+        self._catalog.verify(upstream)
+        if verified != self._at and verified.next_lsn > 1:
+            adopted = {**transactions_of(Table.JOURNAL, verified), **self._catalog.state(), LSN: self._usage.next_lsn}
+            self._usage.commit(USAGE.empty_table(), adopted)
+        self._at = verified
+
     def process(self, batch: DataFrame) -> Progress:
         """Decide what the new rows and the passing of time decide, and append it."""
         is_change = F.col("topic").startswith("catalog.")
         # Cut here and not in Spark, which would compile the position into new code for every batch.
         arrow = batch.withColumn("value", F.when(is_change, F.col("value"))).toArrow()
-        arrow = arrow.filter(pc.greater_equal(arrow["lsn"], self._position))
-        lsn = pc.min_max(arrow["lsn"]).as_py()
-        rows = contiguous(self._position, arrow.num_rows, lsn["min"], lsn["max"], NAME)
+        arrow = arrow.filter(pc.greater_equal(arrow["lsn"], self._at.next_lsn))
+        rows = contiguous(self._at.next_lsn, seen_in(arrow["lsn"]), NAME)
         if rows.records == 0:
             return Progress(0, {})
-        journal = pl.DataFrame(arrow)
+        journal, after = pl.DataFrame(arrow), position_after(Table.JOURNAL, self._at, arrow, rows.next)
         self._journal.refresh()
         frontier = held_frontier(journal, ends_table=rows.next >= self._journal.next_lsn, before=self._frontier)
         accepted = pl.col("disposition") == Disposition.ACCEPTED
-        self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), rows.next)
+        self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
         involved = self._memory.involved(journal.filter(_paired()), frontier)
         outcomes = self._decide(involved, frontier)
         self._memory.learn(involved, outcomes, frontier)
         decided = outcomes.filter(pl.col("outcome").is_not_null())
-        self._commit(decided.with_columns(day=self._catalog.days(decided)), rows.next, frontier)
+        self._commit(decided.with_columns(day=self._catalog.days(decided)), after, frontier)
         return Progress(rows.records, _counts(outcomes))
 
     def _decide(self, involved: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
@@ -116,17 +127,20 @@ class UsageSink:
         decided = build(*parts, self._catalog.frames(), self._config, frontier)
         return pl.DataFrame(decided.toArrow())
 
-    def _commit(self, outcomes: pl.DataFrame, position: int, frontier: datetime | None) -> None:
+    def _commit(self, outcomes: pl.DataFrame, after: Position, frontier: datetime | None) -> None:
         next_lsn = self._usage.next_lsn + len(outcomes)
-        transactions = {POSITION: position, LSN: next_lsn, **self._memory.waiting()}
+        transactions = {**transactions_of(Table.JOURNAL, after), LSN: next_lsn, **self._memory.waiting()}
+        transactions |= {
+            name: said for name, said in self._catalog.state().items() if self._usage.known.get(name) != said
+        }
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
         self._usage.commit(usage_rows(outcomes, self._usage.next_lsn, datetime.now(UTC)), transactions)
-        self._position, self._frontier = position, frontier
+        self._at, self._frontier = after, frontier
 
     def position(self) -> int:
         """The next lsn of the journal."""
-        return self._position
+        return self._at.next_lsn
 
     def advance(self) -> None:
         """Nothing: the journal's heartbeats move the frontier."""

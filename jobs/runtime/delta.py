@@ -13,6 +13,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.held_commit import HeldCommit, Log
 from jobs.runtime.table_growth import missing_columns, with_stored_columns
 from jobs.streams import SCHEMAS, Table
 
@@ -78,6 +79,8 @@ class DeltaWriter:
         self._take(epoch, driver)
         self._grow()
         self._stored = pa.schema(self._table.schema().to_arrow())
+        self._held = HeldCommit(self.path)
+        self._held.hold(self._table)
 
     def _take(self, epoch: int, driver: int) -> None:
         self._table.update_incremental()
@@ -132,11 +135,14 @@ class DeltaWriter:
         Raises Fenced when the table is not as this driver's last commit left it. After any other error the outcome is
         unknown: the driver must end and derive its memory anew.
         """
+        if self._held.log() is not Log.SAME:
+            raise Fenced(f"{self.path} was deleted, made anew or rolled back below this driver")
         self._table.update_incremental()
         for name in self._watched:
             if (found := self._table.transaction_version(name)) != self.known[name]:
                 raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {self.known[name]}")
         self._write(rows, {**self._fence(), **transactions})
+        self._held.hold(self._table)
         self.known.update(transactions)
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:

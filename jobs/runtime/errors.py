@@ -23,6 +23,10 @@ class Fenced(RuntimeError):
     """Another driver of this job has taken over, or this driver's memory is stale: it must not write again."""
 
 
+BEGIN_ANEW = "or begin anew with no tables and an empty database, both"
+"""The end of a remedy. What was made of a table and the table belong together, wherever each of them is kept."""
+
+
 class Cause(StrEnum):
     """What a job waits for. The values are those of the label `cause` of `weir_waiting`."""
 

@@ -16,6 +16,7 @@ from jobs.streams import Table
 
 if TYPE_CHECKING:
     from jobs.runtime.ownership import Ownership
+    from jobs.runtime.upstream import Upstream
 
 C = TypeVar("C", bound=JobConfig)
 Counts = Mapping[tuple[str, ...], int]
@@ -91,6 +92,12 @@ class TableSink(Sink, Protocol):
 
     def position(self) -> int:
         """The next lsn to fold; 1 before the first."""
+
+    def verify(self, upstream: Upstream, /) -> None:
+        """Check that the position is one of this table, before the first batch; an older version's adopts it.
+
+        Raises Refused when it is not.
+        """
 
     def advance(self) -> None:
         """Called between batches: let time pass where no record came."""

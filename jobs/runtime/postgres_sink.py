@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from jobs.runtime.batch import LsnRange, reduce_once
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
+from jobs.runtime.position import FINGERPRINT, Position, row_hash
 from jobs.runtime.upstream import Upstream
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
@@ -39,47 +40,61 @@ class PostgresSink:
         self._job = job
         self._config = context.config
         self._ownership = context.ownership
-        self._position, self._frontier = self._stored()
+        self._at, self._frontier = self._stored()
         self._upstream = Upstream(context.environment.tables, job.reads)
 
-    def _stored(self) -> tuple[int, datetime | None]:
+    def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(
-            "SELECT next_position, frontier FROM positions WHERE job = %s AND input = %s",
+            "SELECT next_position, input_table, row_before, frontier FROM positions WHERE job = %s AND input = %s",
             [self._job.name, self._job.reads],
         ).fetchone()
-        return (row[0], row[1]) if row else (1, None)
+        return (Position(*row[:3]), row[3]) if row else (Position(), None)
 
     def position(self) -> int:
         """The next lsn to fold."""
-        return self._position
+        return self._at.next_lsn
+
+    def verify(self, upstream: Upstream) -> None:
+        """Check that the position is one of this table; an older version's adopts it, once."""
+        verified = upstream.verified(self._job.name, self._at)
+        if verified != self._at and verified.next_lsn > 1:
+            with self._ownership.transaction() as cursor:
+                self._assert_position(cursor)
+                self._move(cursor, verified, self._frontier)
+        self._at = verified
 
     def process(self, batch: DataFrame) -> Progress:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         summary, rows = reduce_once(
-            batch, self._position, self._job.name, lambda new: self._job.build(new, self._config)
+            batch,
+            self._at.next_lsn,
+            self._job.name,
+            lambda new: self._job.build(new, self._config),
+            FINGERPRINT[self._job.reads],
         )
         if rows.records == 0:
             return Progress(0, {})
         frontier = self._frontier_at(rows.next)
+        after = Position(rows.next, self._at.table, row_hash(self._job.reads, rows.next - 1, rows.last))
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             self._stage(cursor, summary)
             counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
-            self._move(cursor, rows.next, frontier)
+            self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
-        self._position, self._frontier = rows.next, frontier
+        self._at, self._frontier = after, frontier
         return Progress(rows.records, counts)
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""
-        frontier = self._frontier_at(self._position)
+        frontier = self._frontier_at(self._at.next_lsn)
         if frontier != self._frontier:
             with self._ownership.transaction() as cursor:
                 self._assert_position(cursor)
-                self._move(cursor, self._position, frontier)
+                self._move(cursor, self._at, frontier)
             self._frontier = frontier
-        if self._position >= self._upstream.next_lsn:
+        if self._at.next_lsn >= self._upstream.next_lsn:
             self._upstream.refresh()
 
     def _frontier_at(self, position: int) -> datetime | None:
@@ -92,8 +107,8 @@ class PostgresSink:
             [self._job.name, self._job.reads],
         )
         row = cursor.fetchone()
-        if (found := row[0] if row else 1) != self._position:
-            raise Fenced(f"{self._job.name} is at {found} in the database, this driver left it at {self._position}")
+        if (found := row[0] if row else 1) != self._at.next_lsn:
+            raise Fenced(f"{self._job.name} is at {found} in the database, this driver left it at {self._at.next_lsn}")
 
     def _stage(self, cursor: psycopg.Cursor[Any], summary: pa.Table) -> None:
         columns = ", ".join(f'"{f.name}" {column_type(f.type)}' for f in self._job.staged)
@@ -103,12 +118,14 @@ class PostgresSink:
         with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
             copy.write(buffer.getbuffer())
 
-    def _move(self, cursor: psycopg.Cursor[Any], position: int, frontier: datetime | None) -> None:
+    def _move(self, cursor: psycopg.Cursor[Any], to: Position, frontier: datetime | None) -> None:
         cursor.execute(
-            """INSERT INTO positions (job, input, next_position, frontier) VALUES (%s, %s, %s, %s)
+            """INSERT INTO positions (job, input, next_position, input_table, row_before, frontier)
+               VALUES (%s, %s, %s, %s, %s, %s)
                ON CONFLICT (job, input) DO UPDATE SET next_position = excluded.next_position,
+                   input_table = excluded.input_table, row_before = excluded.row_before,
                    frontier = excluded.frontier, updated_at = clock_timestamp()""",
-            [self._job.name, self._job.reads, position, frontier],
+            [self._job.name, self._job.reads, to.next_lsn, to.table, to.row, frontier],
         )
 
     def _record(self, cursor: psycopg.Cursor[Any], rows: LsnRange, seconds: float) -> None:

@@ -78,9 +78,10 @@ class Reporter:
         """Count one committed batch."""
         now = datetime.now(UTC)
         self._waiting.over(now)
-        metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
         if progress.records == 0:
+            # Nothing moved, so it is no progress: a job that reads nothing for ever must be seen to stand still.
             return
+        metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
         self._catch_up.batch(time.monotonic(), progress.records, seconds)
         metrics.BATCH_DURATION.observe(seconds, job=self._job)
         metrics.BATCH_RECORDS.inc(progress.records, job=self._job)

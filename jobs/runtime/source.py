@@ -157,6 +157,11 @@ class TableSource:
     def exists(self) -> bool:
         """Whether the job before this one has made the table."""
         self._upstream.refresh()
+        if self._upstream.version is None and self._sink.position() > 1:
+            raise Refused(
+                f"{self._job.name} has read {self._job.reads} up to lsn {self._sink.position() - 1}, but there is no "
+                f"table at {self._path}; restore it, or name the folder or bucket where it is"
+            )
         return self._upstream.version is not None
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
@@ -164,16 +169,18 @@ class TableSource:
         self._upstream.refresh()
         self._version = self._upstream.version or 0
         self._columns = self._upstream.columns
-        if self._sink.position() > self._upstream.next_lsn:
-            raise Refused(
-                f"{self._job.name} has folded lsn {self._sink.position() - 1}, but {self._path} ends before lsn "
-                f"{self._upstream.next_lsn}: it is older than what was made of it; restore the newer {self._job.reads}"
-            )
+        self._sink.verify(self._upstream)
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
         end = self._upstream.next_lsn
         while (first := self._sink.position()) < end:
             chunk = (F.col("lsn") >= first) & (F.col("lsn") < min(first + self._chunk, end))
             yield table.where(chunk).select(*self._job.columns)
+            if self._sink.position() == first:
+                raise Refused(
+                    f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to "
+                    f"{min(first + self._chunk, end) - 1}, which its log says it has: rows were deleted before they "
+                    f"were read; restore the {self._job.reads} that has them"
+                )
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Commits from the version that the backlog ended with; the sink cuts what it knows."""

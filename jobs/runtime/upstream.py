@@ -1,13 +1,22 @@
-"""How far the table is that a job reads: its next lsn and its frontier, by a look at its log."""
+"""How far the table is that a job reads, and whether it is still the table that the job's position is of."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import structlog
 from deltalake import DeltaTable
 
 from jobs.runtime.delta import FRONTIER, LSN, instant_of, open_table
+from jobs.runtime.errors import BEGIN_ANEW, Refused
+from jobs.runtime.held_commit import HeldCommit, Log
+from jobs.runtime.position import FINGERPRINT, Position, row_hash, table_hash
 from jobs.streams import Table
+
+log = structlog.get_logger()
 
 
 class Upstream:
@@ -16,7 +25,9 @@ class Upstream:
     def __init__(self, tables: str, table: Table) -> None:
         self._tables = tables
         self._name = table
+        self._path = f"{tables}/{table}"
         self._table: DeltaTable | None = None
+        self._held: HeldCommit | None = None
         self.next_lsn = 1
         self.frontier: datetime | None = None
 
@@ -31,11 +42,74 @@ class Upstream:
         return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
 
     def refresh(self) -> None:
-        """Look again."""
-        if self._table is None:
+        """Look again. Raises Refused when the table is no longer the one that was looked at before."""
+        if self._table is None or self._held is None:
             self._table = open_table(self._tables, self._name)
         else:
+            self._refuse_another_log(self._table, self._held)
             self._table.update_incremental()
         if self._table is not None:
+            self._held = self._held or HeldCommit(self._path)
+            self._held.hold(self._table)
             self.next_lsn = self._table.transaction_version(LSN) or 1
             self.frontier = instant_of(self._table.transaction_version(FRONTIER))
+
+    def _refuse_another_log(self, table: DeltaTable, held: HeldCommit) -> None:
+        state = held.log()
+        if state is Log.SAME:
+            return
+        now = open_table(self._tables, self._name)
+        # A commit may be cleaned away while it is the newest that is known here; a log that ends before it was cut off.
+        cleaned = state is Log.GONE and now is not None and now.version() >= table.version()
+        if now is None or not cleaned or now.metadata().id != table.metadata().id:
+            raise Refused(
+                f"{self._path} was deleted, made anew or rolled back while it was read; put it back as it was, and "
+                "start again: a start says whether it is the table that was read"
+            )
+
+    def verified(self, job: str, stored: Position) -> Position:
+        """`stored`, the position of `job` in this table, with the identity of both; `refresh` comes before it.
+
+        A position of a version that knew no identity adopts the table. Raises Refused for a position of another table,
+        of a later state of this one, or of a state that was rolled back.
+        """
+        if self._table is None:
+            return stored
+        folded = f"{job} has read {self._name} up to lsn {stored.next_lsn - 1}"
+        table = table_hash(self._table)
+        if stored.table not in (None, table):
+            raise Refused(
+                f"{folded}, but of another table than {self._path}: that was made anew, or belongs to another "
+                f"database; put back the {self._name} that was read, {BEGIN_ANEW}"
+            )
+        if stored.next_lsn > self.next_lsn:
+            raise Refused(
+                f"{folded}, but {self._path} ends before lsn {self.next_lsn}: it is older than what was made of it; "
+                f"restore the newer {self._name}, {BEGIN_ANEW}"
+            )
+        row = self._row_before(self._table, stored.next_lsn)
+        if row is None and stored.table == table and not self._reaches_below(self._table, stored.next_lsn):
+            # Retention took the row and all before it: the fingerprint is what it was when the row was there.
+            row = stored.row
+        if stored.next_lsn > 1 and (row is None or stored.row not in (None, row)):
+            raise Refused(
+                f"{folded}, but {self._path} has {'no' if row is None else 'another'} row there: it was rolled back "
+                f"and has grown since, or was cut; restore the {self._name} that was read, {BEGIN_ANEW}"
+            )
+        if stored.table is None and stored.next_lsn > 1:
+            log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
+        return Position(stored.next_lsn, table, row)
+
+    @staticmethod
+    def _reaches_below(table: DeltaTable, lsn: int) -> bool:
+        first = pc.min(pa.table(table.get_add_actions(flatten=True))["min.lsn"]).as_py()
+        return first is not None and first < lsn
+
+    def _row_before(self, table: DeltaTable, next_lsn: int) -> int | None:
+        """The fingerprint of the row before a position, read from the only file that can hold it."""
+        if next_lsn == 1:
+            return None
+        is_before = ds.field("lsn") == next_lsn - 1
+        columns = list(FINGERPRINT[self._name])
+        rows = table.to_pyarrow_dataset().to_table(columns=columns, filter=is_before).to_pylist()
+        return row_hash(self._name, next_lsn - 1, rows[0]) if len(rows) == 1 else None

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.job import Counts, Fold, PostgresJob
+from jobs.runtime.position import with_fingerprint
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
 from jobs.streams import INSTANT, Disposition, EventType, Table
@@ -165,7 +166,7 @@ def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: F
 JOB = PostgresJob(
     name="sessionization",
     reads=Table.JOURNAL,
-    columns=("lsn", "type", "disposition", "account", "user_id", "event_time"),
+    columns=with_fingerprint(Table.JOURNAL, ("lsn", "type", "disposition", "account", "user_id", "event_time")),
     config=SessionizationConfig,
     build=build,
     staged=STAGED,

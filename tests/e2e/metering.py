@@ -45,14 +45,15 @@ class Customer:
     def send(self, stack: Stack, folder: Path, pairs: int) -> None:
         """Produce so many requests with their completions, each sent twice."""
         numbers = range(self.pairs, self.pairs + pairs)
-        lines = [json.dumps(event) for number in numbers for event in self._events(number)]
+        lines = [json.dumps(event) for number in numbers for event in self.events(number)]
         file = folder / f"{uuid4().hex}.jsonl"
         file.write_text("\n".join(lines + lines) + "\n")
         sent = weir(stack, "produce", str(file))
         assert sent.returncode == 0, sent.stderr
         self.pairs += pairs
 
-    def _events(self, number: int) -> list[dict[str, object]]:
+    def events(self, number: int) -> list[dict[str, object]]:
+        """Request and completion of one pair, as of now."""
         now = datetime.now(UTC).isoformat()
         common = {"specversion": "1.0", "source": f"gateway/{self.account}", "subject": self.account, "time": now}
         request_id = f"{self.account}-{number}"

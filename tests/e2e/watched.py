@@ -152,10 +152,11 @@ def start_again(stack: Stack, *jobs: str) -> None:
         assert process.process is not None
         os.killpg(process.process.pid, signal.SIGKILL)
     for job, process in running.items():
-        wait_until(partial(_works_again, stack, job, process.restarts), f"{job} being started again")
+        wait_until(partial(works_again, stack, job, process.restarts), f"{job} being started again")
 
 
-def _works_again(stack: Stack, job: str, restarts: int) -> bool:
+def works_again(stack: Stack, job: str, restarts: int) -> bool:
+    """Whether a driver runs that is not one of the first `restarts` starts."""
     process = running_stack(stack.data_dir).process(job)
     return process.restarts > restarts and process.state == "running"
 

@@ -95,11 +95,13 @@ def test_a_job_that_never_catches_up_is_infinite_as_a_metric_and_unknown_in_json
     assert row(database)["catch_up_seconds"] is None
 
 
-def test_a_start_a_batch_and_a_moved_frontier_are_progress_and_a_mere_report_is_not(
+def test_a_start_a_batch_and_a_moved_frontier_are_progress_and_an_empty_batch_or_a_mere_report_is_not(
     reporter: Reporter, position: Position
 ) -> None:
     moments = [shown("weir_last_progress_timestamp_seconds")]
     reporter.batch(Progress(0, {}), seconds=0.1)
+    assert shown("weir_last_progress_timestamp_seconds") == moments[-1]
+    reporter.batch(Progress(5, {}), seconds=0.1)
     moments.append(shown("weir_last_progress_timestamp_seconds"))
     position.at = datetime.now(UTC)
     reporter.report("running")

@@ -97,6 +97,12 @@ def near_borders(draw: st.DrawFn) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(seconds=seconds)
 
 
+def test_a_zone_that_changes_when_a_month_begins_names_the_days_of_that_month() -> None:
+    changes: list[Change] = [(0, "UTC"), (31 * 24, "America/New_York")]
+    border = datetime(2025, 11, 1, tzinfo=UTC)
+    assert days({"a": changes}, [("a", border, 50)]) == [walked(changes, border, 50)] == [date(2025, 10, 31)]
+
+
 @settings(deadline=None, max_examples=60)
 @given(accounts=st.fixed_dictionaries({"a": histories, "b": histories}), data=st.data())
 def test_differential_whole_columns_give_the_days_of_a_walk_through_the_months(

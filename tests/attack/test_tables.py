@@ -1,0 +1,85 @@
+"""Tables that are rolled back or replaced under a running stack: nobody goes on from a position of another table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from local.stack import Stack
+from tests.e2e.metering import drain, new_customer, wait_until
+from tests.e2e.test_failures import frozen_drivers
+from tests.e2e.watched import works_again
+
+pytestmark = [pytest.mark.attack, pytest.mark.timeout(900)]
+JOBS = ("ingestion", "sessionization", "joins", "billing")
+FOLDING = ("sessionization", "billing")
+PAIRS = 60
+
+
+def refusals(stack: Stack, job: str) -> int:
+    with psycopg.connect(stack.postgres_url) as connection:
+        row = connection.execute("SELECT count(*) FROM exits WHERE job = %s AND how = 'refused'", [job]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def has_refused_again(stack: Stack, job: str, before: int) -> bool:
+    return refusals(stack, job) > before
+
+
+@contextmanager
+def tables_changed(stack: Stack) -> Iterator[Path]:
+    """All drivers are frozen while the block changes the folder; then they are killed, and started again."""
+    with frozen_drivers(stack, JOBS) as frozen:
+        yield Path(stack.tables)
+        for pid in frozen.values():
+            os.killpg(pid, signal.SIGKILL)
+
+
+def wait_for_refusals(stack: Stack) -> None:
+    """Both folding jobs refuse, also when the table has had time to grow past what they had folded."""
+    for _ in range(3):
+        before = {job: refusals(stack, job) for job in FOLDING}
+        for job in FOLDING:
+            wait_until(partial(has_refused_again, stack, job, before[job]), f"{job} refusing")
+
+
+@pytest.mark.parametrize("change", ["rolled back", "replaced"])
+def test_a_bill_stands_still_while_its_tables_are_others_and_goes_on_when_they_are_back(
+    stack: Stack, tmp_path: Path, change: str
+) -> None:
+    customer = new_customer(stack, tmp_path)
+    customer.send(stack, tmp_path, PAIRS)
+    drain(stack)
+    other = tmp_path / "other"
+    with frozen_drivers(stack, JOBS):
+        if change == "rolled back":
+            shutil.copytree(stack.tables, other)
+        else:
+            other.mkdir()
+    customer.send(stack, tmp_path, PAIRS)
+    drain(stack)
+    billed = customer.billed(stack)
+    assert billed == customer.expected()
+    newest = tmp_path / "newest"
+    with tables_changed(stack) as tables:
+        shutil.move(tables, newest)
+        shutil.move(other, tables)
+    wait_for_refusals(stack)
+    assert customer.billed(stack) == billed, "what was billed already was billed again, or not at all"
+    with tables_changed(stack) as tables:
+        shutil.rmtree(tables)
+        shutil.move(newest, tables)
+    for job in JOBS:
+        wait_until(partial(works_again, stack, job, 0), f"{job} being started again", seconds=180)
+    customer.send(stack, tmp_path, PAIRS)
+    drain(stack)
+    assert customer.billed(stack) == customer.expected()

@@ -1,0 +1,171 @@
+"""No job goes on from a position in another table: real journals, real sinks, one Postgres that outlives them all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.joins.config import JoinsConfig
+from jobs.joins.pipeline import JOB as JOINS
+from jobs.joins.pipeline import UsageSink
+from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.errors import Refused
+from jobs.runtime.job import Context, TableSink
+from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres_sink import PostgresSink
+from jobs.runtime.source import TableSource
+from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.pipeline import JOB
+from jobs.streams import CatalogTopic, EventType, Table
+from tests.streaming.journals import Journal, change, environment, event
+
+ACCOUNT = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezone": "UTC"}
+
+
+def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 200_000) -> PostgresSink:
+    """A start of sessionization that folds what is there."""
+    where, config = environment(database, tables), SessionizationConfig(max_records_per_batch=chunk)
+    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {})))
+    fold(spark, TableSource(JOB, config, where, sink), sink)
+    return sink
+
+
+def join(spark: SparkSession, database: str, tables: Path) -> UsageSink:
+    """A start of joins that folds what is there."""
+    where, config = environment(database, tables), JoinsConfig()
+    sink = UsageSink(Context(config, where, spark, Ownership.take(JOINS.name, database, {})))
+    fold(spark, TableSource(JOINS, config, where, sink), sink)
+    return sink
+
+
+def fold(spark: SparkSession, source: TableSource, sink: TableSink) -> None:
+    assert source.exists()
+    for batch in source.backlog(spark):
+        sink.process(batch)
+
+
+def requests(first: int, count: int) -> list[dict[str, Any]]:
+    return [event(EventType.REQUEST, f"r{n}", n, user_id=f"u{n}") for n in range(first, first + count)]
+
+
+def rows(database: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(query).fetchall()
+
+
+def roll_back(tables: Path, table: Table, commits: int) -> None:
+    for log in sorted((tables / table / "_delta_log").glob("*.json"))[-commits:]:
+        log.unlink()
+
+
+def test_a_new_journal_is_refused_by_the_database_of_another_also_when_it_has_grown_past_the_position(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    Journal(tmp_path / "old").commit(requests(0, 5))
+    sessionize(spark, database, tmp_path / "old")
+    Journal(tmp_path / "new").commit(requests(100, 8))
+    with pytest.raises(Refused, match="sessionization has read journal up to lsn 5, but of another table"):
+        sessionize(spark, database, tmp_path / "new")
+    assert rows(database, "SELECT sum(events) FROM sessions") == [(5,)]
+    assert sessionize(spark, database, tmp_path / "old").position() == 6
+
+
+def test_a_position_that_a_batch_stored_is_the_one_that_a_start_finds(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    for first in (0, 3):
+        journal.commit(requests(first, 3))
+        assert sessionize(spark, database, tmp_path, chunk=2).position() == first + 4
+    assert rows(database, "SELECT count(*) FROM positions WHERE input_table IS NULL OR row_before IS NULL") == [(0,)]
+
+
+def test_a_position_of_the_release_before_adopts_its_journal_once(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "old")
+    journal.commit(requests(0, 5))
+    sessionize(spark, database, tmp_path / "old")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE positions SET input_table = NULL, row_before = NULL")
+    assert sessionize(spark, database, tmp_path / "old").position() == 6
+    Journal(tmp_path / "new").commit(requests(100, 8))
+    with pytest.raises(Refused, match="of another table"):
+        sessionize(spark, database, tmp_path / "new")
+
+
+def test_a_job_whose_journal_is_gone_says_so_and_waits_for_no_new_one(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    Journal(tmp_path).commit(requests(0, 5))
+    sessionize(spark, database, tmp_path)
+    shutil.rmtree(tmp_path / Table.JOURNAL)
+    with pytest.raises(Refused, match="there is no table at"):
+        sessionize(spark, database, tmp_path)
+
+
+def test_rows_that_were_deleted_before_they_were_read_are_refused_and_not_waited_for(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit(requests(0, 4))
+    journal.commit(requests(4, 4))
+    DeltaTable(f"{tmp_path}/{Table.JOURNAL}").delete("lsn <= 4")
+    with pytest.raises(Refused, match=r"is at lsn 1, but .* has no row from there to 2, which its log says it has"):
+        sessionize(spark, database, tmp_path, chunk=2)
+
+
+def test_joins_refuses_a_journal_that_its_usage_was_not_made_of(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT)])
+    journal.commit(requests(0, 3))
+    assert join(spark, database, tmp_path).position() == 5
+    assert join(spark, database, tmp_path).position() == 5
+    roll_back(tmp_path, Table.JOURNAL, 1)
+    writer = DeltaWriter(str(tmp_path), Table.JOURNAL, "ingestion", 2)
+    journal.__dict__.update(_writer=writer)
+    journal.commit([{**row, "offset": 100 + n} for n, row in enumerate(requests(50, 9))])
+    with pytest.raises(Refused, match=r"joins has read journal up to lsn 4, but .* another row there"):
+        join(spark, database, tmp_path)
+
+
+def test_usage_of_the_release_before_adopts_its_journal_and_goes_on(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT), *requests(0, 3)])
+    where = environment(database, tmp_path)
+    sink = UsageSink(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {})))
+    # A sink that nobody verified stores positions as the release before did: numbers and no table.
+    sink.process(journal.read(spark, JOINS.columns))
+    assert join(spark, database, tmp_path).position() == 5
+    usage = DeltaTable(f"{tmp_path}/{Table.USAGE}")
+    assert None not in [usage.transaction_version(f"journal.{part}") for part in ("table", "row")]
+    shutil.rmtree(tmp_path / Table.JOURNAL)
+    Journal(tmp_path).commit(requests(100, 9))
+    with pytest.raises(Refused, match="of another table"):
+        join(spark, database, tmp_path)
+
+
+@pytest.mark.parametrize("fate", ["made anew", "rolled back"])
+def test_joins_prices_nothing_with_versions_that_lack_what_priced_before(
+    spark: SparkSession, database: str, tmp_path: Path, fate: str
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT), *requests(0, 3)])
+    join(spark, database, tmp_path)
+    if fate == "made anew":
+        shutil.rmtree(tmp_path / Table.ACCOUNTS)
+    else:
+        roll_back(tmp_path, Table.ACCOUNTS, 1)
+    journal.commit(requests(3, 3))
+    with pytest.raises(Refused, match=r"was priced with the versions in accounts up to lsn 4 .* restore the accounts"):
+        join(spark, database, tmp_path)
