@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
+from jobs.ingestion.bookkeeping import Bookkeeping
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.classify import classify
@@ -23,7 +24,6 @@ from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.identity_index import IdentityIndex, entries
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
-from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.runtime.absent_offsets import AbsentOffsets
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context, Progress, TopicJob
@@ -60,6 +60,7 @@ class JournalSink:
         self._believe_clocks()
         self._index = IdentityIndex(timedelta(seconds=config.dedupe_horizon_seconds))
         self._remember()
+        self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
         self._record_bytes = average_record_bytes(kafka, self._events.topic, self._events.positions())
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval)
@@ -116,13 +117,12 @@ class JournalSink:
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
-        # First the sources: repeating them after a crash in between changes nothing.
-        self._remember_sources(rows)
         restamped = pl.lit(followed(records, seen.restamps), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(restamped).alias("rules"))
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
         self._settle(seen)
         self._learn(rows, frontier)
+        self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, records.select(_size()).item() or 1)
         self._residual = self._unaccounted()
         counts = _counts(rows, self._events.absent_in_last_take)
@@ -159,12 +159,6 @@ class JournalSink:
             .otherwise(pl.lit(Disposition.ACCEPTED.value))
             .alias("disposition")
         )
-
-    def _remember_sources(self, rows: pl.DataFrame) -> None:
-        seen = seen_sources(rows)
-        if not seen.is_empty():
-            with self._ownership.transaction() as cursor:
-                fold_sources(cursor, seen)
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.ingestion.device_clocks import uncorrected_events
-from jobs.ingestion.sources import MOST_RANGES, fold_sources, seen_sources
+from jobs.ingestion.sources import fold_sources, seen_sources
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -25,13 +25,8 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "account": pl.String,
     "received_at": pl.Datetime("us", "UTC"),
     "event_time": pl.Datetime("us", "UTC"),
-    "sequence": pl.Int64,
     "clock_offset_ms": pl.Int64,
 }
-HOLES = """
-    SELECT lower(hole), upper(hole) - 1 FROM sources,
-        unnest(range_merge(sequences)::int8multirange - sequences) AS hole ORDER BY 1
-"""
 
 
 @dataclass(frozen=True)
@@ -42,14 +37,13 @@ class Event:
     source: str = "gateway/1"
     source_epoch: str | None = None
     account: str | None = "a"
-    sequence: int | None = None
     disposition: str = "accepted"
     type: str = "ai.inference.request.v1"
 
     @property
     def row(self) -> dict[str, Any]:
         received_at = START + timedelta(seconds=self.second)
-        names = ("disposition", "source", "source_epoch", "type", "account", "sequence")
+        names = ("disposition", "source", "source_epoch", "type", "account")
         times = {"received_at": received_at, "event_time": received_at - timedelta(seconds=self.second % 7)}
         return {**{name: getattr(self, name) for name in names}, **times, "clock_offset_ms": None}
 
@@ -73,8 +67,7 @@ def fold(connection: psycopg.Connection[Any], *batches: Iterable[Event]) -> None
 
 def stored(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     return connection.execute(
-        """SELECT source, source_epoch, account, first_seen_at, last_seen_at, last_event_time,
-                  ARRAY(SELECT n FROM unnest(sequences) AS r, generate_series(lower(r), upper(r) - 1) AS n), unsequenced
+        """SELECT source, source_epoch, account, first_seen_at, last_seen_at, last_event_time
            FROM sources ORDER BY source COLLATE "C", source_epoch COLLATE "C" """
     ).fetchall()
 
@@ -91,8 +84,6 @@ def expected(events: Iterable[Event]) -> list[tuple[Any, ...]]:
             START + timedelta(seconds=min(e.second for e in group)),
             START + timedelta(seconds=max(e.second for e in group)),
             max(e.row["event_time"] for e in group),
-            sorted({e.sequence for e in group if e.sequence is not None}),
-            False,
         )
         for key, group in sorted(groups.items())
     ]
@@ -104,7 +95,6 @@ EVENTS = st.builds(
     source=st.sampled_from(["gateway/1", "gateway/2", "Gateway/1", "ä"]),
     source_epoch=st.sampled_from([None, "", "1", "2"]),
     account=st.sampled_from([None, "a", "B", "ß"]),
-    sequence=st.none() | st.integers(0, 30) | st.sampled_from([10**18 - 1]),
     disposition=st.sampled_from(["accepted", "accepted", "accepted", "duplicate", "rejected"]),
 )
 
@@ -120,47 +110,6 @@ def test_any_order_and_any_repetition_of_batches_leave_what_sets_would(
     fold(connection, *repeated)
 
     assert stored(connection) == expected(event for batch in batches for event in batch)
-
-
-def numbered(numbers: Sequence[int], **values: Any) -> list[Event]:
-    return [Event(second=0, sequence=number, **values) for number in numbers]
-
-
-def test_a_gap_is_a_hole_in_the_ranges_and_closes_when_it_is_filled(connection: psycopg.Connection[Any]) -> None:
-    fold(connection, numbered([1, 2, 3, 7]), numbered([9]))
-    assert connection.execute(HOLES).fetchall() == [(4, 6), (8, 8)]
-
-    fold(connection, numbered([5]))
-    assert connection.execute(HOLES).fetchall() == [(4, 4), (6, 6), (8, 8)]
-
-    fold(connection, numbered([8, 6]), numbered([4]))
-    assert connection.execute(HOLES).fetchall() == []
-    assert connection.execute("SELECT sequences::text FROM sources").fetchone() == ("{[1,10)}",)
-
-
-def test_a_new_source_epoch_begins_its_own_numbers(connection: psycopg.Connection[Any]) -> None:
-    fold(connection, numbered([7, 8], source_epoch="1"), numbered([1], source_epoch="2"))
-    assert connection.execute("SELECT source_epoch, sequences::text FROM sources ORDER BY 1").fetchall() == [
-        ("1", "{[7,9)}"),
-        ("2", "{[1,2)}"),
-    ]
-
-
-@pytest.mark.parametrize("cuts", [1, 7])
-def test_numbers_with_too_many_holes_are_no_sequence_any_more(connection: psycopg.Connection[Any], cuts: int) -> None:
-    scattered = numbered(range(0, 2 * MOST_RANGES, 2))
-    fold(connection, *[scattered[cut::cuts] for cut in range(cuts)])
-    assert connection.execute("SELECT unsequenced FROM sources").fetchone() == (False,)
-
-    fold(connection, numbered([10**9]))
-    assert connection.execute("SELECT sequences::text, unsequenced FROM sources").fetchone() == ("{}", True)
-    fold(connection, numbered([1, 2]))
-    assert connection.execute("SELECT sequences::text, unsequenced FROM sources").fetchone() == ("{}", True)
-
-
-def test_one_batch_with_too_many_holes_is_no_sequence(connection: psycopg.Connection[Any]) -> None:
-    fold(connection, numbered(range(0, 2 * MOST_RANGES + 2, 2)))
-    assert connection.execute("SELECT sequences::text, unsequenced FROM sources").fetchone() == ("{}", True)
 
 
 def test_our_own_heartbeats_are_no_source_but_those_of_others_are() -> None:

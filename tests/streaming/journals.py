@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -81,6 +82,11 @@ class Journal:
         """The lsn of the next row."""
         return self._writer.next_lsn
 
+    @property
+    def frontier(self) -> datetime | None:
+        """F of all that was committed."""
+        return min(self._latest.values(), default=None)
+
     def commit(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append rows in one commit."""
         rows, first = list(rows), self.next_lsn
@@ -88,7 +94,7 @@ class Journal:
             if "topic" not in row:
                 partition, received_at = row.get("partition", 0), row["received_at"]
                 self._latest[partition] = max(received_at, self._latest.get(partition, received_at))
-        frontier = min(self._latest.values(), default=None)
+        frontier = self.frontier
         complete = [
             {
                 "lsn": first + number,
@@ -107,6 +113,11 @@ class Journal:
         if frontier is not None:
             moved[FRONTIER] = microseconds_of(frontier)
         self._writer.commit(pa.Table.from_pylist(complete, schema=JOURNAL), moved)
+
+    def rows(self, first: int = 1) -> pl.DataFrame:
+        """Rows from `first` on, as the driver that committed them has them."""
+        table = DeltaTable(f"{self.tables}/{Table.JOURNAL}").to_pyarrow_table(filters=[("lsn", ">=", first)])
+        return pl.DataFrame(table)
 
     def read(self, spark: SparkSession, columns: Iterable[str], first: int = 1, end: int | None = None) -> DataFrame:
         """Rows [first, end) as a batch frame."""

@@ -1,0 +1,118 @@
+"""What the journal tells beside money, kept in Postgres: who sends, which of their numbers arrived, what nobody knows.
+
+It follows the journal: each commit is taken up once, in the transaction that moves the position in `bookkeeping`. What
+a crash left out is taken up at the next start. Nothing here decides what is billed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import polars as pl
+import structlog
+
+from jobs.ingestion.sequences import MOST_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
+from jobs.ingestion.sources import begin_anew, events_of_sources, fold_sequences, fold_sources, seen_sources
+from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.ownership import Ownership
+
+log = structlog.get_logger()
+
+CLOCK_SKEW = timedelta(days=1)
+"""A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
+MOST_PENDING = 2_000_000
+"""Runs of numbers, 60 bytes each, that wait for the frontier. Hours of it standing still; then they are forgotten."""
+MOST_MISSED = 1_000_000
+"""Rows of the journal that a start takes up. A crash leaves out one batch; a restored database would miss years."""
+COLUMNS = (
+    *("lsn", "disposition", "source", "source_epoch", "type", "account", "received_at", "event_time", "sequence"),
+)
+
+_POSITION = "SELECT next_lsn, frontier FROM bookkeeping WHERE job = %s AND journal = %s"
+_MOVE = """
+INSERT INTO bookkeeping (job, journal, next_lsn, frontier) VALUES (%s, %s, %s, %s)
+ON CONFLICT (job) DO UPDATE SET
+    journal = excluded.journal, next_lsn = excluded.next_lsn, frontier = excluded.frontier, updated_at = now()
+"""
+
+
+class Bookkeeping:
+    """The one who keeps it, for one driver of ingestion."""
+
+    def __init__(self, ownership: Ownership, journal: DeltaWriter, frontier: datetime | None) -> None:
+        """Take up what `journal`, which ends at this `frontier`, holds beyond the position."""
+        self._ownership = ownership
+        self._journal = str(journal.table.metadata().id)
+        self._pending = pl.DataFrame(schema=RUNS)
+        self._written = 0
+        position, reached = self._position(journal.next_lsn, frontier)
+        rows = _rows(journal, position, reached)
+        if reached is not None:
+            before = rows.filter(pl.col("lsn") < position)
+            self._pending = _not_before(runs_of(events_of_sources(before)), minute_of(reached))
+        missed = rows.filter(pl.col("lsn") >= position)
+        if not missed.is_empty():
+            self.take(missed, journal.next_lsn, frontier)
+
+    def _position(self, next_lsn: int, frontier: datetime | None) -> tuple[int, datetime | None]:
+        with self._ownership.transaction() as cursor:
+            found = cursor.execute(_POSITION, [self._ownership.job, self._journal]).fetchone()
+            if found is not None and next_lsn - MOST_MISSED <= found[0] <= next_lsn:
+                return int(found[0]), found[1]
+            # An older version kept no position, but took up all. Of another journal, one that was rolled back, or after
+            # a database was, it goes on with what comes next.
+            log.warning("bookkeeping goes on at the journal's end", position=found and found[0], next_lsn=next_lsn)
+            cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
+        return next_lsn, frontier
+
+    def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> None:
+        """Take up rows of the journal (COLUMNS) that were committed, the last of them below `next_lsn`."""
+        events = events_of_sources(rows)
+        seen = seen_sources(rows)
+        pending = pl.concat([self._pending, runs_of(events)])
+        until = minute_of(frontier) if frontier is not None else 0
+        if seen.is_empty() and until == self._written:
+            return
+        over = pending.filter(pl.col("minute") < until)
+        pending = _not_before(pending, until)
+        with self._ownership.transaction() as cursor:
+            if not seen.is_empty():
+                fold_sources(cursor, seen)
+            for part, end in _parts(over, until):
+                fold_sequences(cursor, part, end)
+            if len(pending) > MOST_PENDING:
+                log.warning("too many sequence numbers wait for the frontier: sources begin anew", runs=len(pending))
+                begin_anew(cursor, pending)
+                pending = pending.clear()
+            cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
+        self._pending, self._written = pending, until
+
+    def __len__(self) -> int:
+        """How many runs of numbers wait for the frontier."""
+        return len(self._pending)
+
+
+def _rows(journal: DeltaWriter, position: int, reached: datetime | None) -> pl.DataFrame:
+    """Rows beyond the position, and those whose minute was not over there."""
+    since = instant_of_minute(minute_of(reached)) if reached is not None else None
+    beyond = pl.col("lsn") >= position
+    if since is not None:
+        beyond |= (pl.col("received_at") >= since) & (pl.col("log_date") >= (since - CLOCK_SKEW).date())
+    found = pl.scan_pyarrow_dataset(journal.table.to_pyarrow_dataset()).filter(beyond)
+    return found.select(COLUMNS).collect()
+
+
+def _not_before(runs: pl.DataFrame, minute: int) -> pl.DataFrame:
+    return runs.filter(pl.col("minute") >= minute)
+
+
+def _parts(runs: pl.DataFrame, until: int) -> Iterator[tuple[pl.DataFrame, int]]:
+    """Runs by whole minutes, in order, each part of about MOST_NUMBERS; and the minute before which a part ends."""
+    minutes = runs.group_by("minute").agg(numbers=(pl.col("last") - pl.col("first") + 1).sum()).sort("minute")
+    of_part = minutes.with_columns(part=pl.col("numbers").cum_sum() // MOST_NUMBERS)
+    parts = runs.join(of_part.select("minute", "part"), on="minute").partition_by("part", maintain_order=False)
+    parts.sort(key=lambda part: part["minute"][0])
+    for number, part in enumerate(parts, start=1):
+        end = until if number == len(parts) else int(part["minute"].max()) + 1  # type: ignore[arg-type]
+        yield part.drop("part"), end

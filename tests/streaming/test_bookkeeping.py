@@ -1,0 +1,137 @@
+"""What is kept beside money follows a real journal: any cut, any crash between and any restart leave the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import psycopg
+import pytest
+
+from jobs.ingestion import sequences
+from jobs.ingestion.bookkeeping import COLUMNS, Bookkeeping
+from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.ownership import Ownership
+from jobs.streams import EventType, Table
+from tests.streaming.journals import Journal, at, event, heartbeat
+
+SOURCES = """
+    SELECT source, account, first_seen_at, last_seen_at, sequences::text, unsequenced FROM sources ORDER BY 1
+"""
+
+
+def numbered(second: float, source: str, number: int, **values: Any) -> dict[str, Any]:
+    return event(EventType.USAGE, f"{source}{number}", second, source=source, sequence=number, **values)
+
+
+def rows_of(database: str, query: str = SOURCES) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(query).fetchall()
+
+
+class Follower:
+    """Ingestion's driver, as far as it keeps books: one per start."""
+
+    def __init__(self, database: str, journal: Journal) -> None:
+        self._journal = journal
+        self._ownership = Ownership.take("ingestion", database, {})
+        self._starts = 0
+        self.start()
+
+    def start(self) -> None:
+        self._starts += 1
+        writer = DeltaWriter(self._journal.tables, Table.JOURNAL, "reader", self._starts)
+        self._book = Bookkeeping(self._ownership, writer, self._journal.frontier)
+
+    def commit(self, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+        """Only the journal's part: what a crash before the bookkeeping leaves."""
+        first = self._journal.next_lsn
+        self._journal.commit(rows)
+        return self._journal.rows(first).select(COLUMNS)
+
+    def take(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._book.take(self.commit(rows), self._journal.next_lsn, self._journal.frontier)
+
+
+def log(seed: int) -> list[dict[str, Any]]:
+    """Minutes of three sources: one whole, one with holes and late numbers, one that counts something else."""
+    chance = Random(seed)
+    rows = [numbered(second, "whole", second) for second in range(200)]
+    rows += [numbered(n + chance.choice([0, 0, 3, 90]), "late", n) for n in range(200) if chance.random() > 0.05]
+    rows += [numbered(second, "random", chance.randrange(10**18)) for second in range(200)]
+    return sorted(rows, key=lambda row: row["received_at"])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_differential_any_cut_and_any_crash_leave_the_rows_of_one_batch(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(sequences, "MOST_RANGES", 30)
+    chance, records = Random(seed), log(seed)
+    end = [heartbeat(600)]
+    whole = Follower(database, Journal(tmp_path / "whole"))
+    whole.take([*records, *end])
+    expected = rows_of(database)
+    with psycopg.connect(database) as connection:
+        connection.execute("TRUNCATE sources, bookkeeping")
+
+    cut = Follower(database, Journal(tmp_path / "cut"))
+    while records:
+        size = chance.choice([1, 7, 40, 150])
+        batch, records = records[:size], records[size:]
+        if chance.random() < 0.3:
+            cut.commit(batch)
+            cut.start()
+        else:
+            cut.take(batch)
+    cut.take(end)
+
+    assert rows_of(database) == expected
+    assert [(row[0], row[-1]) for row in expected] == [("late", False), ("random", True), ("whole", False)]
+    assert {row[0]: row[4] for row in expected}["whole"] == "{[0,200)}"
+
+
+def test_numbers_appear_when_their_minute_is_over(database: str, tmp_path: Path) -> None:
+    follower = Follower(database, Journal(tmp_path))
+    follower.take([numbered(1, "a", 1), numbered(2, "a", 3)])
+    query = "SELECT sequences::text, counted_until FROM sources"
+    assert rows_of(database, query) == [("{}", None)]
+    follower.take([numbered(59, "a", 2), numbered(61, "a", 4), heartbeat(62)])
+    assert rows_of(database, query) == [("{[1,4)}", at(60))]
+
+
+def test_a_database_of_the_version_before_goes_on(database: str, tmp_path: Path) -> None:
+    """It has the sources of the whole journal, their newest numbers among them, and no position."""
+    journal = Journal(tmp_path)
+    journal.commit([numbered(second, "a", second) for second in range(100)])
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            "INSERT INTO sources (source, first_seen_at, last_seen_at, sequences) VALUES ('a', %s, %s, '{[0,100)}')",
+            [at(0), at(99)],
+        )
+    follower = Follower(database, journal)
+    follower.take([numbered(second, "a", second) for second in range(100, 130)] + [heartbeat(200)])
+    assert rows_of(database, "SELECT sequences::text, unsequenced FROM sources") == [("{[0,130)}", False)]
+
+
+def test_another_journal_is_followed_from_its_end_and_a_rolled_back_one_too(database: str, tmp_path: Path) -> None:
+    Follower(database, Journal(tmp_path / "one")).take([numbered(n, "old", n) for n in range(20)])
+    other = Journal(tmp_path / "two")
+    other.commit([numbered(n, "unseen", n) for n in range(5)])
+    follower = Follower(database, other)
+    follower.take([numbered(6, "new", 1)])
+    assert [row[0] for row in rows_of(database)] == ["new", "old"]
+
+
+def test_too_many_numbers_waiting_for_the_frontier_begin_anew_and_are_no_holes(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(database, Journal(tmp_path))
+    follower.take([numbered(1, "a", 1), heartbeat(61)])
+    monkeypatch.setattr("jobs.ingestion.bookkeeping.MOST_PENDING", 3)
+    follower.take([numbered(62 + n, "a", 10 * n) for n in range(1, 6)])
+    follower.take([numbered(70, "a", 100), heartbeat(200)])
+    assert rows_of(database, "SELECT sequences::text, unsequenced FROM sources") == [("{[100,101)}", False)]
