@@ -26,6 +26,7 @@ class Health(StrEnum):
     NEVER_RAN = "never ran"
     STARTING = "starting"
     CATCHING_UP = "catching up"
+    WAITING = "waiting"
     RUNNING = "running"
     IDLE = "idle"
     STALE = "stale"
@@ -51,7 +52,12 @@ class Freshness:
     sentence: str
 
 
-_STATES = {"starting": Health.STARTING, "catching_up": Health.CATCHING_UP, "stopped": Health.STOPPED}
+_STATES = {
+    "starting": Health.STARTING,
+    "catching_up": Health.CATCHING_UP,
+    "waiting": Health.WAITING,
+    "stopped": Health.STOPPED,
+}
 
 
 def health(application: Application | None, now: datetime) -> Health:

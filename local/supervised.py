@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from local.backoff import Backoff
+from jobs.backoff import Backoff
 from local.errors import CannotRun
 from local.processes import STACK_VARIABLE, ProcessId, kill_session
 from local.programs import Program

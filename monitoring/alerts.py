@@ -92,7 +92,8 @@ APPLICATIONS = (
         "ApplicationStalled",
         Severity.PAGE,
         f"(time() - max by (job) (weir_last_progress_timestamp_seconds) > {STALLED_SECONDS}"
-        " and on (job) max by (job) (weir_lag_records) > 0)"
+        " and on (job) max by (job) (weir_lag_records) > 0"
+        " unless on (job) max by (job) (weir_waiting) == 1)"
         f" or time() - max by (job) (weir_last_report_timestamp_seconds) > {STALLED_SECONDS}",
         "{{ $labels.job }} stands still",
         "{{ $labels.job }} runs and has input, but has finished nothing for {{ $value | humanizeDuration }}.",
@@ -130,11 +131,32 @@ APPLICATIONS = (
     Alert(
         "DatabaseUnreadable",
         Severity.TICKET,
-        "max by (job) (weir_database_readable) == 0",
+        'max by (job) (weir_database_readable) == 0 unless on (job) max by (job) (weir_waiting{cause="database"}) == 1',
         "{{ $labels.job }} cannot read its gauges",
         "Postgres does not answer {{ $labels.job }} in time: alerts on money, windows and sources are blind.",
         timedelta(minutes=5),
     ),
+)
+
+
+def waiting_for(cause: str, name: str, what: str) -> Alert:
+    """One page for all applications that wait for the same."""
+    return Alert(
+        f"WaitingFor{name}",
+        Severity.PAGE,
+        f'sum(max by (job) (weir_waiting{{cause="{cause}"}})) > 0',
+        f"Applications wait for {what}",
+        f"{{{{ $value }}}} applications have waited for {what} for five minutes; they go on by themselves.",
+        timedelta(minutes=5),
+    )
+
+
+WAITING = (
+    waiting_for("kafka", "Kafka", "Kafka"),
+    waiting_for("database", "Database", "Postgres"),
+    waiting_for("store", "Store", "the store of the tables"),
+    waiting_for("broker_clock", "BrokerClock", "the broker's clock to be right"),
+    waiting_for("memory", "Memory", "memory"),
 )
 
 EVENTS = (
@@ -188,7 +210,9 @@ EVENTS = (
         "WaitingRequestsGrowing",
         Severity.TICKET,
         f"sum(weir_join_waiting_records) > {MANY_WAITING} and"
-        f" sum(weir_join_waiting_records) / sum(rate(weir_join_outcomes_total[10m])) > {WAITING_SECONDS}",
+        f" sum(weir_join_waiting_records) / sum(rate(weir_join_outcomes_total[10m])) > {WAITING_SECONDS}"
+        # While these two do nothing there are no outcomes to divide by.
+        ' unless on () max(max_over_time(weir_waiting{job=~"ingestion|joins"}[10m])) == 1',
         "Requests wait for their completions",
         "{{ $value }} requests and completions wait for their partner, for more than a minute on average.",
         timedelta(minutes=5),
@@ -285,6 +309,7 @@ HEADROOM = (
 GROUPS: dict[str, tuple[Alert | Recording, ...]] = {
     "freshness": FRESHNESS,
     "applications": APPLICATIONS,
+    "waiting": WAITING,
     "events": EVENTS,
     "money": MONEY,
     "sources": SOURCES,

@@ -17,6 +17,7 @@ from prometheus_client import (
 )
 
 from monitoring.distributions import Distribution, Distributions
+from monitoring.liveness import LOOP, answering
 
 Values = tuple[str, ...] | None
 """The closed set of a label's values; None where a job gives it when it starts (rejection reasons, the version)."""
@@ -127,8 +128,14 @@ class HistogramMetric(Metric):
 
 
 def serve(port: int, address: str = "127.0.0.1") -> int:
-    """Serve `/metrics` from a daemon thread; port 0 takes a free one. Returns the port; OSError when it is taken."""
+    """Serve `/metrics` and `/live` from a daemon thread; port 0 takes a free one. Returns the port.
+
+    Raises OSError when it is taken.
+    """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
     ProcessCollector(registry=REGISTRY)
     server, _ = start_http_server(port, addr=address, registry=REGISTRY)
+    served = server.get_app()
+    assert served is not None, "it was started with one"
+    server.set_app(answering(LOOP, served))
     return int(server.server_port)

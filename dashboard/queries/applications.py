@@ -34,6 +34,7 @@ class Application:
     frontier: datetime | None
     exit_at: datetime | None
     exit_reason: str | None
+    waiting_because: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def _application(row: dict[str, Any]) -> Application:
         frontier=_instant(progress.get("frontier")),
         exit_at=row["exit_at"],
         exit_reason=row["exit_reason"],
+        waiting_because=progress.get("waiting_because"),
     )
 
 

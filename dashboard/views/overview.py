@@ -24,6 +24,7 @@ _BADGES = {
     Health.NEVER_RAN: (":material/radio_button_unchecked:", "gray"),
     Health.STARTING: (":material/hourglass_top:", "blue"),
     Health.CATCHING_UP: (":material/fast_forward:", "blue"),
+    Health.WAITING: (":material/pending:", "orange"),
     Health.RUNNING: (":material/play_arrow:", "green"),
     Health.IDLE: (":material/pause:", "gray"),
     Health.STALE: (":material/warning:", "orange"),
@@ -100,6 +101,8 @@ def _card(
 
 def _facts(application: Application, now: datetime) -> list[str]:
     facts = [_last_batch(application, now)]
+    if application.waiting_because is not None:
+        facts.append(f"Waits: {_first_words(application.waiting_because)}")
     if application.records_behind and application.catch_up_seconds is not None:
         facts.append(f"Caught up in about {span(timedelta(seconds=application.catch_up_seconds))}")
     facts.append(f"Restarts: {application.starts - 1:,}")

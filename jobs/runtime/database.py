@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from jobs.runtime.postgres_session import CONNECT_TIMEOUT_SECONDS
 from jobs.runtime.reader_role import ensure_reader
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -60,4 +61,8 @@ def _config() -> Config:
 
 def _engine(url: str) -> Engine:
     # Handing over the connection keeps every form of libpq's address working, not only SQLAlchemy's own.
-    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_SECONDS),
+        poolclass=NullPool,
+    )

@@ -15,6 +15,7 @@ import structlog
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from jobs.runtime.postgres_session import Session
 from jobs.runtime.totals import Sample, Totals
 from monitoring import metrics
 
@@ -22,7 +23,7 @@ log = structlog.get_logger()
 
 FRESH_SECONDS = 10.0
 """Several scrapers, or one in a hurry, cost the database no more than one reading in this time."""
-CONNECT_TIMEOUT_SECONDS = 3
+SILENT_AFTER_SECONDS = 3.0
 STATEMENT_TIMEOUT = "2s"
 
 
@@ -66,15 +67,13 @@ class DatabaseGauges(Collector):
 
     def _connected(self) -> psycopg.Connection[Any]:
         # What the server does not answer in time is cut on both sides, or a scrape would hang for ever.
-        return psycopg.connect(
+        return Session.to(
             self._postgres_url,
-            autocommit=True,
+            f"weir {self._job} gauges",
+            options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT}",
+            silent_after_seconds=SILENT_AFTER_SECONDS,
             # Planned anew each time, with the values: they move along the index.
             prepare_threshold=None,
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            tcp_user_timeout=CONNECT_TIMEOUT_SECONDS * 1_000,
-            application_name=f"weir {self._job} gauges",
-            options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT}",
         )
 
     def close(self) -> None:

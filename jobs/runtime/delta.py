@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -10,10 +11,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
-from obstore.store import LocalStore, ObjectStore, from_url
 
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.held_commit import HeldCommit, Log
+from jobs.runtime.object_store import storage_options, store_of
 from jobs.runtime.table_growth import missing_columns, with_stored_columns
 from jobs.streams import SCHEMAS, Table
 
@@ -27,7 +28,7 @@ ONE_FILE_BYTES = 1 << 40
 def open_table(tables: str, table: Table) -> DeltaTable | None:
     """The table as it is now; None when nobody has made it yet."""
     try:
-        return DeltaTable(f"{tables}/{table}")
+        return DeltaTable(f"{tables}/{table}", storage_options=storage_options(tables))
     except TableNotFoundError:
         return None
 
@@ -68,6 +69,7 @@ class DeltaWriter:
             self.path,
             self._schema,
             mode="ignore",
+            storage_options=storage_options(tables),
             partition_by=["log_date"] if "log_date" in self._schema.names else None,
             configuration={
                 "delta.dataSkippingStatsColumns": ",".join(n for n in self._schema.names if n in STATISTICS),
@@ -162,7 +164,7 @@ def committing(transactions: Mapping[str, int]) -> CommitProperties:
 
 def probe_put_if_absent(tables: str, job: str, epoch: int) -> None:
     """Refuse a store on which two drivers could both create the same commit."""
-    store: ObjectStore = from_url(tables) if "://" in tables else LocalStore(tables, mkdir=True)
+    store = store_of(tables, os.environ)
     name = f"_probe/{job}.{epoch}"
     obstore.put(store, name, b"", mode="overwrite")
     try:

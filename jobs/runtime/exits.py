@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import psycopg
 
-CONNECT_TIMEOUT_SECONDS = 5
+from jobs.runtime.postgres_session import Session
+
 LONGEST_REASON = 2_000
 
 
@@ -15,7 +16,6 @@ def record_exit(postgres_url: str, job: str, how: str, reason: str) -> None:
     text = reason.replace("\0", "")[:LONGEST_REASON]
     with (
         suppress(psycopg.Error),
-        psycopg.connect(postgres_url, connect_timeout=CONNECT_TIMEOUT_SECONDS, autocommit=True) as connection,
+        Session.to(postgres_url, f"weir {job} exit", options="-c statement_timeout=5s") as connection,
     ):
-        connection.execute("SET statement_timeout = '5s'")
         connection.execute("INSERT INTO exits (job, how, reason) VALUES (%s, %s, %s)", [job, how, text])

@@ -6,11 +6,14 @@ comes after it for a while, and then those of another history do.
 
 from __future__ import annotations
 
+import os
 from enum import Enum, auto
 
 import obstore
 from deltalake import DeltaTable
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import LocalStore, ObjectStore
+
+from jobs.runtime.object_store import store_of
 
 
 class Log(Enum):
@@ -25,7 +28,7 @@ class HeldCommit:
     """The newest commit that a handle of a table has read, as an object of the store."""
 
     def __init__(self, path: str) -> None:
-        self._store: ObjectStore = from_url(path) if "://" in path else LocalStore(path)
+        self._store: ObjectStore = store_of(path, os.environ) if "://" in path else LocalStore(path)
         self._version = -1
         self._tag: str | None = None
 

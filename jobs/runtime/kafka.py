@@ -26,9 +26,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka_access import KafkaSettings
+from jobs.runtime.obstacles import obstacle_of
 from jobs.streams import HEARTBEAT_SOURCE
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 15.0
+"""What the broker does not answer within this it does not answer."""
+CLOSE_SECONDS = 1.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Positions = Mapping[tuple[str, int], int]
@@ -59,12 +62,17 @@ class Topic:
 
 
 def describe_topic(admin: AdminClient, name: str) -> Topic:
-    """The topic's id and partitions. Raises Refused when it does not exist or is not stamped by the broker."""
+    """The topic's id and partitions.
+
+    Raises Refused when it does not exist or is not stamped by the broker, NotYet when no broker says so.
+    """
     try:
         described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
         resource = ConfigResource(ResourceType.TOPIC, str(name))  # the library refuses a StrEnum
         settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
     except KafkaException as error:
+        if obstacle := obstacle_of(error):
+            raise obstacle from error
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; create it, then start again") from error
     if (stamp := settings["message.timestamp.type"].value) != "LogAppendTime":
         raise Refused(
@@ -157,11 +165,12 @@ class TopicsReader:
                 if message.error():
                     raise KafkaException(message.error())
                 messages.append(message)
+                deadline = time.monotonic() + TIMEOUT_SECONDS
             for at in self._consumer.position([TopicPartition(*at) for at in ends]):
                 if at.offset >= 0:
                     self._positions[at.topic, at.partition] = at.offset
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the catalog could not be read to {ends} in {TIMEOUT_SECONDS} s")
+                raise NotYet(Cause.KAFKA, f"the catalog's next records did not come within {TIMEOUT_SECONDS:g} s")
         return messages, dict(self._positions)
 
     def close(self) -> None:
@@ -209,8 +218,9 @@ class Heartbeat:
     def close(self) -> None:
         """Stop beating."""
         self._stopped.set()
-        self._thread.join(TIMEOUT_SECONDS)
-        self._producer.flush(TIMEOUT_SECONDS)
+        # Without a broker both would take long, and a beat that is missing is made up for by the next.
+        self._thread.join(CLOSE_SECONDS)
+        self._producer.flush(CLOSE_SECONDS)
 
 
 def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:

@@ -13,6 +13,22 @@ KafkaSettings = dict[str, str | int | float | bool]
 
 PREFIX = "WEIR_KAFKA_"
 
+LIBRDKAFKA_LIMITS: KafkaSettings = {
+    "socket.timeout.ms": 15_000,
+    "socket.connection.setup.timeout.ms": 10_000,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": 2_000,
+}
+"""A broker that is frozen or cut off is noticed within a quarter of a minute, and its return within seconds."""
+SPARK_LIMITS = {
+    "kafka.request.timeout.ms": "15000",
+    "kafka.default.api.timeout.ms": "20000",
+    "kafka.socket.connection.setup.timeout.max.ms": "10000",
+    "fetchOffset.numRetries": "1",
+    "kafkaConsumer.pollTimeoutMs": "30000",
+}
+"""The same for Spark's Java client, whose own limits add up to several minutes."""
+
 
 class SecurityProtocol(StrEnum):
     """Kafka's names for what protects a connection."""
@@ -82,7 +98,7 @@ class KafkaAccess(BaseModel):
 
     def librdkafka(self) -> KafkaSettings:
         """Settings of a confluent-kafka client."""
-        settings: KafkaSettings = {"bootstrap.servers": self.bootstrap}
+        settings: KafkaSettings = {"bootstrap.servers": self.bootstrap, **LIBRDKAFKA_LIMITS}
         if self.security_protocol is not SecurityProtocol.PLAINTEXT:
             settings["security.protocol"] = self.security_protocol.value
         if self.security_protocol.signs_in:
@@ -95,7 +111,7 @@ class KafkaAccess(BaseModel):
 
     def spark(self) -> dict[str, str]:
         """Options of Spark's Kafka source."""
-        options = {"kafka.bootstrap.servers": self.bootstrap}
+        options = {"kafka.bootstrap.servers": self.bootstrap, **SPARK_LIMITS}
         if self.security_protocol is not SecurityProtocol.PLAINTEXT:
             options["kafka.security.protocol"] = self.security_protocol.value
         if self.security_protocol.signs_in:

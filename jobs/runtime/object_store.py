@@ -7,10 +7,45 @@ identity, or a node's role), so none of them stands in a setting; where the stor
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
+
+from obstore.store import LocalStore, ObjectStore, from_url
 
 SCHEME = "s3://"
 WITHOUT_AWS = "us-east-1"
 """A store that is not AWS's takes any region, but the client insists on one."""
+
+CONNECT_TIMEOUT_SECONDS = 5
+REQUEST_TIMEOUT_SECONDS = 30
+RETRY_SECONDS = 20
+"""A store that is away is waited for by the driver, which says so; its clients try again for this long only."""
+
+
+def storage_options(tables: str) -> dict[str, str] | None:
+    """Limits of delta-rs, beside the `AWS_*` variables that it reads itself; None for a folder."""
+    if "://" not in tables:
+        return None
+    return {
+        "connect_timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
+        "timeout": f"{REQUEST_TIMEOUT_SECONDS}s",
+        "retry_timeout": f"{RETRY_SECONDS}s",
+    }
+
+
+def store_of(tables: str, environment: Mapping[str, str]) -> ObjectStore:
+    """The store that holds `tables`, with the same limits."""
+    if "://" not in tables:
+        return LocalStore(tables, mkdir=True)
+    return from_url(
+        tables,
+        client_options={
+            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_SECONDS),
+            "timeout": timedelta(seconds=REQUEST_TIMEOUT_SECONDS),
+            # Options that are given replace those of the environment, this one too.
+            "allow_http": environment.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1"),
+        },
+        retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+    )
 
 
 def readable_by_spark(path: str) -> str:
@@ -25,6 +60,8 @@ def spark_settings(tables: str, environment: Mapping[str, str]) -> dict[str, str
     settings = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.input.stream.type": "classic",  # the others need parts of the SDK that are not among our jars
+        "fs.s3a.connection.establish.timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
+        "fs.s3a.connection.timeout": f"{REQUEST_TIMEOUT_SECONDS}s",
     }
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if endpoint := environment.get("AWS_ENDPOINT_URL"):

@@ -10,10 +10,11 @@ import re
 
 import psycopg
 from confluent_kafka import KafkaError, KafkaException
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as StoreError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from sqlalchemy.exc import DBAPIError
 
 from jobs.runtime.errors import Cause, NotYet
 
@@ -70,13 +71,18 @@ JAVA_STORE_IS_AWAY = re.compile(
     r"|No space left on device|S3Exception.{0,200}Status Code: 50\d"
 )
 
+NOISE = re.compile(r"\x1b\[[0-9;]*m|↳|Debug source:.*", re.DOTALL)
+LONGEST_MESSAGE = 300
+
 
 def obstacle_of(error: BaseException) -> NotYet | None:
     """What to wait for after `error`; None for an error that waiting does not mend."""
     if isinstance(error, NotYet):
         return error
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        return obstacle_of(error.orig)
     cause = _cause(error)
-    return None if cause is None else NotYet(cause, _first_line(error))
+    return None if cause is None else NotYet(cause, _in_a_line(error))
 
 
 def _cause(error: BaseException) -> Cause | None:
@@ -89,6 +95,9 @@ def _cause(error: BaseException) -> Cause | None:
         case OSError():
             is_connection = isinstance(error, ConnectionError) or error.errno in FULL_OR_CUT_OFF
             cause, is_away = Cause.STORE, is_connection or bool(STORE_IS_AWAY.search(text))
+        case CommitFailedError():
+            # Somebody else's commit, or an own one whose answer was lost: what is stored says which.
+            cause, is_away = Cause.STORE, True
         case StoreError() | DeltaError():
             cause, is_away = Cause.STORE, bool(STORE_IS_AWAY.search(text))
         case PySparkException() | Py4JError():
@@ -104,7 +113,6 @@ def _code(error: KafkaException) -> int | None:
     return found.code() if isinstance(found, KafkaError) else None
 
 
-def _first_line(error: BaseException) -> str:
-    name = type(error).__name__
-    words = str(error).strip().partition("\n")[0]
-    return f"{name}: {words}" if words else name
+def _in_a_line(error: BaseException) -> str:
+    words = " ".join(NOISE.sub(" ", str(error)).split())[:LONGEST_MESSAGE]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -12,6 +12,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.errors import Cause, Fenced, NotYet
+from jobs.runtime.postgres_session import Session
 
 log = structlog.get_logger()
 
@@ -123,10 +124,10 @@ class Ownership:
 
 
 def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(
+    return Session.to(
         postgres_url,
-        autocommit=True,
-        application_name=f"weir {job}",
+        f"weir {job}",
         options=f"-c synchronous_commit=on -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
-        keepalives_idle=10,
+        # A fold of a large batch, or one that waits for somebody's lock, takes its time.
+        is_patient=True,
     )

@@ -17,15 +17,18 @@ from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.job import Progress, Sink
 from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres_session import Session
 from jobs.runtime.source import Source
 from jobs.runtime.totals import totals_of
 from jobs.runtime.waiting import Waiting
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
+from monitoring.liveness import LOOP, ROUND_SECONDS
 
 log = structlog.get_logger()
 
 REPORT_SECONDS = 5.0
+STATEMENT_TIMEOUT = "5s"
 COUNTERS = {
     "events": metrics.EVENTS,
     "absent": metrics.ABSENT,
@@ -106,7 +109,7 @@ class Reporter:
 
     def report_waiting(self) -> None:
         """Say for what the job waits, and that it still does; without the database its metrics alone say so."""
-        metrics.LAST_REPORT.set(datetime.now(UTC).timestamp(), job=self._job)
+        went_round(self._job, datetime.now(UTC))
         with suppress(NotYet):
             self._write("waiting")
 
@@ -136,7 +139,7 @@ class Reporter:
             metrics.LAG_SECONDS.set(seconds, job=self._job)
         if catch_up is not None:
             metrics.CATCH_UP.set(catch_up, job=self._job)
-        metrics.LAST_REPORT.set(now.timestamp(), job=self._job)
+        went_round(self._job, now)
         status = self._sink.status()
         for name in status.keys() & GAUGES.keys():
             GAUGES[name].set(status[name])
@@ -155,6 +158,9 @@ class Reporter:
         """The job's row. A session that was lost is made anew once: the database may have been restarted meanwhile."""
         try:
             updated = self._update(state)
+        except psycopg.errors.QueryCanceled:
+            # A batch of this driver holds the row until it is committed: the next report comes soon.
+            return
         except (psycopg.OperationalError, psycopg.InterfaceError):
             try:
                 updated = self._update(state)
@@ -166,8 +172,9 @@ class Reporter:
     def _update(self, state: str) -> int:
         if self._connection is None or self._connection.closed:
             # One of its own: the owner's may be inside a batch's transaction.
-            name = f"weir {self._job} report"
-            self._connection = psycopg.connect(self._postgres_url, autocommit=True, application_name=name)
+            self._connection = Session.to(
+                self._postgres_url, f"weir {self._job} report", options=f"-c statement_timeout={STATEMENT_TIMEOUT}"
+            )
         return self._connection.execute(
             "UPDATE jobs SET state = %s, progress = %s, updated_at = clock_timestamp() WHERE job = %s AND epoch = %s",
             [state, Jsonb({**self._progress, **self._waiting.progress()}), self._job, self._epoch],
@@ -179,6 +186,12 @@ class Reporter:
         self._gauges.close()
         if self._connection is not None:
             self._connection.close()
+
+
+def went_round(job: str, now: datetime) -> None:
+    """Say that the driver's loop still goes round, to who reads its metrics and to who would end it."""
+    metrics.LAST_REPORT.set(now.timestamp(), job=job)
+    LOOP.comes_round_within(ROUND_SECONDS)
 
 
 def rfc3339(instant: datetime | None) -> str | None:

@@ -29,11 +29,11 @@ from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.object_store import spark_settings
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.report import Reporter
+from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source, TableSource, TopicSource
 from jobs.runtime.spark import spark_session
 from jobs.runtime.waiting import Waiting, until_done
-from monitoring import metrics
+from monitoring.liveness import LOOP, START_SECONDS
 
 log = structlog.get_logger()
 
@@ -47,6 +47,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or whatever broke."""
     stopping = threading.Event()
     stop_on_signals(stopping)
+    LOOP.comes_round_within(START_SECONDS)
     waiting = Waiting(job.name)
     spark = spark_session(
         f"weir-{job.name}",
@@ -73,7 +74,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
 
 def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
     """Take the job. Raises Refused when the database has another schema, or another time."""
-    metrics.LAST_REPORT.set(datetime.now(UTC).timestamp(), job=job.name)
+    went_round(job.name, datetime.now(UTC))
     if not schema_is_current(environment.postgres_url):
         raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
     refuse_clock_skew(environment.postgres_url)
@@ -87,6 +88,7 @@ def _drive(
     """Make sink and source from what is committed, and go on until asked to stop."""
     config, environment = context.config, context.environment
     context.ownership.resume()
+    LOOP.comes_round_within(START_SECONDS)
     with ExitStack() as held:
         sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)
         held.callback(sink.close)

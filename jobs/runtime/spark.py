@@ -63,7 +63,7 @@ def spark_session(
         # the plan: with 100,000 records a batch joins took 20-35 CPU-s per million, or ran out of memory; now 8.
         "spark.sql.execution.arrow.localRelationThreshold": "1m",
         "spark.sql.streaming.pollingDelay": "250ms",
-        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.streaming.stopTimeout": "15s",
     }
     builder = SparkSession.Builder().appName(name)
     if master is not None:

@@ -100,8 +100,8 @@ def _row(job: str, process: Process | None, row: JobRow | None) -> dict[str, Val
         **{name: progress.get(name) for name in COLUMNS[2:6]},
         "restarts": process.restarts if process else 0,
         "pid": process.process.pid if process and process.process else None,
-        # Why it ended last time matters until it is up again.
-        "message": process.message if process and process.state == "restarting" else None,
+        # Why it ended last time matters until it is up again; then, what it waits for.
+        "message": process.message if process and process.state == "restarting" else progress.get("waiting_because"),
     }
 
 

@@ -11,7 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
+from jobs.backoff import LONGEST_DELAY_SECONDS
 from jobs.stack import Jobs
+from monitoring.liveness import PATH
 from tests.chart.crd import application_schema, pod_parts
 from tests.chart.helm import CHART, VALUES, Object, of_kind, pod_specs, render, run_helm
 
@@ -189,3 +191,14 @@ def test_the_chart_is_clean_to_strict_lint() -> None:
 def test_a_configuration_is_json_that_yaml_reads_too() -> None:
     content = of_kind(render("production.yaml"), "ConfigMap")["weir-ingestion"]["data"]["ingestion.yaml"]
     assert json.loads(content) == yaml.safe_load(content)
+
+
+def test_a_driver_that_hangs_is_ended_and_an_executor_is_not_asked() -> None:
+    for name, application in applications("production.yaml", values={"jobDefaults": {"mode": "cluster"}}).items():
+        (driver,) = application["spec"]["driver"]["template"]["spec"]["containers"]
+        (executor,) = application["spec"]["executor"]["template"]["spec"]["containers"]
+        probe = driver["livenessProbe"]
+        assert probe["httpGet"] == {"path": PATH, "port": "metrics"}, name
+        # A driver that crashed is silent until its pod has started it again.
+        assert probe["periodSeconds"] * probe["failureThreshold"] > 2 * LONGEST_DELAY_SECONDS
+        assert "livenessProbe" not in executor

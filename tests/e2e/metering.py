@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
+
+from confluent_kafka import Producer
 
 from local.stack import Stack
 
@@ -51,6 +55,28 @@ class Customer:
         sent = weir(stack, "produce", str(file))
         assert sent.returncode == 0, sent.stderr
         self.pairs += pairs
+
+    @contextmanager
+    def sending(self, stack: Stack, pairs_per_second: float = 5.0) -> Iterator[None]:
+        """Send pairs for as long as the block lasts; what a broker cannot take yet is kept and sent when it can."""
+        producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "enable.idempotence": True})
+        stopped = threading.Event()
+
+        def run() -> None:
+            while not stopped.wait(1 / pairs_per_second):
+                for event in self.events(self.pairs):
+                    producer.produce("events", json.dumps(event), self.account)
+                producer.poll(0)
+                self.pairs += 1
+
+        sender = threading.Thread(target=run)
+        sender.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            sender.join()
+            assert producer.flush(60) == 0
 
     def events(self, number: int) -> list[dict[str, object]]:
         """Request and completion of one pair, as of now."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitoring.alerts import ALERTS
-from monitoring.metrics import JOBS
+from monitoring.metrics import CAUSES, JOBS, JOIN_OUTCOMES
 from monitoring.rule_file import held_to
 from tests.monitoring.healthy import MINUTES, healthy
 from tests.monitoring.promtool import Firing, Series, check
@@ -111,6 +111,15 @@ CASES = [
     Case(
         "DatabaseUnreadable", {of("weir_database_readable", job="billing"): "1+0x10 0+0x60"}, 16, ({"job": "billing"},)
     ),
+    *[
+        Case(
+            f"WaitingFor{name}",
+            {of("weir_waiting", job=job, cause=cause): "0+0x10 1+0x9 0+0x60" for job in JOBS},
+            16,
+            until_minute=21,
+        )
+        for cause, name in zip(CAUSES, ("Kafka", "Database", "Store", "BrokerClock", "Memory"), strict=True)
+    ],
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 1+0x60"}, 11),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 -1+0x60"}, 11),
     Case("AbsentOffsetsUnproved", {"weir_unproved_offsets{}": "0+0x10 3+0x60"}, 12),
@@ -218,3 +227,33 @@ def test_a_stack_that_was_down_over_night_and_catches_up_soon_fires_nothing(tmp_
     series = with_changes({frontier_of_billing(): "-28800+0x7 474+60x60"})
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
     check(tmp_path, series, never, SEVERITIES)
+
+
+def away(cause: str, jobs: tuple[str, ...]) -> Series:
+    """From minute 20 on jobs wait for 12 minutes; nothing moves, and then it does again."""
+    changed: dict[str, str | None] = {}
+    for job in JOBS:
+        if job in jobs:
+            changed[of("weir_waiting", job=job, cause=cause)] = "0+0x19 1+0x11 0+0x60"
+        changed[of("weir_lag_records", job=job)] = "0+0x19 500+0x12 0+0x60" if job in jobs else "0+0x60"
+        for metric in ("weir_last_progress_timestamp_seconds", "weir_frontier_timestamp_seconds"):
+            changed[of(metric, job=job)] = "-6+60x19 1134+0x12 1914+60x60"
+    for outcome in JOIN_OUTCOMES:
+        changed[of("weir_join_outcomes_total", outcome=outcome)] = "0+1500x19 28500+0x12 46500+1500x60"
+    if cause == "database":
+        changed |= {of("weir_database_readable", job=job): "1+0x19 0+0x11 1+0x60" for job in JOBS}
+    return with_changes(changed)
+
+
+@pytest.mark.parametrize(
+    ("cause", "jobs", "alert"),
+    [("kafka", ("ingestion",), "WaitingForKafka"), ("database", JOBS, "WaitingForDatabase")],
+)
+def test_what_is_away_is_told_by_its_own_alert_and_by_no_wrong_one(
+    cause: str, jobs: tuple[str, ...], alert: str, tmp_path: Path
+) -> None:
+    """That bills are late meanwhile is true."""
+    others = [one.name for one in ALERTS if one.name != alert and not one.name.startswith("Freshness")]
+    quiet = [Firing(name, minute, ()) for name in others for minute in range(MINUTES + 1)]
+    edges = [Firing(alert, 24.5, ()), Firing(alert, 25.5, ({},)), Firing(alert, 31.5, ({},)), Firing(alert, 33, ())]
+    check(tmp_path, away(cause, jobs), quiet + edges, SEVERITIES)

@@ -34,7 +34,10 @@ def test_a_driver_is_our_program_with_sparks_properties(path: str) -> None:
         SPARK_DRIVER_BIND_ADDRESS="10.0.0.7",
     )
     program, arguments, submitted = answer.stdout.splitlines()
-    assert program == "-- python -P /opt/weir/jobs/__main__.py billing --config /etc/weir/billing.yaml"
+    assert (
+        program
+        == "-- python -P -m jobs.again python -P /opt/weir/jobs/__main__.py billing --config /etc/weir/billing.yaml"
+    )
     assert submitted == "true"
     words = shlex.split(arguments)
     assert words[words.index("--properties-file") + 1] == "/opt/spark/conf/spark.properties"

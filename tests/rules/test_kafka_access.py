@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.runtime.config import Environment, variable_of
-from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.kafka_access import LIBRDKAFKA_LIMITS, SPARK_LIMITS, KafkaAccess
 
 SECRET = 'a"b\\c'
 SIGNED_IN = {
@@ -21,8 +21,8 @@ SIGNED_IN = {
 
 def test_a_plain_broker_needs_its_address_only() -> None:
     access = KafkaAccess.read({"WEIR_KAFKA_BOOTSTRAP": "kafka:9092", "WEIR_KAFKA_CA_FILE": ""})
-    assert access.librdkafka() == {"bootstrap.servers": "kafka:9092"}
-    assert access.spark() == {"kafka.bootstrap.servers": "kafka:9092"}
+    assert access.librdkafka() == {"bootstrap.servers": "kafka:9092", **LIBRDKAFKA_LIMITS}
+    assert access.spark() == {"kafka.bootstrap.servers": "kafka:9092", **SPARK_LIMITS}
 
 
 def test_both_clients_get_the_same_credentials() -> None:
@@ -34,6 +34,7 @@ def test_both_clients_get_the_same_credentials() -> None:
         "sasl.username": "weir",
         "sasl.password": SECRET,
         "ssl.ca.location": "/etc/weir-kafka/ca.crt",
+        **LIBRDKAFKA_LIMITS,
     }
     assert access.spark() == {
         "kafka.bootstrap.servers": "kafka:9093",
@@ -43,6 +44,7 @@ def test_both_clients_get_the_same_credentials() -> None:
         'username="weir" password="a\\"b\\\\c";',
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": "/etc/weir-kafka/ca.crt",
+        **SPARK_LIMITS,
     }
 
 
@@ -52,7 +54,8 @@ def test_the_password_is_not_in_what_python_prints() -> None:
 
 
 def test_credentials_do_not_go_to_another_broker() -> None:
-    assert KafkaAccess.read(SIGNED_IN, "127.0.0.1:20000").librdkafka() == {"bootstrap.servers": "127.0.0.1:20000"}
+    plain = {"bootstrap.servers": "127.0.0.1:20000", **LIBRDKAFKA_LIMITS}
+    assert KafkaAccess.read(SIGNED_IN, "127.0.0.1:20000").librdkafka() == plain
     assert KafkaAccess.read(SIGNED_IN, "kafka:9093").username == "weir"
 
 

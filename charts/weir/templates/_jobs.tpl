@@ -77,6 +77,16 @@ spec:
         - name: metrics
           containerPort: 8090
           protocol: TCP
+      # Ends a driver whose loop hangs; one that waits for a broker, a database or a store goes round.
+      livenessProbe:
+        httpGet:
+          path: /live
+          port: metrics
+        initialDelaySeconds: 60
+        periodSeconds: 15
+        timeoutSeconds: 5
+        # More than the pause before a driver that crashed is started again in its pod.
+        failureThreshold: 8
       {{- end }}
       volumeMounts:
         {{- include "weir.volumeMounts" (dict "root" .root "mountsTables" true "readsOnly" (not $isDriver)) | nindent 8 }}

@@ -1,4 +1,4 @@
-"""When a program that ended is started again: the rule of a cluster's restart policy `Always`."""
+"""When a program that ended is started again: soon, however old it is and however often it failed before."""
 
 from __future__ import annotations
 

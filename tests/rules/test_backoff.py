@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.backoff import LONGEST_DELAY_SECONDS, STEADY_AFTER_SECONDS, Backoff
+from jobs.backoff import LONGEST_DELAY_SECONDS, STEADY_AFTER_SECONDS, Backoff
 
 runs = st.lists(st.floats(min_value=0, max_value=1e6), max_size=40)
 

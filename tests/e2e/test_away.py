@@ -1,0 +1,126 @@
+"""A broker or a database that is frozen or restarted under traffic is waited for by the very same drivers.
+
+Nothing is lost or doubled, nobody is told that money is in danger, and all of it works soon after they are back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import psycopg
+import pytest
+
+from local.stack import Stack, running_stack
+from tests.e2e.metering import Customer, drain, new_customer, wait_until
+
+JOBS = ("ingestion", "sessionization", "joins", "billing")
+BACK_WITHIN_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def customer(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Customer:
+    return new_customer(stack, tmp_path_factory.mktemp("catalog"))
+
+
+def pids(stack: Stack) -> dict[str, int | None]:
+    found = {}
+    for job in JOBS:
+        process = running_stack(stack.data_dir).process(job).process
+        found[job] = None if process is None else process.pid
+    return found
+
+
+def rows(stack: Stack, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(stack.postgres_url) as connection:
+        return connection.execute(query).fetchall()
+
+
+def waits_for(stack: Stack, job: str, cause: str) -> bool:
+    """What the driver's own metrics say: the database may be what is away."""
+    with urlopen(stack.metrics_urls[job], timeout=10) as answer:
+        return f'weir_waiting{{cause="{cause}",job="{job}"}} 1.0' in answer.read().decode()
+
+
+def everything_works(stack: Stack) -> bool:
+    try:
+        return rows(stack, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(len(JOBS),)]
+    except psycopg.OperationalError:
+        return False
+
+
+@contextmanager
+def undisturbed(stack: Stack, customer: Customer) -> Iterator[None]:
+    """What happens inside costs no driver its process or its epoch, ends none, and changes no digit."""
+    wait_until(lambda: everything_works(stack), "all four applications working")
+    before = pids(stack), rows(stack, "SELECT job, epoch FROM jobs ORDER BY job"), rows(stack, "SELECT * FROM exits")
+    with customer.sending(stack):
+        yield
+        returned = time.monotonic()
+        wait_until(lambda: everything_works(stack), "all four applications working again", BACK_WITHIN_SECONDS)
+        left = BACK_WITHIN_SECONDS - (time.monotonic() - returned)
+        billed = customer.pairs
+        wait_until(lambda: customer.billed(stack)["requests"][0] > billed, "new traffic being billed", max(5.0, left))
+    drain(stack)
+    assert customer.billed(stack) == customer.expected()
+    assert before == (
+        pids(stack),
+        rows(stack, "SELECT job, epoch FROM jobs ORDER BY job"),
+        rows(stack, "SELECT * FROM exits"),
+    )
+
+
+@contextmanager
+def frozen(stack: Stack, server: str) -> Iterator[None]:
+    """The server's processes stand still, while their kernel keeps every connection."""
+    process = running_stack(stack.data_dir).process(server).process
+    assert process is not None
+    every = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for one in every:
+        one.suspend()
+    try:
+        yield
+    finally:
+        for one in every:
+            one.resume()
+
+
+def test_a_frozen_broker_is_waited_for(stack: Stack, customer: Customer, tmp_path: Path) -> None:
+    with undisturbed(stack, customer), frozen(stack, "broker"):
+        wait_until(lambda: waits_for(stack, "ingestion", "kafka"), "ingestion noticing it")
+        (state, progress) = rows(stack, "SELECT state, progress FROM jobs WHERE job = 'ingestion'")[0]
+        assert (state, progress["waiting_for"]) == ("waiting", "kafka")
+        assert not any(waits_for(stack, job, "kafka") for job in JOBS if job != "ingestion")
+
+
+def test_a_frozen_database_is_waited_for(stack: Stack, customer: Customer, tmp_path: Path) -> None:
+    with undisturbed(stack, customer), frozen(stack, "database"):
+        for job in JOBS:
+            wait_until(partial(waits_for, stack, job, "database"), f"{job} noticing it")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["in order", "by a crash"])
+def test_a_database_that_is_restarted_is_waited_for(stack: Stack, customer: Customer, how: signal.Signals) -> None:
+    with undisturbed(stack, customer):
+        process = running_stack(stack.data_dir).process("database").process
+        assert process is not None
+        os.kill(process.pid, how)
+        wait_until(
+            lambda: running_stack(stack.data_dir).process("database").process not in (process, None), "a restart"
+        )
+
+
+def test_a_broker_that_is_restarted_is_waited_for(stack: Stack, customer: Customer) -> None:
+    with undisturbed(stack, customer):
+        process = running_stack(stack.data_dir).process("broker").process
+        assert process is not None
+        os.killpg(process.pid, signal.SIGKILL)
+        wait_until(lambda: running_stack(stack.data_dir).process("broker").process not in (process, None), "a restart")

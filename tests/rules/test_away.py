@@ -1,0 +1,70 @@
+"""A broker or a store that does not answer is waited for, and its clients say so soon instead of trying for minutes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import obstore
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from jobs.runtime import kafka, object_store
+from jobs.runtime.delta import open_table
+from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.object_store import store_of
+from jobs.runtime.obstacles import obstacle_of
+from jobs.streams import Table
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(50)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Variables of a store of one's own, with short limits."""
+    credentials = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    for name, value in {**credentials, "AWS_ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(object_store, "REQUEST_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 1)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody", "black hole"])
+def test_a_topic_is_not_refused_because_no_broker_answers(
+    listens: bool, black_hole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 1.0)
+    admin = AdminClient({**KafkaAccess(bootstrap=black_hole if listens else NOBODY).librdkafka(), "log_level": 0})
+    with pytest.raises(NotYet) as found:
+        kafka.describe_topic(admin, "events")
+    assert found.value.cause is Cause.KAFKA
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody", "black hole"])
+def test_tables_in_a_store_that_does_not_answer_are_waited_for(
+    listens: bool, black_hole: str, reach: pytest.MonkeyPatch
+) -> None:
+    reach.setenv("AWS_ENDPOINT_URL", f"http://{black_hole if listens else NOBODY}")
+    began = time.monotonic()
+    with pytest.raises(OSError, match="S3") as reading:
+        open_table("s3://metering/tables", Table.JOURNAL)
+    with pytest.raises(obstore.exceptions.BaseError) as writing:
+        obstore.put(store_of("s3://metering/tables", {"AWS_ALLOW_HTTP": "true"}), "probe", b"")
+    for error in (reading.value, writing.value):
+        obstacle = obstacle_of(error)
+        assert obstacle is not None, str(error)
+        assert obstacle.cause is Cause.STORE
+        assert "\n" not in str(obstacle)
+    assert time.monotonic() - began < 30

@@ -1,0 +1,65 @@
+"""Nobody waits for ever for a database that is frozen, and nobody gives up one that is only slow."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from jobs.runtime.errors import Cause
+from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.postgres_session import ServerIsSilent, Session
+
+
+@contextmanager
+def frozen(session: Session) -> Iterator[None]:
+    """The server's side of the session stands still; its kernel goes on to answer."""
+    pid = session.info.backend_pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_is_frozen_inside_a_transaction_is_noticed_once(database: str) -> None:
+    session = Session.to(database, "frozen", silent_after_seconds=0.3)
+    with pytest.raises(ServerIsSilent) as found, session.transaction():  # noqa: PT012  # it freezes inside
+        session.execute("SELECT 1")
+        with frozen(session):
+            session.execute("SELECT 2")
+    obstacle = obstacle_of(found.value)
+    assert obstacle is not None
+    assert obstacle.cause is Cause.DATABASE
+    assert session.closed
+
+
+def test_a_copy_into_a_frozen_server_is_noticed(database: str) -> None:
+    session = Session.to(database, "frozen", silent_after_seconds=0.3)
+    session.execute("CREATE TEMP TABLE filled (line text)")
+    with (  # noqa: PT012  # it freezes inside
+        pytest.raises(ServerIsSilent),
+        session.cursor() as cursor,
+        cursor.copy("COPY filled FROM STDIN") as copy,
+        frozen(session),
+    ):
+        for _ in range(1_000):
+            copy.write(b"x" * 65_535 + b"\n")
+
+
+def test_a_statement_that_is_slow_on_a_living_server_is_waited_for(database: str) -> None:
+    session = Session.to(database, "slow", silent_after_seconds=0.2, is_patient=True)
+    assert session.execute("SELECT pg_sleep(1)").rowcount == 1
+    session.close()
+
+
+def test_an_error_of_the_server_is_told_as_it_is(database: str) -> None:
+    session = Session.to(database, "wrong")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        session.execute("SELECT * FROM nowhere")
+    assert session.execute("SELECT 1").fetchone() == (1,)
+    session.close()
