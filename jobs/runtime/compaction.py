@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from deltalake import DeltaTable
+
 from jobs.runtime.delta import open_table
 from jobs.streams import Table
 
@@ -30,10 +32,13 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
     (`skipChangeCommits`). A reader that lags by more than `keep` would miss its files. None when there is no such
-    table, or when it has no log dates and is too small to need it.
+    table, or when it has no log dates and is too small to need it: then only its log is cleaned.
     """
     found = open_table(tables, table)
-    if found is None or "log_date" not in found.metadata().partition_columns:
+    if found is None:
+        return None
+    if "log_date" not in found.metadata().partition_columns:
+        _cut_log(found)
         return None
     live = len(found.file_uris())
     days = {action["log_date"] for action in found.partitions()}
@@ -41,5 +46,11 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
         found.optimize.compact(partition_filters=[("log_date", "=", day)], target_size=FILE_BYTES)
     hours = int(keep / timedelta(hours=1))
     deleted = found.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
-    found.create_checkpoint()
+    _cut_log(found)
     return Compaction(table, live, len(found.file_uris()), len(deleted))
+
+
+def _cut_log(table: DeltaTable) -> None:
+    """What has expired goes, up to the newest checkpoint that is old enough; the next one can be cut at this one."""
+    table.create_checkpoint()
+    table.cleanup_metadata()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import obstore
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
@@ -21,6 +21,10 @@ from jobs.streams import SCHEMAS, Table
 LSN = "lsn"
 FRONTIER = "frontier"
 STATISTICS = {"lsn", "log_date", "partition", "offset", "received_at", "logged_at", "event_time", "effective_from"}
+LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableExpiredLogCleanup": "true"}
+"""How long the log says how a table came to be. A reader that is further behind begins with what the table holds."""
+AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A commit does not look through the log for what has expired: `LogCleanup` does, beside it."""
 ONE_FILE_BYTES = 1 << 40
 """A commit is one file, so that a reader never sees half of one."""
 
@@ -73,7 +77,7 @@ class DeltaWriter:
             partition_by=["log_date"] if "log_date" in self._schema.names else None,
             configuration={
                 "delta.dataSkippingStatsColumns": ",".join(n for n in self._schema.names if n in STATISTICS),
-                "delta.logRetentionDuration": "interval 30 days",
+                **LOG_SETTINGS,
             },
         )
         self.known: dict[str, int | None] = {}
@@ -97,13 +101,19 @@ class DeltaWriter:
         self.known.update({self._epoch: epoch, LSN: next_lsn})
 
     def _grow(self) -> None:
-        """Add the columns that an older version's table lacks: a commit of its own, fenced as any other.
+        """Add the columns and settings that an older version's table lacks: commits of their own, fenced as any other.
 
         A driver killed before or after it leaves a table that the next one can grow or write. Spark's streams end at it
         and are built anew by their drivers (`Source.can_go_on`).
         """
         if columns := missing_columns(self._table, self._schema):
-            self._table.alter.add_columns(columns, commit_properties=committing(self._fence()))
+            self._table.alter.add_columns(
+                columns, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
+            )
+        if not LOG_SETTINGS.items() <= self._table.metadata().configuration.items():
+            self._table.alter.set_table_properties(
+                LOG_SETTINGS, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
+            )
 
     def _fence(self) -> dict[str, int]:
         return {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
@@ -137,7 +147,10 @@ class DeltaWriter:
         Raises Fenced when the table is not as this driver's last commit left it. After any other error the outcome is
         unknown: the driver must end and derive its memory anew.
         """
-        if self._held.log() is not Log.SAME:
+        held = self._held.log()
+        # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
+        is_expired = held is Log.GONE and DeltaTable(self.path).version() > self._table.version()
+        if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, made anew or rolled back below this driver")
         self._table.update_incremental()
         for name in self._watched:
@@ -154,6 +167,7 @@ class DeltaWriter:
             mode="append",
             target_file_size=ONE_FILE_BYTES,
             commit_properties=committing(transactions),
+            post_commithook_properties=AFTER_COMMIT,
         )
 
 

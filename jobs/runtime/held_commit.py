@@ -46,6 +46,10 @@ class HeldCommit:
             return Log.GONE
         return Log.SAME if found == self._tag else Log.REPLACED
 
+    def has(self, version: int) -> bool:
+        """Whether the log still holds the commit that made `version`."""
+        return self._look(version) is not None
+
     def _look(self, version: int) -> str | None:
         try:
             meta = obstore.head(self._store, f"_delta_log/{version:020d}.json")

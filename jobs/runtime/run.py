@@ -26,6 +26,7 @@ from jobs.runtime.database import schema_is_current
 from jobs.runtime.delta import committed_epoch
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
+from jobs.runtime.log_cleanup import LogCleanup
 from jobs.runtime.object_store import spark_settings
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
@@ -64,6 +65,8 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         held.callback(ownership.close)
         reporter = Reporter(job.name, environment.postgres_url, ownership, waiting)
         held.callback(reporter.close)
+        if not isinstance(job, PostgresJob):
+            held.callback(LogCleanup(environment.tables, job.writes).close)
         checkpoints = new_checkpoints(environment.checkpoints / job.name, ownership.epoch)
         context = Context(config, environment, spark, ownership)
         until_done(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ log = structlog.get_logger()
 
 COPIES = 5
 """A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
+READ_ONE_VERSION_SECONDS = 600.0
+"""How long a backlog is read from one version of its table: much less than the table's log is kept."""
 MAX_BYTES_PER_TRIGGER = "32m"
 MAX_FILES_PER_TRIGGER = 20
 
@@ -165,21 +168,35 @@ class TableSource:
         return self._upstream.version is not None
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """What the table holds now beyond the sink's position, cut into bounded ranges of lsn."""
+        """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
+
+        The log of the version that is read expires while a long backlog lasts, so it is opened anew now and then; and
+        it ends only with a version that was read in one range, so that the stream begins where the log still reaches.
+        """
         self._upstream.refresh()
+        self._sink.verify(self._upstream)
+        is_recent = False
+        while not is_recent:
+            is_recent = self._upstream.next_lsn - self._sink.position() <= self._chunk
+            yield from self._chunks(spark)
+            self._upstream.refresh()
+
+    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
         self._version = self._upstream.version or 0
         self._columns = self._upstream.columns
-        self._sink.verify(self._upstream)
+        end, opened = self._upstream.next_lsn, time.monotonic()
+        if self._sink.position() >= end:
+            return
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
-        end = self._upstream.next_lsn
-        while (first := self._sink.position()) < end:
-            chunk = (F.col("lsn") >= first) & (F.col("lsn") < min(first + self._chunk, end))
+        while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
+            before = min(first + self._chunk, end)
+            chunk = (F.col("lsn") >= first) & (F.col("lsn") < before)
             yield table.where(chunk).select(*self._job.columns)
             if self._sink.position() == first:
                 raise Refused(
-                    f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to "
-                    f"{min(first + self._chunk, end) - 1}, which its log says it has: rows were deleted before they "
-                    f"were read; restore the {self._job.reads} that has them"
+                    f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, but "
+                    "its log says it has: rows were deleted before they were read; restore the "
+                    f"{self._job.reads} that has them"
                 )
 
     def stream(self, spark: SparkSession) -> DataFrame:
@@ -204,9 +221,13 @@ class TableSource:
         return False
 
     def can_go_on(self) -> bool:
-        """True when the table got columns: Spark ends a stream at such a commit, before it reads what follows it."""
+        """True when the table got columns, or its log no longer reaches back to where the query began.
+
+        Spark ends a stream at a commit that adds columns, before it reads what follows it; and one that is further
+        behind than the log reaches. Both begin anew with what the table holds beyond the sink's position.
+        """
         self._upstream.refresh()
-        return self._upstream.columns != self._columns
+        return self._upstream.columns != self._columns or not self._upstream.reaches(self._version)
 
     def advance(self) -> None:
         """Let the sink see that time passes."""

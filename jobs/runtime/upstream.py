@@ -41,6 +41,10 @@ class Upstream:
         """The table's columns; it may get more while it is read."""
         return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
 
+    def reaches(self, version: int) -> bool:
+        """Whether the table's log still says what was committed after `version`."""
+        return self._held is not None and self._held.has(version)
+
     def refresh(self) -> None:
         """Look again. Raises Refused when the table is no longer the one that was looked at before."""
         if self._table is None or self._held is None:

@@ -72,9 +72,9 @@ def change(topic: CatalogTopic, received_s: float, **after: Any) -> dict[str, An
 class Journal:
     """A journal that grows by commits, as ingestion's does: F is the smallest of the partitions' latest receipts."""
 
-    def __init__(self, tables: Path | str) -> None:
+    def __init__(self, tables: Path | str, epoch: int = 1) -> None:
         self.tables = str(tables)
-        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", 1)
+        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch)
         self._latest: dict[int, datetime] = {}
 
     @property

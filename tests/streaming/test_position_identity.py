@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.joins.pipeline import UsageSink
-from jobs.runtime.delta import DeltaWriter
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Context, TableSink
 from jobs.runtime.ownership import Ownership
@@ -130,9 +129,7 @@ def test_joins_refuses_a_journal_that_its_usage_was_not_made_of(
     assert join(spark, database, tmp_path).position() == 5
     assert join(spark, database, tmp_path).position() == 5
     roll_back(tmp_path, Table.JOURNAL, 1)
-    writer = DeltaWriter(str(tmp_path), Table.JOURNAL, "ingestion", 2)
-    journal.__dict__.update(_writer=writer)
-    journal.commit([{**row, "offset": 100 + n} for n, row in enumerate(requests(50, 9))])
+    Journal(tmp_path, epoch=2).commit([{**row, "offset": 100 + n} for n, row in enumerate(requests(50, 9))])
     with pytest.raises(Refused, match=r"joins has read journal up to lsn 4, but .* another row there"):
         join(spark, database, tmp_path)
 

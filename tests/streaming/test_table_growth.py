@@ -5,10 +5,7 @@ The older version's schemas are written out here, as they were.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,17 +18,9 @@ from pyspark.sql import SparkSession
 
 from jobs.runtime.delta import LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Refused
-from jobs.runtime.job import Context
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.report import Reporter
-from jobs.runtime.run import Driver, new_checkpoints
-from jobs.runtime.source import TableSource
-from jobs.runtime.waiting import Waiting
-from jobs.sessionization.config import SessionizationConfig
-from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, SCHEMAS, USAGE, Disposition, EventType, Table
-from tests.streaming.journals import START, environment
+from tests.streaming.drivers import running_driver
+from tests.streaming.journals import START
 
 OLD_SCHEMAS = {
     Table.JOURNAL: pa.schema([field for field in JOURNAL if field.name not in {"first_received_at", "rules"}]),
@@ -129,42 +118,6 @@ def test_spark_reads_rows_from_before_and_after_the_growth(spark: SparkSession, 
     rows = spark.read.format("delta").load(f"{tmp_path}/{Table.USAGE}").orderBy("lsn")
     found = [tuple(row) for row in rows.select("lsn", "corrects_lsns", "day", "rules").collect()]
     assert found == [(1, None, None, None), (2, [1, 2], None, "{}")]
-
-
-@contextmanager
-def running_driver(spark: SparkSession, database: str, tables: Path) -> Iterator[Callable[[int], None]]:
-    """sessionization as a real driver in a thread; gives `wait_for(next_lsn)`, which raises what ended the driver."""
-    config, where, stopping = SessionizationConfig(), environment(database, tables), threading.Event()
-    ownership = Ownership.take(JOB.name, database, {})
-    sink = PostgresSink(JOB, Context(config, where, spark, ownership))
-    source = TableSource(JOB, config, where, sink)
-    reporter = Reporter(JOB.name, database, ownership, Waiting(JOB.name))
-    reporter.follow(sink, source)
-    ended: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            Driver(spark, sink, source, reporter, stopping).run(new_checkpoints(where.checkpoints, ownership.epoch))
-        except Exception as error:  # noqa: BLE001 -- handed to the thread that waits
-            ended.append(error)
-
-    def wait_for(next_lsn: int) -> None:
-        limit = time.monotonic() + 90
-        while sink.position() < next_lsn:
-            if ended:
-                raise ended[0]
-            assert time.monotonic() < limit, f"still at {sink.position()}"
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield wait_for
-    finally:
-        stopping.set()
-        thread.join(60)
-        reporter.close()
-        ownership.close()
 
 
 def test_a_stream_that_runs_while_its_table_grows_goes_on_without_a_restart_and_counts_every_row_once(

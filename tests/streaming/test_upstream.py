@@ -94,9 +94,7 @@ def test_a_table_that_was_rolled_back_and_has_grown_past_the_position_is_refused
     journal_of(tmp_path, 4)
     held, before = position(tmp_path, 4), position(tmp_path, 2)
     roll_back(tmp_path, 2)
-    writer = DeltaWriter(str(tmp_path), Table.JOURNAL, "ingestion", 2)
-    journal = Journal.__new__(Journal)
-    journal.__dict__.update(tables=str(tmp_path), _writer=writer, _frontier=None)
+    journal = Journal(tmp_path, epoch=2)
     for number in range(6):
         journal.commit([{**heartbeat(number), "offset": 100 + number}])
     with pytest.raises(Refused, match=r"another row there: it was rolled back and has grown since"):
