@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import structlog
 from deltalake import DeltaTable
@@ -92,22 +90,17 @@ class Upstream:
                 f"restore the newer {self._name}, {BEGIN_ANEW}"
             )
         row = self._row_before(self._table, stored.next_lsn)
-        if row is None and stored.table == table and not self._reaches_below(self._table, stored.next_lsn):
-            # Retention took the row and all before it: the fingerprint is what it was when the row was there.
+        if row is None:
+            # Retention took it. A table that was rolled back and has grown since has a row there, and another one.
             row = stored.row
-        if stored.next_lsn > 1 and (row is None or stored.row not in (None, row)):
+        if stored.row not in (None, row):
             raise Refused(
-                f"{folded}, but {self._path} has {'no' if row is None else 'another'} row there: it was rolled back "
-                f"and has grown since, or was cut; restore the {self._name} that was read, {BEGIN_ANEW}"
+                f"{folded}, but {self._path} has another row there: it was rolled back and has grown since; restore "
+                f"the {self._name} that was read, {BEGIN_ANEW}"
             )
         if stored.table is None and stored.next_lsn > 1:
             log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
         return Position(stored.next_lsn, table, row)
-
-    @staticmethod
-    def _reaches_below(table: DeltaTable, lsn: int) -> bool:
-        first = pc.min(pa.table(table.get_add_actions(flatten=True))["min.lsn"]).as_py()
-        return first is not None and first < lsn
 
     def _row_before(self, table: DeltaTable, next_lsn: int) -> int | None:
         """The fingerprint of the row before a position, read from the only file that can hold it."""

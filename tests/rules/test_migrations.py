@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-import jobs.runtime.migrations as migrations
+from jobs.runtime import migrations
 
 VERSIONS = sorted((Path(migrations.__path__[0]) / "versions").glob("*.py"))
 
