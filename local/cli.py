@@ -21,6 +21,7 @@ from local.commands.status import status
 from local.commands.stragglers import stragglers
 from local.commands.topics import topics
 from local.commands.traffic import traffic
+from local.commands.types import types
 from local.commands.usage import usage
 from local.errors import CannotRun
 
@@ -40,6 +41,7 @@ app.command()(demo)
 app.command()(usage)
 app.command()(sessions)
 app.command()(stragglers)
+app.command()(types)
 app.command("dead-letters")(dead_letters)
 app.add_typer(journal, name="journal")
 

@@ -207,6 +207,13 @@ EVENTS = (
         "About {{ $value | humanize }} events within 15 minutes reused source and id of another. The first counts.",
     ),
     Alert(
+        "UnknownTypes",
+        Severity.TICKET,
+        "sum(increase(weir_unknown_type_events_total[15m])) > 0",
+        "Events of an unknown type are on no bill",
+        "About {{ $value | humanize }} events within 15 minutes have a type that Weir does not know: see `weir types`.",
+    ),
+    Alert(
         "WaitingRequestsGrowing",
         Severity.TICKET,
         f"sum(weir_join_waiting_records) > {MANY_WAITING} and"

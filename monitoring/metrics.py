@@ -122,6 +122,20 @@ UNCORRECTED = CounterMetric(
     "Device events without senttime: their clock could not be judged.",
     jobs=_INGESTION,
 )
+UNKNOWN_TYPE = CounterMetric(
+    "weir_unknown_type_events_total",
+    "events",
+    "Accepted events of a type that Weir does not know: kept, and billed to nobody.",
+    jobs=_INGESTION,
+)
+UNKNOWN_TYPES = GaugeMetric(
+    "weir_unknown_types",
+    "events",
+    "Accepted events of types that Weir does not know, ever: the 20 types with the most, the others as `other`.",
+    {"type": GIVEN_AT_START},
+    _INGESTION,
+    from_database=True,
+)
 LATENESS = HistogramMetric(
     "weir_event_lateness_seconds",
     "seconds",

@@ -88,6 +88,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
                 ("sum(rate(weir_uncorrected_clock_events_total[$__rate_interval]))", "without senttime"),
             ),
         ),
+        Panel("Events of unknown types", (("max by (type) (weir_unknown_types)", "{{type}}"),)),
         Panel("Identities remembered", (("max(weir_identities)", "identities"),)),
         Panel("Sources", (("max by (state) (weir_sources)", "{{state}}"),)),
     ),

@@ -1,4 +1,4 @@
-"""Sources: when each was last heard, for how long it has been silent, and which sequence numbers are missing."""
+"""Sources: when each was last heard, for how long it is silent, which numbers are missing; and unknown event types."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import streamlit as st
 
 from dashboard.filters import choose
 from dashboard.freshness import freshness
-from dashboard.panel import ask, head
+from dashboard.panel import ask, ask_every, head
 from dashboard.queries.sources import MOST_RANGES, MOST_ROWS, Source, Sources, read_sources
+from dashboard.queries.unknown_types import UnknownType, read_unknown_types
 from dashboard.table import Value, show_table
-from dashboard.wording import span
+from dashboard.wording import count, span
 
 REFRESH_SECONDS = 3
+TYPES_SECONDS = 15
 
 
 def show() -> None:
@@ -21,6 +23,7 @@ def show() -> None:
         "Show", "which", {"latest": "latest epoch of each", "faults": "silent or missing", "all": "every epoch"}
     )
     _sources(which)
+    _unknown_types()
 
 
 @st.fragment(run_every=REFRESH_SECONDS)
@@ -41,6 +44,30 @@ def _sources(which: str) -> None:
     show_table([_row(one, found) for one in shown], "sources", height=560)
     if found.is_cut:
         st.caption(f"Only the {MOST_ROWS:,} last heard are shown.")
+
+
+@st.fragment(run_every=TYPES_SECONDS)
+def _unknown_types() -> None:
+    types = ask_every(TYPES_SECONDS / 2, read_unknown_types).value
+    if not types:
+        return
+    st.markdown("#### Event types that Weir does not know")
+    st.warning(
+        f"{count(sum(one.events for one in types))} accepted events are on no bill, because nobody knows their type: a "
+        "typo, or a version newer than this Weir.",
+        icon=":material/help:",
+    )
+    show_table([_type_row(one) for one in types], "unknown-types")
+
+
+def _type_row(one: UnknownType) -> dict[str, Value]:
+    return {
+        "type": one.type or "further types",
+        "events": one.events,
+        "last source": one.last_source or "none",
+        "last seen (UTC)": one.last_seen_at,
+        "first seen (UTC)": one.first_seen_at,
+    }
 
 
 def _figures(found: Sources) -> None:

@@ -14,7 +14,9 @@ import structlog
 
 from jobs.ingestion.sequences import MOST_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
 from jobs.ingestion.sources import begin_anew, events_of_sources, fold_sequences, fold_sources, seen_sources
+from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
 from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.job import Counts
 from jobs.runtime.ownership import Ownership
 
 log = structlog.get_logger()
@@ -66,19 +68,22 @@ class Bookkeeping:
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         return next_lsn, frontier
 
-    def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> None:
+    def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
         """Take up rows of the journal (COLUMNS) that were committed, the last of them below `next_lsn`."""
         events = events_of_sources(rows)
         seen = seen_sources(rows)
+        unknown = of_unknown_type(events)
         pending = pl.concat([self._pending, runs_of(events)])
         until = minute_of(frontier) if frontier is not None else 0
         if seen.is_empty() and until == self._written:
-            return
+            return {}
         over = pending.filter(pl.col("minute") < until)
         pending = _not_before(pending, until)
         with self._ownership.transaction() as cursor:
             if not seen.is_empty():
                 fold_sources(cursor, seen)
+            if not unknown.is_empty():
+                fold_types(cursor, types_of(unknown))
             for part, end in _parts(over, until):
                 fold_sequences(cursor, part, end)
             if len(pending) > MOST_PENDING:
@@ -87,6 +92,7 @@ class Bookkeeping:
                 pending = pending.clear()
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         self._pending, self._written = pending, until
+        return {("unknown_type",): len(unknown)}
 
     def __len__(self) -> int:
         """How many runs of numbers wait for the frontier."""

@@ -122,10 +122,10 @@ class JournalSink:
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
         self._settle(seen)
         self._learn(rows, frontier)
-        self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
+        kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, records.select(_size()).item() or 1)
         self._residual = self._unaccounted()
-        counts = _counts(rows, self._events.absent_in_last_take)
+        counts = {**_counts(rows, self._events.absent_in_last_take), **kept}
         counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0
         return Progress(len(rows), counts, lateness_of(rows))
 

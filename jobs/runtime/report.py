@@ -34,6 +34,7 @@ COUNTERS = {
     "absent": metrics.ABSENT,
     "corrected": metrics.CLOCK_CORRECTED,
     "uncorrected": metrics.UNCORRECTED,
+    "unknown_type": metrics.UNKNOWN_TYPE,
     "outcomes": metrics.OUTCOMES,
     "sessions": metrics.SESSIONS,
     "late_rows": metrics.LATE,

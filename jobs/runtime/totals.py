@@ -81,6 +81,11 @@ _MISSING = """
     WHERE last_seen_at >= %(retired_before)s AND NOT isempty(sequences)
 """
 _UNSEQUENCED = "SELECT count(*) FROM sources WHERE last_seen_at >= %(retired_before)s AND unsequenced"
+_UNKNOWN_TYPES = """
+    SELECT CASE WHEN place <= 20 AND type <> '' THEN type ELSE 'other' END, sum(events)
+    FROM (SELECT type, events, row_number() OVER (ORDER BY events DESC, type) AS place FROM unknown_types) AS placed
+    GROUP BY 1
+"""
 _SESSIONS_KNOWN = f"""
     SELECT frontier - {_seconds("session_gap_seconds")} AS over_before
     FROM positions JOIN jobs USING (job) WHERE job = %(job)s
@@ -109,6 +114,7 @@ def totals_of(job: str) -> tuple[Totals, ...]:
             Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
             Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
             Statement(metrics.UNSEQUENCED, job, _UNSEQUENCED, _SOURCES_KNOWN),
+            Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
         ),
         "sessionization": (Statement(metrics.OPEN_SESSIONS, job, _OPEN_SESSIONS, _SESSIONS_KNOWN),),
         "billing": (Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN), StragglerTotals()),

@@ -276,7 +276,7 @@ def fill_sessions(database: str, usage: list[dict[str, Any]], day: Day) -> None:
 
 
 def fill_sources(database: str, day: Day) -> None:
-    """`sources`: one complete, one with holes, one silent, one without numbers."""
+    """`sources`: one complete, one with holes, one silent, one without numbers; and a type that nobody knows."""
     account = day.accounts[0]
     seen = {"account": account, "account_seen_at": day.now, "first_seen_at": day.now - timedelta(hours=9)}
     write(
@@ -292,6 +292,8 @@ def fill_sources(database: str, day: Day) -> None:
         {**seen, "source": f"{day.marker}device/7", "last_seen_at": day.now - timedelta(hours=1)},
         {**seen, "source": f"{day.marker}gateway/us-1", "last_seen_at": day.now, "unsequenced": True},
     )
+    seen_type = {"first_seen_at": day.now, "last_seen_at": day.now, "last_source": f"{day.marker}gateway/eu-1"}
+    write(database, "unknown_types", {"type": f"{day.marker}ai.inference.completion.v9", "events": 41, **seen_type})
 
 
 def fill_jobs(database: str, day: Day) -> None:

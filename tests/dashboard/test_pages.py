@@ -284,6 +284,8 @@ def test_sources_tell_silence_and_missing_numbers(open_page: Pages, seeded: str)
     assert table.loc["gateway/eu-2", "missing"] == 11
     assert table.loc["device/7", "state"] == "⚠ silent"
     assert metrics(page)["Missing numbers"] == "11"
+    types = page.dataframe[1].value.set_index("type")
+    assert types.loc["ai.inference.completion.v9", "events"] == 41
     faults = open_page("sources", which="silent or missing").dataframe[0].value
     assert set(faults["source"]) == {"gateway/eu-2", "device/7", "gateway/us-1"}
 

@@ -14,6 +14,7 @@ STEADY = f"x{MINUTES}"
 REASONS = ("malformed", "future", "too_old")
 NEVER = {
     "weir_uncorrected_clock_events_total",
+    "weir_unknown_type_events_total",
     "weir_unpriced_usage_rows_total",
     "weir_stragglers_total",
 }
@@ -36,6 +37,7 @@ GAUGES = {
     "weir_conservation_residual_records": f"0+0{STEADY}",
     "weir_missing_sequence_numbers": f"12+0{STEADY}",
     "weir_unsequenced_sources": f"1+0{STEADY}",
+    "weir_unknown_types": f"7+0{STEADY}",
     "weir_open_sessions": f"300+2{STEADY}",
     "weir_join_waiting_records": f"180+1{STEADY}",
     "weir_retention_headroom_ratio": f"1+0{STEADY}",

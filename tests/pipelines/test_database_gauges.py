@@ -157,6 +157,17 @@ def test_silent_sources_and_missing_numbers_are_those_of_sources_that_are_not_re
         assert gauges.value("weir_unsequenced_sources") == 1
 
 
+def test_unknown_types_are_shown_by_type_and_the_many_others_as_one(database: str) -> None:
+    seen = {"first_seen_at": F, "last_seen_at": F}
+    rows = [{"type": f"t{number}", "events": number, **seen} for number in range(1, 23)]
+    write(database, "unknown_types", *rows, {"type": "", "events": 100, **seen})
+    with shown("ingestion", database) as gauges:
+        assert gauges.value("weir_unknown_types", type="t22") == 22
+        assert gauges.value("weir_unknown_types", type="t4") == 4
+        assert gauges.value("weir_unknown_types", type="t3") is None
+        assert gauges.value("weir_unknown_types", type="other") == 100 + 1 + 2 + 3
+
+
 def test_without_sources_none_is_silent(database: str) -> None:
     ingestion_at(database, "2026-11-01T12:00:00Z")
     with shown("ingestion", database) as gauges:

@@ -14,6 +14,7 @@ import pytest
 from jobs.ingestion import sequences
 from jobs.ingestion.bookkeeping import COLUMNS, Bookkeeping
 from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.job import Counts
 from jobs.runtime.ownership import Ownership
 from jobs.streams import EventType, Table
 from tests.streaming.journals import Journal, at, event, heartbeat
@@ -52,8 +53,8 @@ class Follower:
         self._journal.commit(rows)
         return self._journal.rows(first).select(COLUMNS)
 
-    def take(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._book.take(self.commit(rows), self._journal.next_lsn, self._journal.frontier)
+    def take(self, rows: Sequence[dict[str, Any]]) -> Counts:
+        return self._book.take(self.commit(rows), self._journal.next_lsn, self._journal.frontier)
 
 
 def log(seed: int) -> list[dict[str, Any]]:
@@ -115,6 +116,31 @@ def test_a_database_of_the_version_before_goes_on(database: str, tmp_path: Path)
     follower = Follower(database, journal)
     follower.take([numbered(second, "a", second) for second in range(100, 130)] + [heartbeat(200)])
     assert rows_of(database, "SELECT sequences::text, unsequenced FROM sources") == [("{[0,130)}", False)]
+
+
+def test_events_of_unknown_types_are_counted_once_each_by_type(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.ingestion.unknown_types.MOST_TYPES", 3)
+
+    def of_type(second: float, kind: str, **values: Any) -> dict[str, Any]:
+        return numbered(second, f"gateway/{kind}", int(second)) | {"type": kind, **values}
+
+    follower = Follower(database, Journal(tmp_path))
+    follower.take([of_type(1, "a.v2"), of_type(2, "b.v2"), of_type(3, "a.v2"), heartbeat(4), numbered(4, "known", 1)])
+    follower.commit([of_type(5, "a.v2"), of_type(6, "c.v2", disposition="rejected"), of_type(7, "d.v2")])
+    follower.start()
+    follower.start()
+    counts = follower.take([of_type(8, "e.v2"), of_type(9, "f.v2"), of_type(10, "a.v2")])
+
+    assert counts == {("unknown_type",): 3}
+    types = rows_of(database, "SELECT type, events, last_seen_at, last_source FROM unknown_types ORDER BY 1")
+    assert types == [
+        ("", 2, at(9), "gateway/f.v2"),
+        ("a.v2", 4, at(10), "gateway/a.v2"),
+        ("b.v2", 1, at(2), "gateway/b.v2"),
+        ("d.v2", 1, at(7), "gateway/d.v2"),
+    ]
 
 
 def test_another_journal_is_followed_from_its_end_and_a_rolled_back_one_too(database: str, tmp_path: Path) -> None:
