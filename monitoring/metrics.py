@@ -146,7 +146,7 @@ LATENESS = HistogramMetric(
 RESIDUAL = GaugeMetric(
     "weir_conservation_residual_records",
     "records",
-    "Kafka records that were read less rows of the journal, over its whole life: anything but 0 is a fault.",
+    "Kafka offsets that were passed, less those proved to hold no record and rows of the journal: must be 0.",
     jobs=_INGESTION,
 )
 SOURCES = GaugeMetric(

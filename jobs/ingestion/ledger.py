@@ -13,6 +13,7 @@ from datetime import datetime
 import polars as pl
 from confluent_kafka.admin import AdminClient
 
+from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.absent_offsets import Gap
 from jobs.runtime.delta import FRONTIER, DeltaWriter, instant_of, microseconds_of
@@ -118,20 +119,17 @@ class OffsetLedger:
 
     def gaps(self, rows: pl.DataFrame) -> list[Gap]:
         """The offsets before and between new rows (partition, offset, in this order) that no row has."""
-        partition, offset = pl.col("partition"), pl.col("offset")
-        start = partition.replace_strict(self.next_offsets(), default=0, return_dtype=pl.Int64)
-        is_same = partition == partition.shift(1)
-        first = pl.when(is_same).then(offset.shift(1) + 1).otherwise(start).alias("first")
-        gaps = rows.select(partition, first, offset.alias("end")).filter(pl.col("first") < pl.col("end"))
-        return [Gap(*gap) for gap in gaps.iter_rows()]
+        return gaps_in(rows, self.next_offsets())
 
-    def take(self, rows: pl.DataFrame, ends: Mapping[int, int] | None = None) -> dict[str, int]:
+    def take(
+        self, rows: pl.DataFrame, ends: Mapping[int, int] | None = None, proved: Mapping[int, int] | None = None
+    ) -> dict[str, int]:
         """Account for new rows (partition, offset, received_at), and return the transactions that say so.
 
-        `ends` are positions beyond the last row, where offsets at the end hold no record. Offsets that no row has are
-        counted as absent: they were proved to be, or a reader has passed them that gives every record to this process.
-        Raises Refused for a row below the position, or two of one offset; NotYet for one of a partition that is not
-        known yet.
+        `ends` are positions beyond the last row, where offsets at the end hold no record. Absent are `proved` offsets,
+        so many per partition, and no others: what is passed without is missing in the conservation equation. Without
+        `proved` all that no row has are absent: a plain consumer has passed them, which drops no record. Raises Refused
+        for a row below the position, or two of one offset; NotYet for one of a partition that is not known yet.
         """
         if unlisted := set(rows["partition"].unique()) - set(self.topic.partitions):
             raise NotYet(Cause.KAFKA, f"{self.topic.name}: a broker does not know of the partitions {unlisted} yet")
@@ -156,17 +154,16 @@ class OffsetLedger:
                 )
             reach[partition] = (max(next_offset, reach.get(partition, (0, 0))[0]), count)
         for partition, (next_offset, count) in reach.items():
-            transactions |= self._moved(partition, next_offset, count)
+            passed = next_offset - self.next_offsets()[partition] - count
+            absent = passed if proved is None else proved.get(partition, 0)
+            transactions |= self._moved(partition, next_offset, absent)
         latest = self._reception.take(rows)
         return transactions | {self._received(partition): microseconds_of(at) for partition, at in latest.items()}
 
-    def _moved(self, partition: int, next_offset: int, rows: int) -> dict[str, int]:
+    def _moved(self, partition: int, next_offset: int, absent: int) -> dict[str, int]:
         moved = {}
-        position = self._positions.get(partition)
-        if position is None:
-            position = self._earliest[partition]
-            moved[self.topic.first(partition)] = position
-        absent = next_offset - position - rows
+        if partition not in self._positions:
+            moved[self.topic.first(partition)] = self._earliest[partition]
         self.absent_in_last_take += absent
         moved[self.topic.absent(partition)] = (self._writer.known.get(self.topic.absent(partition)) or 0) + absent
         moved[self.topic.position(partition)] = self._positions[partition] = next_offset

@@ -104,14 +104,14 @@ class JournalSink:
         seen = self._look()
         wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
-        self._absent.prove(self._events.gaps(records))
+        proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
         catalog = (
             self._catalog.rows(changes).with_row_index("lsn", first_lsn).with_columns(pl.col("lsn").cast(pl.Int64))
         )
         judged = judged_by_reception(records, self._config)
         events = judged.sort("received_at", "partition", "offset").with_row_index("lsn", first_lsn + len(catalog))
-        taken = self._events.take(events)
+        taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
         rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}

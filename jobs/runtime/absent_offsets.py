@@ -42,18 +42,22 @@ class AbsentOffsets:
         self._topic = topic
         self._consumer: Consumer | None = None
 
-    def prove(self, gaps: Sequence[Gap]) -> None:
-        """Return when no offset of `gaps` holds a record.
+    def prove(self, gaps: Sequence[Gap]) -> dict[int, int]:
+        """How many offsets per partition were proved to hold no record: all those of `gaps`.
 
         Raises Refused when one does, so that it was lost on its way; NotYet when the gaps cannot be read now.
         """
+        proved: dict[int, int] = {}
         try:
-            for passage in _passages(gaps):
+            for passage in passages(gaps):
                 self._read(passage)
+                for gap in (gap for run in passage for gap in run):
+                    proved[gap.partition] = proved.get(gap.partition, 0) + gap.end - gap.first
         except (Refused, NotYet, KafkaException):
             metrics.UNPROVED.set(sum(gap.end - gap.first for gap in gaps))
             raise
         metrics.UNPROVED.set(0)
+        return proved
 
     def _read(self, passage: Sequence[Sequence[Gap]]) -> None:
         """Read over the gaps of several partitions, each from its first gap to its last."""
@@ -114,7 +118,7 @@ class AbsentOffsets:
             self._consumer.close()
 
 
-def _passages(gaps: Iterable[Gap]) -> Iterator[list[list[Gap]]]:
+def passages(gaps: Iterable[Gap]) -> Iterator[list[list[Gap]]]:
     """Gaps that are read at once: of each partition those that are near to each other."""
     runs = [list(_runs(mine)) for _, mine in groupby(sorted(gaps), key=lambda gap: gap.partition)]
     for passage in zip_longest(*runs):

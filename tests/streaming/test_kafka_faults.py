@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 from jobs.ingestion.received import EPOCH
 from jobs.runtime.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.errors import Cause, NotYet, Refused
-from jobs.runtime.kafka import list_partitions
+from jobs.runtime.kafka import LATEST, Heartbeat, list_partitions, offsets
 from jobs.streams import CatalogTopic
 from local.cli import app
-from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker
+from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker, until
 
 CLOCK_THAT_CAN_BE_SET = """
 CREATE SCHEMA slow;
@@ -117,6 +117,19 @@ def test_an_added_partition_holds_the_frontier_until_it_is_read(
         positions = sink.positions()
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
         assert sink.positions() == positions
+
+
+def test_an_added_partition_gets_heartbeats_without_a_restart(broker: str) -> None:
+    topic = Topic.make(broker)
+    beats = Heartbeat({"bootstrap.servers": broker}, topic.name, 1, timedelta(seconds=0.2))
+    beats.start()
+    try:
+        topic.admin.create_partitions([NewPartitions(topic.name, 2)])[topic.name].result()
+        topic.wait_for(2)
+        listed = list_partitions(topic.admin, [topic.name])[0]
+        until(lambda: offsets(topic.admin, listed, LATEST)[1] > 0)
+    finally:
+        beats.close()
 
 
 def test_a_partition_that_lost_its_first_records_unread_is_refused(
