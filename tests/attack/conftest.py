@@ -14,6 +14,7 @@ TIMEOUT_SECONDS = 8
 CHUNK_ROWS = 50
 CONFIG = {
     "jobs": {
+        "ingestion": {"max_clock_ahead_seconds": TIMEOUT_SECONDS // 2},
         "joins": {"completion_timeout_seconds": TIMEOUT_SECONDS, "max_records_per_batch": CHUNK_ROWS},
         "billing": {"grace_seconds": 4 * TIMEOUT_SECONDS, "max_records_per_batch": CHUNK_ROWS},
         "sessionization": {"max_records_per_batch": CHUNK_ROWS},
