@@ -276,6 +276,14 @@ SOURCES = (
         "Devices do not say when they send",
         "About {{ $value | humanize }} events of devices within 15 minutes have no senttime; their clock is believed.",
     ),
+    Alert(
+        "IdentitiesEvicted",
+        Severity.TICKET,
+        "max(weir_identity_segments_evicted) > 0",
+        "The identities of an hour do not fit into memory",
+        "{{ $value }} million rows of the exact horizon have no room; repeats of them are looked up in the journal.",
+        timedelta(minutes=15),
+    ),
 )
 
 HEADROOM = (

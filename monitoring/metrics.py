@@ -109,7 +109,28 @@ UNPROVED = GaugeMetric(
     "Offsets of the batch in hand that no row has and that are not proved to hold no record: it is not committed.",
     jobs=_INGESTION,
 )
-IDENTITIES = GaugeMetric("weir_identities", "identities", "Identities in the dedupe horizon's index.", jobs=_INGESTION)
+IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", jobs=_INGESTION)
+IDENTITY_MEMORY = GaugeMetric(
+    "weir_identity_memory_bytes", "bytes", "Memory of the identity index: rows and filters.", jobs=_INGESTION
+)
+IDENTITIES_EVICTED = GaugeMetric(
+    "weir_identity_segments_evicted",
+    "segments",
+    "Parts of the exact horizon, of a million journal rows each, for which identity_memory_mib has no room.",
+    jobs=_INGESTION,
+)
+IDENTITY_READS = CounterMetric(
+    "weir_identity_journal_reads_total",
+    "segments",
+    "Parts of the journal, of a million rows each, that were read to look identities up.",
+    jobs=_INGESTION,
+)
+IDENTITY_FILTERS_DROPPED = CounterMetric(
+    "weir_identity_filters_dropped_total",
+    "segments",
+    "Parts of the journal whose identity filters had no room: a look-up reads them again.",
+    jobs=_INGESTION,
+)
 CLOCK_CORRECTED = CounterMetric(
     "weir_corrected_clock_events_total",
     "events",

@@ -90,6 +90,20 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Events of unknown types", (("max by (type) (weir_unknown_types)", "{{type}}"),)),
         Panel("Identities remembered", (("max(weir_identities)", "identities"),)),
+        Panel(
+            "Memory of identities",
+            (("max(weir_identity_memory_bytes)", "in memory"),),
+            "bytes",
+        ),
+        Panel(
+            "Identities looked up in the journal",
+            (
+                ("sum(rate(weir_identity_journal_reads_total[$__rate_interval]))", "parts read"),
+                ("sum(rate(weir_identity_filters_dropped_total[$__rate_interval]))", "filters dropped"),
+                ("max(weir_identity_segments_evicted)", "parts of the exact horizon without room"),
+            ),
+            description="A part is a million rows of the journal.",
+        ),
         Panel("Sources", (("max by (state) (weir_sources)", "{{state}}"),)),
     ),
     "Sessions and joins": (

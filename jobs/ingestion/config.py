@@ -7,6 +7,7 @@ from datetime import timedelta
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from jobs.event_time.clock import AcceptWindow
+from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
 from jobs.streams import EVENTS_TOPIC
 
@@ -62,10 +63,25 @@ class IngestionConfig(JobConfig):
         description="Seconds between heartbeats to every partition: how long a quiet partition may hold the frontier.",
     )
     dedupe_horizon_seconds: int = Field(
+        default=35 * DAY_SECONDS,
+        ge=1,
+        le=3_660 * DAY_SECONDS,
+        description="How long an identity is remembered, in seconds of received_at; more than accept_past_seconds and "
+        "accept_future_seconds together finds nothing more.",
+    )
+    exact_horizon_seconds: int = Field(
         default=3_600,
         ge=1,
         le=7 * DAY_SECONDS,
-        description="How long an identity is remembered, in seconds of received_at; memory grows with it.",
+        description="For so long, in seconds of received_at, an identity is remembered for every event, in memory; "
+        "longer for events that are older than this, and for devices'. Never more than dedupe_horizon_seconds.",
+    )
+    identity_memory_mib: int = Field(
+        default=256,
+        ge=128,
+        le=65_536,
+        description="Memory for identities, in MiB: 44 bytes each within the exact horizon, 4 to 64 bits each for "
+        "times that older events came from. What has no room is read from the journal when it is asked for.",
     )
     accept_past_seconds: int = Field(
         default=35 * DAY_SECONDS,
@@ -118,6 +134,18 @@ class IngestionConfig(JobConfig):
     def max_clock_ahead(self) -> timedelta:
         """The limit as a duration."""
         return timedelta(seconds=self.max_clock_ahead_seconds)
+
+    @property
+    def horizons(self) -> Horizons:
+        """How far before an event its first may have been received."""
+        whole = timedelta(seconds=self.dedupe_horizon_seconds)
+        exact = min(timedelta(seconds=self.exact_horizon_seconds), whole)
+        return Horizons(exact, whole, timedelta(seconds=self.accept_future_seconds))
+
+    @property
+    def identity_memory_bytes(self) -> int:
+        """`identity_memory_mib` in bytes."""
+        return self.identity_memory_mib << 20
 
     @property
     def accept_window(self) -> AcceptWindow:

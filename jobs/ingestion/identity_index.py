@@ -1,93 +1,198 @@
 """Which identities were accepted within the dedupe horizon: the memory of ingestion, derived from the journal.
 
-A record repeats an accepted one when that has a lower lsn and was received no more than the horizon before it. Both are
-facts of the records, so the answer is the same however the input was cut and however long segments are kept.
+What an event repeats is a fact of the journal (`repeats`). What is in memory decides only what the answer costs: rows
+of the exact horizon; of what is older, or had no room, filters, made when they are first asked. What they let pass is
+read from the journal. So the answer is the same however the input was cut, after any restart, and with any memory.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Protocol
 
 import polars as pl
 
-SEGMENTS_PER_HORIZON = 8
-ENTRY: dict[str, pl.DataType | type[pl.DataType]] = {
-    "high": pl.UInt64,
-    "low": pl.UInt64,
-    "content_digest": pl.Int64,
-    "lsn": pl.Int64,
-    "received_at": pl.Datetime("us", "UTC"),
-}
-"""An accepted record: its identity as two halves, its content, its lsn (8 bytes each) and when it was received."""
+from jobs.ingestion.identity_segment import ENTRY_BYTES, MOST_HALVINGS, Asking, Segment, Span
+from jobs.ingestion.repeats import ENTRY, Horizons, repeats
+from jobs.runtime.delta import microseconds_of
+
+SEGMENT_LSNS = 1 << 20
+"""Rows of the journal in one segment: 35 minutes at 500 events/s, and 46 MB when it is read."""
 
 
-def entries(identity: pl.Series, content_digest: pl.Series, lsn: pl.Series, received_at: pl.Series) -> pl.DataFrame:
-    """Rows of `ENTRY` from columns; `identity` is binary, 16 bytes each."""
-    high, low = (identity.bin.slice(start, 8).bin.reinterpret(dtype=pl.UInt64) for start in (0, 8))
-    columns = [high, low, content_digest, lsn, received_at]
-    return pl.DataFrame(dict(zip(ENTRY, columns, strict=True)), schema_overrides=ENTRY)
+class AcceptedIdentities(Protocol):
+    """What the index derives itself from."""
+
+    def spans(self) -> Iterable[Span]:
+        """What is known of all rows without reading them."""
+
+    def read(self, first_lsn: int, end_lsn: int) -> pl.DataFrame:
+        """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn)."""
 
 
 class IdentityIndex:
-    """Accepted identities in segments of `received_at`: forgetting is dropping a segment. 40 bytes an identity."""
+    """Accepted identities in segments of `lsn`. It takes `memory_bytes`, and two segments more while it reads one."""
 
-    def __init__(self, horizon: timedelta) -> None:
-        self._horizon = horizon
-        self._segments: dict[int, list[pl.DataFrame]] = {}
+    def __init__(
+        self, journal: AcceptedIdentities, horizons: Horizons, memory_bytes: int, segment_lsns: int = SEGMENT_LSNS
+    ) -> None:
+        self._journal = journal
+        self._horizons = horizons
+        self._memory_bytes = memory_bytes
+        self._segment_lsns = segment_lsns
+        self._segments: dict[int, Segment] = {}
+        self._open = self._segment(0)
+        self._near_us: int | None = None
+        self._looked_back = False
+        self._uses = 0
+        self._reads = 0
+        self._dropped = 0
 
     def __len__(self) -> int:
-        return sum(len(part) for parts in self._segments.values() for part in parts)
+        return sum(segment.identities for segment in self._segments.values())
+
+    def restore(self, next_lsn: int, frontier: datetime | None) -> None:
+        """Derive the index from a journal that ends before `next_lsn`; what has no room is read when asked for."""
+        for span in self._journal.spans():
+            for number in range(span.first_lsn // self._segment_lsns, span.last_lsn // self._segment_lsns + 1):
+                self._segment(number).widen(span.latest_us, span.days)
+        self._open = self._segment(next_lsn // self._segment_lsns)
+        first_lsn = self._open.number * self._segment_lsns
+        self._open.rows = [self._journal.read(first_lsn, next_lsn)]
+        if frontier is None:
+            return
+        self.forget(frontier)
+        newest_first = sorted(self._segments.values(), key=lambda segment: -segment.number)
+        for segment in newest_first:
+            if self._row_bytes() + self._segment_lsns * ENTRY_BYTES > self._memory_bytes // 2:
+                break
+            if segment.rows is None and self._is_near(segment):
+                self._read(segment)
 
     def find_repeats(self, batch: pl.DataFrame) -> pl.DataFrame:
-        """The rows of `batch` (ENTRY, in lsn order) that repeat an accepted record, with `first_lsn` and `same`.
+        """The rows of `batch` (CANDIDATE, in lsn order) that repeat an accepted record, with `first_lsn` and `same`.
 
         Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same). All other rows
-        are to be accepted. The index itself does not change.
+        are to be accepted. What the index knows does not change.
         """
         rest, accepted, found = batch, self._accepted_like(batch), []
         while True:
-            repeats = _repeats(rest, accepted).filter(_within(self._horizon))
-            found.append(repeats.unique("lsn", keep="first", maintain_order=True))
-            rest = rest.join(repeats, on="lsn", how="anti", maintain_order="left")
+            pairs = repeats(rest, accepted).unique("lsn", keep="first", maintain_order=True)
+            found.append(pairs)
+            rest = rest.join(pairs, on="lsn", how="anti", maintain_order="left")
             firsts = rest.unique(["high", "low"], keep="first", maintain_order=True)
             if len(firsts) == len(rest):
-                return pl.concat(found).select("lsn", "first_lsn", "same")
+                return pl.concat(found)
             # Each round accepts one more record of every identity that is left; the next are its repeats or new again.
-            accepted = firsts
+            accepted = firsts.select(*ENTRY)
             rest = rest.join(firsts, on="lsn", how="anti", maintain_order="left")
 
     def _accepted_like(self, batch: pl.DataFrame) -> pl.DataFrame:
-        parts = [part for parts in self._segments.values() for part in parts]
-        remembered = pl.concat(parts, rechunk=False) if parts else batch.clear()
-        return remembered.join(batch, on="high", how="semi").sort("lsn")
+        asking = Asking(batch)
+        parts = [batch.select(*ENTRY).clear()]
+        for segment in self._segments.values():
+            if segment is self._open:
+                parts.append(pl.concat([*parts[:1], *(segment.rows or [])]).join(batch, on="high", how="semi"))
+            elif segment.latest_us >= asking.first_us and len(rows := segment.may_hold(asking)):
+                parts.append(self._page(segment).join(batch[rows], on="high", how="semi"))
+                self._fit()
+        return pl.concat(parts).sort("lsn")
+
+    def _page(self, segment: Segment) -> pl.DataFrame:
+        self._uses += 1
+        segment.used = self._uses
+        if segment.rows is None:
+            self._looked_back = segment.is_page = True
+            self._reads += 1
+            self._read(segment)
+        return segment.frame()
 
     def add(self, accepted: pl.DataFrame) -> None:
-        """Remember accepted records (ENTRY)."""
-        width = max(1, self._horizon // timedelta(microseconds=1) // SEGMENTS_PER_HORIZON)
-        numbered = accepted.with_columns((pl.col("received_at").dt.epoch("us") // width).alias("segment"))
-        for part in numbered.partition_by("segment", maintain_order=True):
-            self._segments.setdefault(part["segment"][0], []).append(part.drop("segment"))
+        """Remember accepted records (ENTRY, in lsn order, above all that are known)."""
+        numbered = accepted.with_columns((pl.col("lsn") // self._segment_lsns).alias("segment"))
+        for (number,), part in numbered.partition_by("segment", as_dict=True, include_key=False).items():
+            if number != self._open.number:
+                closed, self._open = self._open, self._segment(int(number))
+                if closed.rows:
+                    closed.make_filter()
+            self._open.add(part)
 
     def forget(self, frontier: datetime | None) -> None:
-        """Drop the segments that no record received at or after `frontier` can repeat."""
+        """Let go of what no record received at or after `frontier` can repeat, and of what has no room."""
         if frontier is None:
             return
-        oldest = frontier - self._horizon
-        for number, parts in list(self._segments.items()):
-            if all(part.filter(pl.col("received_at") >= oldest).is_empty() for part in parts):
-                del self._segments[number]
+        self._near_us = microseconds_of(frontier - self._horizons.exact)
+        oldest_us = microseconds_of(frontier - self._horizons.whole)
+        for segment in list(self._segments.values()):
+            if segment is self._open or self._is_near(segment):
+                continue
+            if segment.latest_us < oldest_us:
+                del self._segments[segment.number]
+            elif segment.rows is not None and not segment.is_page:
+                self._leave(segment)
+        self._fit()
 
+    def _leave(self, segment: Segment) -> None:
+        if self._looked_back:
+            segment.make_filters_by_day()
+            segment.release()
+        else:  # Nobody was ever asked for anything older: it is read when somebody is.
+            segment.drop()
 
-def _repeats(rows: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
-    """Pairs of a row and an accepted record of the same identity, in the order of (row, accepted)."""
-    return rows.join(accepted, on=["high", "low"], how="inner", suffix="_first", maintain_order="left_right").select(
-        "lsn",
-        pl.col("lsn_first").alias("first_lsn"),
-        (pl.col("content_digest") == pl.col("content_digest_first")).alias("same"),
-        "received_at",
-        "received_at_first",
-    )
+    def status(self) -> dict[str, Any]:
+        """Identities and bytes in memory, and segments of the exact horizon that have no room."""
+        missing = [s for s in self._segments.values() if s.rows is None and self._is_near(s)]
+        return {
+            "identities": len(self),
+            "identity_memory_bytes": self._row_bytes() + self._filter_bytes(),
+            "identity_segments_evicted": len(missing),
+        }
 
+    def counts(self) -> dict[tuple[str, ...], int]:
+        """What was done since this was asked last: segments read for look-ups, segments whose filters were dropped."""
+        counts: dict[tuple[str, ...], int] = {
+            ("identity_reads",): self._reads,
+            ("identity_filters_dropped",): self._dropped,
+        }
+        self._reads = self._dropped = 0
+        return counts
 
-def _within(horizon: timedelta) -> pl.Expr:
-    return pl.col("received_at_first") >= pl.col("received_at") - horizon
+    def _segment(self, number: int) -> Segment:
+        return self._segments.setdefault(number, Segment(number))
+
+    def _read(self, segment: Segment) -> None:
+        first_lsn = segment.number * self._segment_lsns
+        segment.rows = [self._journal.read(first_lsn, first_lsn + self._segment_lsns)]
+        if segment.filters is None and self._is_near(segment):
+            segment.make_filter()
+        elif segment.filters is None:
+            segment.make_filters_by_day()
+
+    def _is_near(self, segment: Segment) -> bool:
+        return self._near_us is not None and segment.latest_us >= self._near_us
+
+    def _row_bytes(self) -> int:
+        return len(self) * ENTRY_BYTES
+
+    def _filter_bytes(self) -> int:
+        return sum(segment.filter_bytes for segment in self._segments.values())
+
+    def _fit(self) -> None:
+        """Bring memory within its bounds: rows to half of it, filters to what rows leave."""
+        over = self._row_bytes() - self._memory_bytes // 2
+        while over > 0 and (held := [s for s in self._segments.values() if s.rows is not None and s is not self._open]):
+            # First what is older than the exact horizon; of each the least used, then the oldest.
+            victim = min(held, key=lambda s: (self._is_near(s), s.used, s.number))
+            over -= victim.identities * ENTRY_BYTES
+            victim.release()
+        over = self._row_bytes() + self._filter_bytes() - self._memory_bytes
+        while over > 0 and (filtered := [s for s in self._segments.values() if s.filters is not None]):
+            victim = min(filtered, key=lambda s: (s.halvings, s.number))
+            before = victim.filter_bytes + victim.identities * ENTRY_BYTES
+            if victim.halvings < MOST_HALVINGS:
+                victim.halve()
+            else:
+                victim.drop()
+                self._dropped += 1
+            over -= before - victim.filter_bytes - victim.identities * ENTRY_BYTES

@@ -21,9 +21,11 @@ from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.event_times import judged_by_reception
-from jobs.ingestion.identity_index import IdentityIndex, entries
+from jobs.ingestion.identity_index import IdentityIndex
+from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.repeats import candidates, entries
 from jobs.runtime.absent_offsets import AbsentOffsets
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context, Progress, TopicJob
@@ -31,8 +33,6 @@ from jobs.runtime.kafka import Heartbeat, average_record_bytes, describe_topic, 
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
 NAME = "ingestion"
-CLOCK_SKEW = timedelta(days=1)
-"""A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 
 
 def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
@@ -58,8 +58,8 @@ class JournalSink:
         self._residual = self._unaccounted()
         self._ownership = owner
         self._believe_clocks()
-        self._index = IdentityIndex(timedelta(seconds=config.dedupe_horizon_seconds))
-        self._remember()
+        self._index = IdentityIndex(JournalIdentities(self._writer), config.horizons, config.identity_memory_bytes)
+        self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
         self._record_bytes = average_record_bytes(kafka, self._events.topic, self._events.positions())
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
@@ -74,25 +74,6 @@ class JournalSink:
 
     def _look(self) -> Look:
         return look(self._ownership.connection, self._events.topic.topic_id)
-
-    def _remember(self) -> None:
-        """Derive the index from the journal: what was accepted within the horizon before the frontier."""
-        frontier = self._events.frontier()
-        if frontier is None:
-            return
-        oldest = frontier - timedelta(seconds=self._config.dedupe_horizon_seconds)
-        accepted = (
-            pl.scan_pyarrow_dataset(self._writer.table.to_pyarrow_dataset())
-            .filter(
-                (pl.col("disposition") == Disposition.ACCEPTED)
-                & (pl.col("received_at") >= oldest)
-                & (pl.col("log_date") >= (oldest - CLOCK_SKEW).date())
-                & pl.col("identity").is_not_null()
-            )
-            .select("identity", "content_digest", "lsn", "received_at")
-            .collect()
-        )
-        self._index.add(entries(*accepted.get_columns()))
 
     def process(self, batch: DataFrame) -> Progress:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
@@ -125,7 +106,7 @@ class JournalSink:
         kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, records.select(_size()).item() or 1)
         self._residual = self._unaccounted()
-        counts = {**_counts(rows, self._events.absent_in_last_take), **kept}
+        counts = {**_counts(rows, self._events.absent_in_last_take), **kept, **self._index.counts()}
         counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0
         return Progress(len(rows), counts, lateness_of(rows))
 
@@ -147,8 +128,7 @@ class JournalSink:
         """Every record's disposition; a repeat names the lsn of its first."""
         events = events.with_columns(pl.col("lsn").cast(pl.Int64))
         valid = events.filter(pl.col("reason").is_null())
-        candidates = entries(*(valid[name] for name in ("identity", "content_digest", "lsn", "received_at")))
-        repeats = self._index.find_repeats(candidates)
+        repeats = self._index.find_repeats(candidates(valid, self._config.horizons, self._config.clocks.device))
         return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
             pl.when(pl.col("reason").is_not_null())
             .then(pl.lit(Disposition.REJECTED.value))
@@ -162,7 +142,7 @@ class JournalSink:
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
-        self._index.add(entries(*(accepted[name] for name in ("identity", "content_digest", "lsn", "received_at"))))
+        self._index.add(entries(accepted))
         self._index.forget(frontier)
 
     def _unaccounted(self) -> int:
@@ -182,8 +162,8 @@ class JournalSink:
         return self._events.frontier()
 
     def status(self) -> dict[str, Any]:
-        """How many identities are remembered, and how many records no row of the journal stands for."""
-        return {"identities": len(self._index), "residual": self._residual}
+        """What the identity index holds, and how many records no row of the journal stands for."""
+        return {**self._index.status(), "residual": self._residual}
 
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""

@@ -20,7 +20,10 @@ from jobs.streams import SCHEMAS, Table
 
 LSN = "lsn"
 FRONTIER = "frontier"
-STATISTICS = {"lsn", "log_date", "partition", "offset", "received_at", "logged_at", "event_time", "effective_from"}
+STATISTICS = {
+    *("lsn", "log_date", "partition", "offset"),
+    *("received_at", "logged_at", "occurred_at", "event_time", "effective_from"),
+}
 LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableExpiredLogCleanup": "true"}
 """How long the log says how a table came to be. A reader that is further behind begins with what the table holds."""
 AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -68,6 +71,8 @@ class DeltaWriter:
         self._schema = SCHEMAS[table]
         self._epoch = f"{job}.epoch"
         self._driver = f"{job}.driver"
+        statistics = ",".join(name for name in self._schema.names if name in STATISTICS)
+        self._settings = {"delta.dataSkippingStatsColumns": statistics, **LOG_SETTINGS}
         probe_put_if_absent(tables, job, epoch)
         self._table = DeltaTable.create(
             self.path,
@@ -75,10 +80,7 @@ class DeltaWriter:
             mode="ignore",
             storage_options=storage_options(tables),
             partition_by=["log_date"] if "log_date" in self._schema.names else None,
-            configuration={
-                "delta.dataSkippingStatsColumns": ",".join(n for n in self._schema.names if n in STATISTICS),
-                **LOG_SETTINGS,
-            },
+            configuration=self._settings,
         )
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
@@ -110,9 +112,9 @@ class DeltaWriter:
             self._table.alter.add_columns(
                 columns, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
-        if not LOG_SETTINGS.items() <= self._table.metadata().configuration.items():
+        if not self._settings.items() <= self._table.metadata().configuration.items():
             self._table.alter.set_table_properties(
-                LOG_SETTINGS, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
+                self._settings, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
 
     def _fence(self) -> dict[str, int]:

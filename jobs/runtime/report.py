@@ -35,6 +35,8 @@ COUNTERS = {
     "corrected": metrics.CLOCK_CORRECTED,
     "uncorrected": metrics.UNCORRECTED,
     "unknown_type": metrics.UNKNOWN_TYPE,
+    "identity_reads": metrics.IDENTITY_READS,
+    "identity_filters_dropped": metrics.IDENTITY_FILTERS_DROPPED,
     "outcomes": metrics.OUTCOMES,
     "sessions": metrics.SESSIONS,
     "late_rows": metrics.LATE,
@@ -45,7 +47,13 @@ COUNTERS = {
 """The metric behind each name that a fold counts under; the values of its labels follow in the key."""
 
 
-GAUGES = {"identities": metrics.IDENTITIES, "waiting": metrics.WAITING, "residual": metrics.RESIDUAL}
+GAUGES = {
+    "identities": metrics.IDENTITIES,
+    "identity_memory_bytes": metrics.IDENTITY_MEMORY,
+    "identity_segments_evicted": metrics.IDENTITIES_EVICTED,
+    "waiting": metrics.WAITING,
+    "residual": metrics.RESIDUAL,
+}
 """The metric behind each number of a sink's status."""
 
 

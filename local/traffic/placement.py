@@ -37,7 +37,7 @@ class Policy:
     session_gap_seconds: int = 1_800
     accept_past_seconds: int = 35 * 86_400
     accept_future_seconds: int = 300
-    dedupe_horizon_seconds: int = 3_600
+    dedupe_horizon_seconds: int = 35 * 86_400
     device_patterns: tuple[str, ...] = ()
 
     @classmethod

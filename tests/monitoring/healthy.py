@@ -13,6 +13,7 @@ MINUTES = 60
 STEADY = f"x{MINUTES}"
 REASONS = ("malformed", "future", "too_old")
 NEVER = {
+    "weir_identity_filters_dropped_total",
     "weir_uncorrected_clock_events_total",
     "weir_unknown_type_events_total",
     "weir_unpriced_usage_rows_total",
@@ -34,6 +35,8 @@ GAUGES = {
     "weir_database_readable": f"1+0{STEADY}",
     "weir_build_info": f"1+0{STEADY}",
     "weir_identities": f"100000+500{STEADY}",
+    "weir_identity_memory_bytes": f"4400000+22000{STEADY}",
+    "weir_identity_segments_evicted": f"0+0{STEADY}",
     "weir_conservation_residual_records": f"0+0{STEADY}",
     "weir_missing_sequence_numbers": f"12+0{STEADY}",
     "weir_unsequenced_sources": f"1+0{STEADY}",

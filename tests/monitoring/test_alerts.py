@@ -179,6 +179,7 @@ CASES = [
     Case("TablesDiskFull", {"weir_tables_free_ratio{}": "0.05+0x10 0.049+0x60"}, 13),
     Case("UnknownTypes", {"weir_unknown_type_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
     Case("UncorrectedClocks", {"weir_uncorrected_clock_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
+    Case("IdentitiesEvicted", {"weir_identity_segments_evicted{}": "0+0x9 2+0x60"}, 25),
 ]
 
 

@@ -1,87 +1,291 @@
-"""The index against a fold that looks at one record after the other."""
+"""The index against a fold in plain Python that looks at one record after the other and forgets nothing.
+
+Records come through partitions that are read unevenly and are cut into commits anywhere; in between the index is made
+anew from the journal; it has memory for everything, or for next to nothing.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingestion.identity_index import ENTRY, IdentityIndex, entries
+from jobs.ingestion.identity_index import IdentityIndex
+from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
+from jobs.ingestion.repeats import ENTRY, INSTANT, Horizons, candidates, entries
 
-HORIZON = timedelta(seconds=60)
-START = datetime(2026, 1, 1, tzinfo=UTC)
+EXACT, WHOLE, EARLY = timedelta(hours=1), timedelta(days=35), timedelta(minutes=5)
+HORIZONS = Horizons(EXACT, WHOLE, EARLY)
+START = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
+SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "identity": pl.Binary,
+    "content_digest": pl.Int64,
+    "lsn": pl.Int64,
+    "received_at": INSTANT,
+    "occurred_at": INSTANT,
+    "source": pl.String,
+}
+PLENTY, HARDLY_ANY = 1 << 20, 400
 
-records = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.integers(0, 40)), max_size=40)
+Dispositions = dict[int, tuple[int, bool]]
 
 
-def _batches(rows: list[tuple[int, int, int]], cuts: set[int]) -> list[pl.DataFrame]:
-    """Records (identity, content, seconds since the one before) as ENTRY frames, cut after the given lsns."""
-    received, frames, part = START, [], []
-    for lsn, (identity, content, wait) in enumerate(rows, start=1):
-        received += timedelta(seconds=wait)
-        part.append((identity, 7 * identity, content, lsn, received))
-        if lsn in cuts or lsn == len(rows):
-            frames.append(pl.DataFrame(part, schema=ENTRY, orient="row"))
-            part = []
-    return frames
+def identity(number: int) -> bytes:
+    return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(16, "big")
 
 
-def _oracle(frames: list[pl.DataFrame]) -> dict[int, tuple[int, bool]]:
-    accepted: list[tuple[int, int, int, int, datetime]] = []
-    repeats: dict[int, tuple[int, bool]] = {}
-    for row in (row for frame in frames for row in frame.iter_rows()):
-        first = next((a for a in accepted if a[:2] == row[:2] and a[4] >= row[4] - HORIZON), None)
+def event(number: int, received_at: datetime, lsn: int = 0, **fields: Any) -> dict[str, Any]:
+    """An event with this identity that occurred a second before it was received; odd ones are of devices."""
+    return {
+        "identity": identity(number),
+        "content_digest": 0,
+        "lsn": lsn,
+        "received_at": received_at,
+        "occurred_at": received_at - SECOND,
+        "source": "device/1" if number % 2 else "gateway",
+        **fields,
+    }
+
+
+def frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=ROWS)
+
+
+@dataclass
+class Journal:
+    """The accepted rows of a journal, and statistics of them that may be missing."""
+
+    has_statistics: bool = True
+    accepted: list[pl.DataFrame] = field(default_factory=list)
+    next_lsn: int = 1
+    frontier: datetime | None = None
+    reads: int = 0
+
+    def spans(self) -> list[Span]:
+        return [
+            Span(
+                part["lsn"][0],
+                part["lsn"][-1],
+                part["received_at"].to_physical().max() if self.has_statistics else ALWAYS,  # type: ignore[arg-type]
+                (part["day"].min(), part["day"].max()) if self.has_statistics else ANY_DAY,  # type: ignore[arg-type]
+            )
+            for part in self.accepted
+            if len(part)
+        ]
+
+    def read(self, first_lsn: int, end_lsn: int) -> pl.DataFrame:
+        self.reads += 1
+        rows = pl.concat([pl.DataFrame(schema=ENTRY), *self.accepted])
+        return rows.filter(pl.col("lsn").is_between(first_lsn, end_lsn, closed="left"))
+
+    def index(self, memory_bytes: int = PLENTY, horizons: Horizons = HORIZONS) -> IdentityIndex:
+        """A new index, as at a start."""
+        index = IdentityIndex(self, horizons, memory_bytes, segment_lsns=4)
+        index.restore(self.next_lsn, self.frontier)
+        return index
+
+    def commit(self, index: IdentityIndex, rows: list[dict[str, Any]], frontier: datetime) -> Dispositions:
+        """Judge a batch and commit it; what it repeats: lsn → (lsn of the first, same content)."""
+        for row in rows:
+            row["lsn"] = self.next_lsn
+            self.next_lsn += 1
+        repeats = index.find_repeats(candidates(frame(rows), HORIZONS, ("device/*",)))
+        accepted = entries(frame(rows)).join(repeats, on="lsn", how="anti")
+        self.accepted.append(accepted)
+        self.frontier = frontier
+        index.add(accepted)
+        index.forget(frontier)
+        return {lsn: (first, same) for lsn, first, same in repeats.iter_rows()}
+
+
+def may_be_older(row: dict[str, Any]) -> bool:
+    return row["source"] == "device/1" or bool(row["occurred_at"] <= row["received_at"] - EXACT + EARLY)
+
+
+def is_repeat(row: dict[str, Any], first: dict[str, Any]) -> bool:
+    if first["identity"] != row["identity"]:
+        return False
+    if first["received_at"] >= row["received_at"] - EXACT:
+        return True
+    if not may_be_older(row) or first["occurred_at"].date() != row["occurred_at"].date():
+        return False
+    is_after_it_occurred = row["source"] == "device/1" or first["received_at"] >= row["occurred_at"] - EARLY
+    return bool(is_after_it_occurred and first["received_at"] >= row["received_at"] - WHOLE)
+
+
+def oracle(rows: list[dict[str, Any]]) -> Dispositions:
+    accepted: list[dict[str, Any]] = []
+    repeats: Dispositions = {}
+    for row in rows:
+        first = next((known for known in accepted if is_repeat(row, known)), None)
         if first is None:
             accepted.append(row)
         else:
-            repeats[row[3]] = (first[3], first[2] == row[2])
+            repeats[row["lsn"]] = (first["lsn"], first["content_digest"] == row["content_digest"])
     return repeats
 
 
-@given(records, st.sets(st.integers(1, 40)))
-def test_oracle_any_cut_finds_the_repeats_that_a_record_by_record_fold_finds(
-    rows: list[tuple[int, int, int]], cuts: set[int]
+WAITS = [timedelta(0), SECOND, timedelta(minutes=20), timedelta(minutes=61), timedelta(days=3)]
+EDGES = [EXACT - EARLY, EXACT, EXACT + MICROSECOND, WHOLE - timedelta(days=3), WHOLE, WHOLE + MICROSECOND]
+AGES = [SECOND, -EARLY, timedelta(minutes=54), timedelta(minutes=70), timedelta(days=3), timedelta(days=34)]
+
+
+@st.composite
+def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Per partition its records in order: new events and repeats, their time kept or changed, their content too."""
+    partitions = []
+    for partition in range(draw(st.integers(1, 3))):
+        received_at, rows, occurred = START, [], dict[int, datetime]()
+        for _ in range(draw(st.integers(0, 14))):
+            received_at += draw(st.sampled_from(WAITS + EDGES))
+            number = draw(st.integers(0, 2)) + 10 * partition if draw(st.booleans()) else draw(st.integers(0, 1))
+            age = draw(st.sampled_from(AGES))
+            is_sent_again = number in occurred and draw(st.integers(0, 3)) > 0
+            occurred_at = occurred[number] if is_sent_again else received_at - age
+            occurred[number] = occurred_at
+            content = draw(st.integers(0, 4)) // 4
+            rows.append(event(number, received_at, occurred_at=occurred_at, content_digest=content))
+        partitions.append(rows)
+    return partitions
+
+
+steps_of_reading = st.lists(st.tuples(st.tuples(*[st.integers(0, 5)] * 3), st.booleans()), max_size=8)
+
+
+@given(steps_of_reading, universes(), st.booleans(), st.sampled_from([PLENTY, HARDLY_ANY, 2_000]))
+def test_oracle_any_cut_any_restart_any_memory_and_any_stalled_partition_give_the_same_repeats(
+    steps: list[tuple[tuple[int, ...], bool]],
+    partitions: list[list[dict[str, Any]]],
+    has_statistics: bool,
+    memory_bytes: int,
 ) -> None:
-    index, found = IdentityIndex(HORIZON), {}
-    frames = _batches(rows, cuts)
-    for frame in frames:
-        repeats = index.find_repeats(frame)
-        found.update({lsn: (first, same) for lsn, first, same in repeats.iter_rows()})
-        index.add(frame.join(repeats, on="lsn", how="anti"))
-        index.forget(frame.row(-1, named=True)["received_at"])
-    assert found == _oracle(frames)
+    journal = Journal(has_statistics)
+    index, committed = journal.index(memory_bytes), list[dict[str, Any]]()
+    found: Dispositions = {}
+    latest = {number: rows[0]["received_at"] for number, rows in enumerate(partitions) if rows}
+    for take, is_restarted in [*steps, ((99, 99, 99), False)]:
+        batch: list[dict[str, Any]] = []
+        for number, rows in enumerate(partitions):
+            batch += rows[: take[number]]
+            if rows[: take[number]]:
+                latest[number] = batch[-1]["received_at"]
+            del rows[: take[number]]
+        if not batch:
+            continue
+        batch.sort(key=lambda row: row["received_at"])
+        found |= journal.commit(index, batch, min(latest.values()))
+        committed += batch
+        if is_restarted:
+            index = journal.index(memory_bytes)
+    assert found == oracle(committed)
 
 
-def test_a_repeat_exactly_one_horizon_later_is_still_found_and_one_microsecond_later_is_new() -> None:
-    index = IdentityIndex(HORIZON)
-    index.add(pl.DataFrame([(1, 2, 3, 1, START)], schema=ENTRY, orient="row"))
-    at_edge = pl.DataFrame([(1, 2, 3, 2, START + HORIZON)], schema=ENTRY, orient="row")
-    past_edge = at_edge.with_columns(pl.col("received_at") + timedelta(microseconds=1))
-    assert index.find_repeats(at_edge).rows() == [(2, 1, True)]
-    assert index.find_repeats(past_edge).is_empty()
+@given(
+    st.integers(0, 1),
+    st.timedeltas(-EARLY, WHOLE),
+    st.timedeltas(timedelta(0), WHOLE + timedelta(days=1)),
+    st.booleans(),
+)
+def test_whatever_is_sent_again_within_the_dedupe_horizon_is_a_repeat_and_after_it_is_new(
+    number: int, age: timedelta, wait: timedelta, is_changed: bool
+) -> None:
+    journal = Journal()
+    index = journal.index()
+    sent = event(number, START, occurred_at=START - age)
+    again = {**sent, "received_at": START + wait, "content_digest": int(is_changed)}
+    journal.commit(index, [sent], START)
+    found = journal.commit(index, [again], START + wait)
+    assert found == ({2: (1, not is_changed)} if wait <= WHOLE else {})
+
+
+def test_a_clock_that_steps_back_finds_the_same_before_and_after_a_restart() -> None:
+    journal = Journal()
+    index = journal.index()
+    journal.commit(index, [event(2, START + timedelta(hours=1))], START)
+    journal.commit(index, [event(number, START + timedelta(seconds=4_040)) for number in range(4, 24, 2)], START)
+    forward = START + timedelta(days=1)
+    journal.commit(index, [event(30, forward)], forward)
+    again = candidates(frame([event(2, START + timedelta(seconds=7_190), lsn=100)]), HORIZONS, ())
+    assert index.find_repeats(again).rows() == [(100, 1, True)]
+    assert journal.index().find_repeats(again).rows() == [(100, 1, True)]
+
+
+def test_events_of_trusted_sources_that_are_not_old_read_nothing_of_the_past() -> None:
+    journal = Journal()
+    index = journal.index()
+    for hour in range(50):
+        at = START + timedelta(hours=hour)
+        journal.commit(index, [event(2 * (10 * hour + n), at) for n in range(10)], at)
+    reads = journal.reads
+    journal.commit(index, [event(2 * n, at + SECOND) for n in range(1_000, 1_100)], at)
+    assert journal.reads == reads
+    an_hour = 130  # and the hour at its edge, and the segment that is being written
+    assert len(index) < an_hour
+    assert index.status()["identity_memory_bytes"] < (44 + 128) * an_hour
+    assert index.counts() == {("identity_reads",): 0, ("identity_filters_dropped",): 0}
+
+
+@pytest.mark.parametrize(("memory_bytes", "most_reads"), [(1 << 15, 75), (1 << 12, 3 * 75)])
+def test_a_flood_of_old_events_reads_a_segment_once_or_without_memory_once_a_batch(
+    memory_bytes: int, most_reads: int
+) -> None:
+    journal = Journal()
+    index = journal.index(memory_bytes)
+    for day in range(30):
+        at = START + timedelta(days=day)
+        journal.commit(index, [event(2 * (10 * day + n), at) for n in range(10)], at)
+    reads = journal.reads
+    for _ in range(3):
+        old = [event(10**6 + 2 * n, at, occurred_at=at - timedelta(hours=n)) for n in range(720)]
+        index.find_repeats(candidates(frame(old), HORIZONS, ()))
+        assert index.status()["identity_memory_bytes"] <= memory_bytes
+    assert journal.reads - reads <= most_reads
+
+
+@pytest.mark.parametrize("memory_bytes", [PLENTY, HARDLY_ANY])
+def test_a_frontier_that_stands_still_does_not_make_memory_grow(memory_bytes: int) -> None:
+    journal = Journal()
+    index = journal.index(memory_bytes)
+    for minute in range(30):
+        at = START + timedelta(minutes=minute)
+        journal.commit(index, [event(2 * (10 * minute + n), at) for n in range(10)], START)
+        open_segment = 4
+        assert 44 * (len(index) - open_segment) <= memory_bytes // 2
+    again = candidates(frame([event(0, START + EXACT, lsn=10**6)]), HORIZONS, ())
+    assert index.find_repeats(again).rows() == [(10**6, 1, True)]
 
 
 def test_identities_that_share_one_half_are_different() -> None:
-    index = IdentityIndex(HORIZON)
-    index.add(pl.DataFrame([(1, 2, 3, 1, START)], schema=ENTRY, orient="row"))
-    others = pl.DataFrame([(1, 3, 3, 2, START), (2, 2, 3, 3, START)], schema=ENTRY, orient="row")
-    assert index.find_repeats(others).is_empty()
+    journal = Journal()
+    index = journal.index()
+    first = event(2, START)
+    journal.commit(index, [first], START)
+    halves = [first["identity"][:8], first["identity"][8:]]
+    others = [bytes(8) + halves[1], halves[0] + bytes(8), halves[1] + halves[0]]
+    assert journal.commit(index, [{**first, "identity": other} for other in others], START) == {}
 
 
 def test_forgetting_drops_what_nothing_can_repeat_any_more() -> None:
-    index = IdentityIndex(HORIZON)
-    index.add(pl.DataFrame([(1, 2, 3, 1, START)], schema=ENTRY, orient="row"))
-    index.forget(START + HORIZON)
-    assert len(index) == 1
-    index.forget(START + HORIZON + timedelta(microseconds=1))
-    assert len(index) == 0
+    journal = Journal()
+    index = journal.index()
+    journal.commit(index, [event(2 * number, START) for number in range(8)], START)
+    after = START + WHOLE + MICROSECOND
+    journal.commit(index, [event(40, after)], after)
+    reads = journal.reads
+    again = candidates(frame([event(3, after, lsn=100, occurred_at=START)]), HORIZONS, ("device/*",))
+    assert index.find_repeats(again).is_empty()
+    assert (len(index), journal.reads) == (2, reads)  # of the segment that is being written
 
 
 def test_identities_keep_all_their_128_bits() -> None:
-    identity = pl.Series([bytes(range(16)), bytes(range(16, 32))])
-    now = pl.Series([START, START])
-    frame = entries(identity, pl.Series([1, 2]), pl.Series([1, 2]), now)
-    halves = [row[:2] for row in frame.iter_rows()]
-    assert [b"".join(half.to_bytes(8, "little") for half in pair) for pair in halves] == identity.to_list()
+    rows = [event(number, START) for number in (1, 2)]
+    halves = entries(frame(rows)).select("high", "low").rows()
+    assert [b"".join(half.to_bytes(8, "little") for half in pair) for pair in halves] == [
+        row["identity"] for row in rows
+    ]

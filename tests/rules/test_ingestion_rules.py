@@ -56,7 +56,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert config.accept_window.future == timedelta(minutes=5)
     assert config.clocks.tolerance == timedelta(seconds=2)
     assert (config.trigger_interval_seconds, config.heartbeat_interval_seconds) == (5, 5)
-    assert (config.dedupe_horizon_seconds, config.topic) == (3_600, "events")
+    assert (config.dedupe_horizon_seconds, config.exact_horizon_seconds) == (35 * 86_400, 3_600)
+    assert (config.identity_memory_mib, config.topic) == (256, "events")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
         ("heartbeat_interval_seconds", -1),
         ("heartbeat_interval_seconds", 61),
         ("dedupe_horizon_seconds", 0),
+        ("exact_horizon_seconds", 0),
+        ("identity_memory_mib", 127),
         ("accept_past_seconds", 59),
         ("accept_future_seconds", 86_401),
         ("topic", "two words"),
@@ -81,6 +84,11 @@ def test_a_wrong_configuration_is_refused_by_the_name_of_its_field(field: str, v
     with pytest.raises(ValidationError) as refused:
         IngestionConfig.model_validate({field: value})
     assert refused.value.errors()[0]["loc"][0] == field
+
+
+def test_the_exact_horizon_is_never_longer_than_the_whole_one() -> None:
+    horizons = IngestionConfig(dedupe_horizon_seconds=60).horizons
+    assert horizons.exact == horizons.whole == timedelta(seconds=60)
 
 
 def test_a_configuration_cannot_change() -> None:

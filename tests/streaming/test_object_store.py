@@ -15,7 +15,8 @@ import pytest
 from botocore.config import Config
 from deltalake import DeltaTable
 
-from jobs.runtime.delta import probe_put_if_absent
+from jobs.ingestion.identity_journal import JournalIdentities
+from jobs.runtime.delta import DeltaWriter, probe_put_if_absent
 from jobs.runtime.errors import Refused
 from jobs.streams import EventType, Table
 from local.class_archive import submit_arguments
@@ -126,3 +127,12 @@ def test_a_store_that_refuses_a_second_put_can_fence(store: str) -> None:
 def test_a_store_that_takes_the_same_file_twice_is_refused(store: str) -> None:
     with pytest.raises(Refused, match="cannot fence"):
         probe_put_if_absent(store, "joins", 1)
+
+
+def test_accepted_identities_are_read_from_the_store(store: str) -> None:
+    journal = Journal(store)
+    for number in range(3):
+        journal.commit([event(EventType.REQUEST, f"r{number}", number, identity=bytes([number] * 16))])
+    identities = JournalIdentities(DeltaWriter(store, Table.JOURNAL, "ingestion", 2))
+    assert [(span.first_lsn, span.last_lsn) for span in identities.spans()] == [(3, 3), (2, 2), (1, 1)]
+    assert identities.read(2, 9)["lsn"].to_list() == [2, 3]

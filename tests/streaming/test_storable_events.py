@@ -18,8 +18,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from jobs.ingestion.identity_index import entries
 from jobs.ingestion.pipeline import journal_rows
+from jobs.ingestion.repeats import entries
 from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB, UsageSink
@@ -107,7 +107,7 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
     rows = accepted.with_row_index("lsn", first).with_columns(
         pl.col("lsn").cast(pl.Int64), disposition=pl.lit(Disposition.ACCEPTED.value)
     )
-    entries(*(rows[name] for name in ("identity", "content_digest", "lsn", "received_at")))
+    entries(rows)
 
     over = RECEIVED_AT + timedelta(days=1)
     writer = DeltaWriter(journal.tables, Table.JOURNAL, "ingestion", 2)

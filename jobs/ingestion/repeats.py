@@ -1,0 +1,98 @@
+"""When an event repeats an accepted one: a rule about two rows of the journal, and about nothing else.
+
+Within the exact horizon of `received_at`, the same identity is a repeat. An older event may repeat an older one: if its
+source is trusted, that one was received after it occurred; a device's clock says nothing of that, so all that was
+received within the whole horizon counts. In both cases the two occurred on the same day (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
+
+from jobs.ingestion.device_clocks import is_device
+
+NO_DAY = -(2**31)
+"""The day of an event whose time no reader could hold; only a device can send one that is accepted."""
+INSTANT = pl.Datetime("us", "UTC")
+ENTRY: dict[str, pl.DataType | type[pl.DataType]] = {
+    "high": pl.UInt64,
+    "low": pl.UInt64,
+    "content_digest": pl.Int64,
+    "lsn": pl.Int64,
+    "received_at": INSTANT,
+    "day": pl.Int32,
+}
+"""An accepted record: its identity as two halves, its content, its lsn, when it was received, and on which day since
+1970 it occurred. 44 bytes."""
+CANDIDATE = {**ENTRY, "near_since": INSTANT, "far_since": INSTANT}
+"""A record that may repeat one that was received at `near_since` or later; or, where `far_since` is not null, one of
+the same day that was received then or later."""
+
+
+@dataclass(frozen=True)
+class Horizons:
+    """How far before an event that repeats it the first may have been received.
+
+    `exact`: for any event. `whole`: for older events and devices' (no less than `exact`). `early`: how long before it
+    occurs an event may be received.
+    """
+
+    exact: timedelta
+    whole: timedelta
+    early: timedelta
+
+
+def entries(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `ENTRY` from journal rows; `identity` is binary, 16 bytes each."""
+    return rows.select(_entry())
+
+
+def candidates(rows: pl.DataFrame, horizons: Horizons, devices: Iterable[str]) -> pl.DataFrame:
+    """Rows of `CANDIDATE` from valid journal rows; `devices` are patterns of the `source` of devices."""
+    received_at, occurred_at = pl.col("received_at"), pl.col("occurred_at")
+    first_of_device = received_at - horizons.whole
+    first_of_trusted = pl.max_horizontal(first_of_device, occurred_at - horizons.early)
+    is_older = occurred_at <= received_at - horizons.exact + horizons.early
+    return rows.with_columns(is_device(rows["source"], devices).alias("is_device")).select(
+        *_entry(),
+        (received_at - horizons.exact).cast(INSTANT).alias("near_since"),
+        pl.when("is_device")
+        .then(first_of_device)
+        .when(is_older)
+        .then(first_of_trusted)
+        .cast(INSTANT)
+        .alias("far_since"),
+    )
+
+
+def repeats(rows: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
+    """Which `rows` (CANDIDATE) repeat which `accepted` (ENTRY or more, all of lower lsn): lsn, first_lsn, same.
+
+    In the order of (row, accepted), so that a row's first line is the lowest that it repeats if `accepted` is in lsn
+    order.
+    """
+    received_at = pl.col("received_at_first")
+    is_near = received_at >= pl.col("near_since")
+    is_far = (received_at >= pl.col("far_since")) & (pl.col("day") == pl.col("day_first"))
+    pairs = rows.join(accepted, on=["high", "low"], how="inner", suffix="_first", maintain_order="left_right")
+    return pairs.filter(is_near | is_far.fill_null(value=False)).select(
+        "lsn",
+        pl.col("lsn_first").alias("first_lsn"),
+        (pl.col("content_digest") == pl.col("content_digest_first")).alias("same"),
+    )
+
+
+def _entry() -> list[pl.Expr]:
+    halves = [pl.col("identity").bin.slice(start, 8).bin.reinterpret(dtype=pl.UInt64) for start in (0, 8)]
+    return [
+        halves[0].alias("high"),
+        halves[1].alias("low"),
+        pl.col("content_digest").cast(pl.Int64),
+        pl.col("lsn").cast(pl.Int64),
+        pl.col("received_at").cast(INSTANT),
+        pl.col("occurred_at").cast(INSTANT).dt.date().to_physical().cast(pl.Int32).fill_null(NO_DAY).alias("day"),
+    ]
