@@ -204,7 +204,7 @@ class Heartbeat:
     def _beat(self) -> None:
         while True:
             try:
-                # Asked by the producer itself, which would otherwise not know of an added partition for minutes.
+                # Asked by the producer itself, so that it knows of an added partition when it produces to it.
                 metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
                 for partition in metadata.topics[self._topic].partitions:
                     value = heartbeat(self._epoch, partition, datetime.now(UTC))
