@@ -49,9 +49,11 @@ class JournalSink:
         self._admin = admin = AdminClient(kafka)
         self._config = config
         owner = context.ownership
+        # Without a broker every attempt ends here, before it leaves a commit in the journal.
+        events, *topics = [describe_topic(admin, name) for name in (config.topic, *CatalogTopic)]
         self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
-        self._events = OffsetLedger(self._writer, admin, describe_topic(admin, config.topic), decides_frontier=True)
-        catalog = [OffsetLedger(self._writer, admin, describe_topic(admin, name)) for name in CatalogTopic]
+        self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
+        catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
         self._ledgers = [self._events, *catalog]
         self._absent = AbsentOffsets(kafka, config.topic)

@@ -151,7 +151,10 @@ class DeltaWriter:
         """
         held = self._held.log()
         # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
-        is_expired = held is Log.GONE and DeltaTable(self.path).version() > self._table.version()
+        is_expired = (
+            held is Log.GONE
+            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._table.version()
+        )
         if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, made anew or rolled back below this driver")
         self._table.update_incremental()

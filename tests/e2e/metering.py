@@ -59,7 +59,8 @@ class Customer:
     @contextmanager
     def sending(self, stack: Stack, pairs_per_second: float = 5.0) -> Iterator[None]:
         """Send pairs for as long as the block lasts; what a broker cannot take yet is kept and sent when it can."""
-        producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "enable.idempotence": True})
+        patient = {"enable.idempotence": True, "message.timeout.ms": 0}
+        producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, **patient})
         stopped = threading.Event()
 
         def run() -> None:

@@ -1,0 +1,54 @@
+"""A broker or a database that is gone for ten minutes under traffic: one right page, no wrong one, no digit changed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from local.stack import Stack
+from tests.e2e.metering import new_customer, wait_until
+from tests.e2e.test_away import JOBS, frozen, restart, undisturbed, waits_for
+from tests.e2e.watched import Watch
+
+pytestmark = pytest.mark.attack
+
+AWAY_SECONDS = 600
+TRUE_MEANWHILE = {"FreshnessBurnFast", "FreshnessBurnSlow", "LateRateHigh", "SourceSilent"}
+"""Bills are late; what producers could not send comes late; whoever cannot send is silent."""
+
+
+@pytest.mark.timeout(AWAY_SECONDS + 600)
+@pytest.mark.parametrize(("server", "alert"), [("broker", "WaitingForKafka"), ("database", "WaitingForDatabase")])
+def test_ten_minutes_without_a_server_are_told_by_one_alert_and_cost_nothing(
+    stack: Stack, tmp_path: Path, server: str, alert: str
+) -> None:
+    customer, watch, began = new_customer(stack, tmp_path), Watch(stack), datetime.now(UTC)
+    with undisturbed(stack, customer), frozen(stack, server):
+        time.sleep(AWAY_SECONDS)
+        assert alert in watch.firing()
+    assert watch.fired_since(began) - TRUE_MEANWHILE == {alert}
+
+
+def test_every_application_waits_for_a_frozen_database(stack: Stack, tmp_path: Path) -> None:
+    customer = new_customer(stack, tmp_path)
+    with undisturbed(stack, customer), frozen(stack, "database"):
+        for job in JOBS:
+            wait_until(partial(waits_for, stack, job, "database"), f"{job} noticing it")
+
+
+@pytest.mark.parametrize(
+    ("server", "how"),
+    [("broker", signal.SIGKILL), ("database", signal.SIGINT), ("database", signal.SIGQUIT)],
+    ids=["broker", "database, in order", "database, in recovery"],
+)
+def test_a_server_that_is_restarted_costs_nothing(
+    stack: Stack, tmp_path: Path, server: str, how: signal.Signals
+) -> None:
+    customer = new_customer(stack, tmp_path)
+    with undisturbed(stack, customer):
+        restart(stack, server, how)
