@@ -121,7 +121,9 @@ SELECT 'gateway/' || i, 'account-1', now(), now(), now(), '{[1,100),[110,2000)}'
 
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state, progress)
 SELECT job, 1, 1, now(), now(), '{"grace_seconds": 300, "session_gap_seconds": 1800, "source_silent_after_seconds": 900,
-       "source_retired_after_seconds": 86400}', 'running', jsonb_build_object('records_behind', 0, 'frontier', now())
+       "source_retired_after_seconds": 86400,
+       "source_seen_once_retired_after_seconds": 3600}',
+       'running', jsonb_build_object('records_behind', 0, 'frontier', now())
 FROM unnest(ARRAY['ingestion', 'sessionization', 'joins', 'billing']) AS job;
 INSERT INTO positions (job, input, next_position, frontier)
 VALUES ('billing', 'usage', 2, now()), ('sessionization', 'journal', 2, now());

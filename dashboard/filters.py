@@ -7,17 +7,26 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from dashboard.panel import ask_every
-from dashboard.queries.accounts import read_accounts
+from dashboard.queries.accounts import MOST_ACCOUNTS, Accounts, read_accounts
 
 ACCOUNTS_SECONDS = 30.0
 
 
 def choose_account(label: str = "Account", everyone: str = "All accounts") -> str | None:
     """One account, or None for all that may be seen; `?account=` in the URL."""
+    accounts = ask_every(ACCOUNTS_SECONDS, read_accounts).value or Accounts((), is_cut=False)
+    if accounts.is_cut:
+        prefix = st.text_input(
+            f"{label} begins with",
+            key="account_prefix",
+            placeholder=f"more than {MOST_ACCOUNTS:,} accounts",
+            width=220,
+        )
+        accounts = ask_every(ACCOUNTS_SECONDS, read_accounts, prefix).value or accounts if prefix else accounts
     # New options are accepted so that a link outlives an outage, in which no account is known.
     chosen: str | None = st.selectbox(
         label,
-        options=ask_every(ACCOUNTS_SECONDS, read_accounts).value or (),
+        options=accounts.names,
         index=None,
         placeholder=everyone,
         accept_new_options=True,

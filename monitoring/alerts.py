@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.metrics import JOBS
+from monitoring.metrics import JOBS, MOST_NEW_SOURCES
 from monitoring.rule_file import Alert, Recording, Severity
 
 FRESH_SECONDS = 60
@@ -260,6 +260,14 @@ SOURCES = (
         "Sources are silent",
         "{{ $value }} sources that used to send have sent nothing for too long.",
         timedelta(minutes=1),
+    ),
+    Alert(
+        "SourceFlood",
+        Severity.TICKET,
+        "sum(increase(weir_unlisted_source_events_total[15m])) > 0",
+        "Too many new sources",
+        f"More than {MOST_NEW_SOURCES:,} new sources came within an hour: about {{{{ $value | humanize }}}} events"
+        " within 15 minutes are of sources that are not listed. They are billed.",
     ),
     Alert(
         "SequenceGap",

@@ -19,6 +19,8 @@ WINDOW_STATES = ("open", "closing", "closed", "corrected")
 SOURCE_STATES = ("active", "silent")
 EXITS = ("crashed", "refused", "fenced")
 CAUSES = ("kafka", "database", "store", "broker_clock", "memory")
+MOST_NEW_SOURCES = 1_000
+"""New sources that are listed in an hour."""
 GIVEN_AT_START = None
 LATENESS_BUCKETS = (0, 1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600, 86_400, 604_800, 3_024_000)
 
@@ -168,6 +170,12 @@ RESIDUAL = GaugeMetric(
     "weir_conservation_residual_records",
     "records",
     "Kafka offsets that were passed, less those proved to hold no record and rows of the journal: must be 0.",
+    jobs=_INGESTION,
+)
+UNLISTED = CounterMetric(
+    "weir_unlisted_source_events_total",
+    "events",
+    "Accepted events of sources that are not listed: more than 1,000 new ones came within an hour. They are billed.",
     jobs=_INGESTION,
 )
 SOURCES = GaugeMetric(

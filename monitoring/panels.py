@@ -105,6 +105,10 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             description="A part is a million rows of the journal.",
         ),
         Panel("Sources", (("max by (state) (weir_sources)", "{{state}}"),)),
+        Panel(
+            "Events of sources that are not listed",
+            (("sum(rate(weir_unlisted_source_events_total[$__rate_interval]))", "events"),),
+        ),
     ),
     "Sessions and joins": (
         Panel("Changes of sessions", _rate("weir_sessions_total", "change")),

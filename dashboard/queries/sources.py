@@ -12,6 +12,9 @@ from dashboard.queries.whole import whole
 MOST_ROWS = 1_000
 MOST_RANGES = 20
 """Of one source; a source with more holes has a fault that a list does not explain."""
+ONCE = timedelta(minutes=1)
+"""A source that was not heard for longer than this was seen once."""
+NO_LIMITS = {"silent_after": None, "retired_after": None, "once_retired_after": None, "unlisted": 0}
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Source:
     missing: int
     missing_ranges: tuple[str, ...]
     is_latest_epoch: bool
+    heard_for: timedelta
+    """From its first to its last event, in all its epochs."""
 
     @property
     def has_sequence(self) -> bool:
@@ -50,6 +55,9 @@ class Sources:
     newest: datetime | None
     silent_after: timedelta | None
     retired_after: timedelta | None
+    once_retired_after: timedelta | None
+    unlisted: int
+    """Events, since ingestion's start, of sources that are not listed because too many new ones came in an hour."""
 
     def is_silent(self, source: Source) -> bool:
         """Whether nothing came from the source for too long, in its latest epoch."""
@@ -57,7 +65,8 @@ class Sources:
 
     def is_retired(self, source: Source) -> bool:
         """Whether the source has been silent for so long that nobody waits for it."""
-        return self._older(source, self.retired_after)
+        is_once = source.heard_for <= ONCE
+        return self._older(source, self.retired_after) or (is_once and self._older(source, self.once_retired_after))
 
     def _older(self, source: Source, limit: timedelta | None) -> bool:
         frontier = self.feed.frontier
@@ -73,7 +82,8 @@ _SOURCES = """
                            ELSE lower(part) || ' to ' || upper(part) - 1 END
                FROM unnest(holes) AS part ORDER BY part LIMIT %(ranges)s
            ) AS missing_ranges,
-           last_seen_at = max(last_seen_at) OVER (PARTITION BY source) AS is_latest_epoch
+           last_seen_at = max(last_seen_at) OVER (PARTITION BY source) AS is_latest_epoch,
+           max(last_seen_at) OVER (PARTITION BY source) - min(first_seen_at) OVER (PARTITION BY source) AS heard_for
     FROM sources CROSS JOIN LATERAL (
         SELECT int8multirange(range_merge(sequences)) - sequences AS holes
     ) AS missing
@@ -82,7 +92,9 @@ _SOURCES = """
 
 _LIMITS = """
     SELECT make_interval(secs => (config ->> 'source_silent_after_seconds')::float8) AS silent_after,
-           make_interval(secs => (config ->> 'source_retired_after_seconds')::float8) AS retired_after
+           make_interval(secs => (config ->> 'source_retired_after_seconds')::float8) AS retired_after,
+           make_interval(secs => (config ->> 'source_seen_once_retired_after_seconds')::float8) AS once_retired_after,
+           coalesce((progress ->> 'unlisted_source_events')::bigint, 0) AS unlisted
     FROM jobs WHERE job = 'ingestion'
 """
 
@@ -92,7 +104,7 @@ def read_sources(backend: Backend) -> Sources:
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, "ingestion")
         rows = cursor.execute(_SOURCES, {"ranges": MOST_RANGES, "limit": MOST_ROWS + 1}).fetchall()
-        limits = cursor.execute(_LIMITS).fetchone() or {"silent_after": None, "retired_after": None}
+        limits = cursor.execute(_LIMITS).fetchone() or NO_LIMITS
     sources = tuple(
         Source(**{**whole(row, "arrived", "missing"), "missing_ranges": tuple(row["missing_ranges"])})
         for row in rows[:MOST_ROWS]

@@ -11,6 +11,7 @@ from dashboard.queries.sources import MOST_RANGES, MOST_ROWS, Source, Sources, r
 from dashboard.queries.unknown_types import UnknownType, read_unknown_types
 from dashboard.table import Value, show_table
 from dashboard.wording import count, span
+from monitoring.metrics import MOST_NEW_SOURCES
 
 REFRESH_SECONDS = 3
 TYPES_SECONDS = 15
@@ -32,6 +33,12 @@ def _sources(which: str) -> None:
     if found is None or not found.sources:
         return
     _figures(found)
+    if found.unlisted:
+        st.warning(
+            f"{count(found.unlisted)} events came from sources that are not listed: more than {MOST_NEW_SOURCES:,} new "
+            "ones came within an hour. Their events are metered and billed like all others.",
+            icon=":material/flood:",
+        )
     latest = [one for one in found.sources if one.is_latest_epoch]
     shown = {
         "latest": latest,

@@ -13,7 +13,14 @@ import polars as pl
 import structlog
 
 from jobs.ingestion.sequences import MOST_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
-from jobs.ingestion.sources import begin_anew, events_of_sources, fold_sequences, fold_sources, seen_sources
+from jobs.ingestion.sources import (
+    begin_anew,
+    events_of_sources,
+    fold_sequences,
+    fold_sources,
+    seen_sources,
+    within_limits,
+)
 from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
 from jobs.runtime.delta import DeltaWriter
 from jobs.runtime.job import Counts
@@ -48,6 +55,8 @@ class Bookkeeping:
         self._journal = str(journal.table.metadata().id)
         self._pending = pl.DataFrame(schema=RUNS)
         self._written = 0
+        self.unlisted = 0
+        """Events of sources that were not listed, since the start."""
         position, reached = self._position(journal.next_lsn, frontier)
         rows = _rows(journal, position, reached)
         if reached is not None:
@@ -64,7 +73,8 @@ class Bookkeeping:
                 return int(found[0]), found[1]
             # An older version kept no position, but took up all. Of another journal, one that was rolled back, or after
             # a database was, it goes on with what comes next.
-            log.warning("bookkeeping goes on at the journal's end", position=found and found[0], next_lsn=next_lsn)
+            if found is not None:
+                log.warning("bookkeeping goes on at the journal's end", position=found[0], next_lsn=next_lsn)
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         return next_lsn, frontier
 
@@ -80,8 +90,9 @@ class Bookkeeping:
         over = pending.filter(pl.col("minute") < until)
         pending = _not_before(pending, until)
         with self._ownership.transaction() as cursor:
-            if not seen.is_empty():
-                fold_sources(cursor, seen)
+            listed = within_limits(cursor, seen) if len(seen) else seen
+            if not listed.is_empty():
+                fold_sources(cursor, listed)
             if not unknown.is_empty():
                 fold_types(cursor, types_of(unknown))
             for part, end in _parts(over, until):
@@ -92,7 +103,9 @@ class Bookkeeping:
                 pending = pending.clear()
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         self._pending, self._written = pending, until
-        return {("unknown_type",): len(unknown)}
+        unlisted = int(seen["events"].sum()) - int(listed["events"].sum())
+        self.unlisted += unlisted
+        return {("unknown_type",): len(unknown), ("unlisted_source",): unlisted}
 
     def __len__(self) -> int:
         """How many runs of numbers wait for the frontier."""

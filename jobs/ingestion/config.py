@@ -115,6 +115,12 @@ class IngestionConfig(JobConfig):
         le=366 * DAY_SECONDS,
         description="A source that was silent for so long is retired: nobody is told of its silence any more.",
     )
+    source_seen_once_retired_after_seconds: int = Field(
+        default=3_600,
+        ge=1,
+        le=366 * DAY_SECONDS,
+        description="The same for a source that was never heard for longer than a minute: a flood of names ends soon.",
+    )
     topic: str = Field(
         default=EVENTS_TOPIC,
         pattern=r"^[A-Za-z0-9._-]{1,249}$",

@@ -164,8 +164,9 @@ class JournalSink:
         return self._events.frontier()
 
     def status(self) -> dict[str, Any]:
-        """What the identity index holds, and how many records no row of the journal stands for."""
-        return {**self._index.status(), "residual": self._residual}
+        """What the identity index holds, records that no row of the journal stands for, and events no listed source."""
+        unlisted = self._bookkeeping.unlisted
+        return {**self._index.status(), "residual": self._residual, "unlisted_source_events": unlisted}
 
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""

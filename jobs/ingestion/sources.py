@@ -12,6 +12,7 @@ import psycopg
 
 from jobs.ingestion.sequences import KEY, RUNS, instant_of_minute, judged, minute_of
 from jobs.streams import HEARTBEAT_SOURCE, Disposition, EventType
+from monitoring.metrics import MOST_NEW_SOURCES
 
 COLUMNS = [
     *KEY,
@@ -36,6 +37,15 @@ ON CONFLICT (source, source_epoch) DO UPDATE SET
     first_seen_at = least(old.first_seen_at, excluded.first_seen_at),
     last_seen_at = greatest(old.last_seen_at, excluded.last_seen_at),
     last_event_time = greatest(old.last_event_time, excluded.last_event_time)
+"""
+
+LISTED = """
+SELECT source, source_epoch FROM sources JOIN unnest(%s::text[], %s::text[]) AS batch (source, source_epoch)
+    USING (source, source_epoch)
+"""
+
+NEW_BY_HOUR = """
+SELECT date_trunc('hour', first_seen_at, 'UTC'), count(*) FROM sources WHERE first_seen_at >= %s GROUP BY 1
 """
 
 KNOWN = """
@@ -69,7 +79,7 @@ def events_of_sources(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
-    """The sources of the accepted events among journal rows: one row per KEY, with the columns of `sources`."""
+    """The sources of the accepted events among journal rows: a row per KEY: COLUMNS, `events`."""
     accepted = events_of_sources(rows)
     received_at, account = pl.col("received_at"), pl.col("account")
     account_seen_at = received_at.filter(account.is_not_null()).max()
@@ -81,10 +91,36 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
             received_at.min().alias("first_seen_at"),
             received_at.max().alias("last_seen_at"),
             pl.col("event_time").max().alias("last_event_time"),
+            pl.len().cast(pl.Int64).alias("events"),
         )
-        .select(COLUMNS)
+        .select(*COLUMNS, "events")
         .sort(KEY)
     )
+
+
+def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `seen_sources` that have a row in the table, or may get one: MOST_NEW_SOURCES new ones an hour.
+
+    A flood of names would fill the table, its page and its alerts for a day. Who is turned away may come in the next
+    hour; what it sent is metered all the same.
+    """
+    listed = pl.DataFrame(
+        cursor.execute(LISTED, [seen[name].to_list() for name in KEY]).fetchall(),
+        schema=dict.fromkeys(KEY, pl.String),
+        orient="row",
+    )
+    new = seen.join(listed, on=KEY, how="anti")
+    if new.is_empty():
+        return seen
+    new = new.sort("first_seen_at", *KEY).with_columns(hour=pl.col("first_seen_at").dt.truncate("1h"))
+    taken = pl.DataFrame(
+        cursor.execute(NEW_BY_HOUR, [new["hour"].min()]).fetchall(),
+        schema={"hour": pl.Datetime("us", "UTC"), "taken": pl.Int64},
+        orient="row",
+    )
+    place = pl.int_range(pl.len()).over("hour") + pl.col("taken").fill_null(0)
+    room = new.join(taken, on="hour", how="left", maintain_order="left").filter(place < MOST_NEW_SOURCES)
+    return pl.concat([seen.join(listed, on=KEY, how="semi"), room.select(seen.columns)]).sort(KEY)
 
 
 def fold_sources(cursor: psycopg.Cursor[Any], seen: pl.DataFrame) -> None:

@@ -37,6 +37,7 @@ COUNTERS = {
     "unknown_type": metrics.UNKNOWN_TYPE,
     "identity_reads": metrics.IDENTITY_READS,
     "identity_filters_dropped": metrics.IDENTITY_FILTERS_DROPPED,
+    "unlisted_source": metrics.UNLISTED,
     "outcomes": metrics.OUTCOMES,
     "sessions": metrics.SESSIONS,
     "late_rows": metrics.LATE,

@@ -64,15 +64,17 @@ def _seconds(name: str) -> str:
 # Silence is measured at the frontier: while nothing can be read, nobody is known to be silent.
 _SOURCES_KNOWN = f"""
     SELECT frontier - {_seconds("source_silent_after_seconds")} AS silent_before,
+           frontier - {_seconds("source_seen_once_retired_after_seconds")} AS once_retired_before,
            frontier - {_seconds("source_retired_after_seconds")} AS retired_before
     FROM (SELECT config, (progress ->> 'frontier')::timestamptz AS frontier FROM jobs WHERE job = %(job)s) AS reached
 """
 _SOURCES = """
     SELECT CASE WHEN last_seen_at < %(silent_before)s THEN 'silent' ELSE 'active' END, count(*)
     FROM (
-        SELECT max(last_seen_at) AS last_seen_at FROM sources
+        SELECT min(first_seen_at) AS first_seen_at, max(last_seen_at) AS last_seen_at FROM sources
         WHERE last_seen_at >= %(retired_before)s GROUP BY source
     ) AS living
+    WHERE last_seen_at >= %(once_retired_before)s OR last_seen_at - first_seen_at > interval '1 minute'
     GROUP BY 1
 """
 _MISSING = """

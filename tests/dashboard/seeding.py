@@ -300,7 +300,8 @@ def fill_jobs(database: str, day: Day) -> None:
     """`jobs`, `positions` and `batches`: all four at work, up to a few seconds ago."""
     frontier = day.now - timedelta(seconds=3)
     configs = {
-        "ingestion": {"source_silent_after_seconds": 900, "source_retired_after_seconds": 86_400},
+        "ingestion": {"source_silent_after_seconds": 900, "source_retired_after_seconds": 86_400}
+        | {"source_seen_once_retired_after_seconds": 3_600},
         "sessionization": {"session_gap_seconds": 1_800},
         "joins": {"completion_timeout_seconds": 120},
         "billing": {"grace_seconds": int(GRACE.total_seconds())},

@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
+from dashboard.backend import Backend
+from dashboard.queries.accounts import MOST_ACCOUNTS, read_accounts
+from dashboard.settings import Settings
 from jobs.runtime.database import migrate
 from tests.dashboard.reader import reader_url
 from tests.database_rows import window, write
@@ -112,3 +115,19 @@ def test_migrating_again_changes_nothing_and_needs_no_password(database: str) ->
     url = reader_url(database)
     migrate(database)
     assert seen(url, "*") == []
+
+
+def test_accounts_beyond_the_first_thousand_are_found_by_how_they_begin(database: str) -> None:
+    names = [f"acct-{number:04}" for number in range(MOST_ACCOUNTS + 50)]
+    write(database, "catalog.plans", {"plan": "small", "name": "Small"})
+    contract = {"plan": "small", "currency": "EUR"}
+    write(database, "catalog.accounts", *[{"account": name, "name": name, **contract} for name in names[::2]])
+    write(
+        database, "usage_windows", *[window(NOON, account=name) for name in names[1::2]], window(NOON, account="zeta")
+    )
+    backend = Backend(Settings.of({"WEIR_POSTGRES_URL": database}))
+    first = read_accounts(backend)
+    assert (first.names, first.is_cut) == (tuple(names[:MOST_ACCOUNTS]), True)
+    assert read_accounts(backend, "acct-104").names == tuple(f"acct-104{digit}" for digit in range(10))
+    assert read_accounts(backend, "z").names == ("zeta",)
+    assert read_accounts(backend, "nobody") == read_accounts(backend, "acct-2")

@@ -16,6 +16,7 @@ NEVER = {
     "weir_identity_filters_dropped_total",
     "weir_uncorrected_clock_events_total",
     "weir_unknown_type_events_total",
+    "weir_unlisted_source_events_total",
     "weir_unpriced_usage_rows_total",
     "weir_stragglers_total",
 }

@@ -177,6 +177,7 @@ CASES = [
     Case("UnreadRecordsExpire", {"weir_retention_headroom_ratio{}": "1+0x10 0.19+0x60"}, 13),
     Case("TablesFillDisk", {"weir_tables_free_ratio{}": "0.2+0x10 0.19+0x60"}, 26),
     Case("TablesDiskFull", {"weir_tables_free_ratio{}": "0.05+0x10 0.049+0x60"}, 13),
+    Case("SourceFlood", {"weir_unlisted_source_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
     Case("UnknownTypes", {"weir_unknown_type_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
     Case("UncorrectedClocks", {"weir_uncorrected_clock_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
     Case("IdentitiesEvicted", {"weir_identity_segments_evicted{}": "0+0x9 2+0x60"}, 25),

@@ -135,6 +135,7 @@ def source(name: str, silent_seconds: float, **values: Any) -> dict[str, Any]:
 def ingestion_at(database: str, frontier: str | None) -> None:
     progress(database, "ingestion", None, report={"frontier": frontier})
     config = {"source_silent_after_seconds": 60, "source_retired_after_seconds": 600}
+    config |= {"source_seen_once_retired_after_seconds": 120}
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE jobs SET config = %s WHERE job = 'ingestion'", [Jsonb(config)])
 
@@ -146,13 +147,15 @@ def test_silent_sources_and_missing_numbers_are_those_of_sources_that_are_not_re
         "sources",
         source("talks", 60, sequences="{[1,4),[6,7)}"),
         source("silent", 61, source_epoch="1", sequences="{[1,2),[5,6)}"),
+        source("known and silent", 599, first_seen_at=F - timedelta(hours=1)),
+        source("seen once", 121),
         source("restarted", 300, source_epoch="1", unsequenced=True),
         source("restarted", 1, source_epoch="2"),
         source("retired", 601, sequences="{[1,2),[100,101)}", unsequenced=False),
     )
     with shown("ingestion", database) as gauges:
         assert gauges.value("weir_sources", state="active") == 2
-        assert gauges.value("weir_sources", state="silent") == 1
+        assert gauges.value("weir_sources", state="silent") == 2
         assert gauges.value("weir_missing_sequence_numbers") == 2 + 3
         assert gauges.value("weir_unsequenced_sources") == 1
 
