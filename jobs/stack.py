@@ -29,11 +29,12 @@ class Jobs(BaseModel):
 
     @model_validator(mode="after")
     def _grace_covers_timeout(self) -> Jobs:
-        # An abandoned request is received completion_timeout after its event: a shorter grace would drop every one.
-        if self.billing.grace_seconds < self.joins.completion_timeout_seconds:
+        # An abandoned request is received its timeout after its event: a shorter grace would drop every one.
+        if self.billing.grace_seconds < self.joins.longest_timeout_seconds:
             raise ValueError(
-                f"billing.grace_seconds is {self.billing.grace_seconds}, but must be at least "
-                f"joins.completion_timeout_seconds, which is {self.joins.completion_timeout_seconds}"
+                f"billing.grace_seconds is {self.billing.grace_seconds}, but must be at least the longest of "
+                "joins.completion_timeout_seconds and joins.completion_timeouts, which is "
+                f"{self.joins.longest_timeout_seconds}"
             )
         return self
 

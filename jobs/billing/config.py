@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
@@ -14,8 +15,10 @@ from jobs.streams import Meter
 class BillingConfig(JobConfig):
     """`jobs.billing.config`."""
 
+    DECIDING: ClassVar[tuple[str, ...]] = ("grace_seconds", "late_policy")
+
     grace_seconds: int = Field(
-        default=300,
+        default=900,
         ge=0,
         le=2_678_400,
         description="How long after its end a window takes usage without a correction; seconds, at most 31 days.",

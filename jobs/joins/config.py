@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from jobs.runtime.config import JobConfig
 
+Seconds = Annotated[int, Field(ge=1, le=86_400)]
+
 
 class JoinsConfig(JobConfig):
     """`jobs.joins.config`."""
 
+    DECIDING: ClassVar[tuple[str, ...]] = ("completion_timeout_seconds", "completion_timeouts")
+
     completion_timeout_seconds: int = Field(
-        default=120,
+        default=600,
         ge=1,
         le=86_400,
-        description="A request waits this long for its completion, and a completion for its request; in seconds.",
+        description="A request waits this long for its completion, if its model has no timeout of its own; in seconds.",
+    )
+    completion_timeouts: dict[str, Seconds] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Seconds by model, of at most 100 models. A completion waits as long as the longest of all.",
+    )
+    waiting_memory_mib: int = Field(
+        default=512,
+        ge=1,
+        le=65_536,
+        description="Most memory for requests and completions that a later row can meet; beyond it joins waits.",
     )
 
     @property
-    def completion_timeout(self) -> timedelta:
-        """The timeout as a duration."""
-        return timedelta(seconds=self.completion_timeout_seconds)
+    def longest_timeout_seconds(self) -> int:
+        """What no grace may be shorter than."""
+        return max(self.completion_timeout_seconds, *self.completion_timeouts.values(), 0)

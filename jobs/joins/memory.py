@@ -1,12 +1,13 @@
 """What joins must remember between batches: requests and completions that a later row can still meet.
 
-Derived from the journal and usage at start, carried as one table, bounded by the completion timeout.
+Derived from the journal and usage at start, bounded by the timeouts behind the frontier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 
 import polars as pl
 
@@ -26,66 +27,110 @@ CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {
     "cached_tokens": pl.Int64,
     "event_time": pl.Datetime("us", "UTC"),
     "received_at": pl.Datetime("us", "UTC"),
+    "timeout_us": pl.Int64,
+    "remembered": pl.Boolean,
     "decided_side": pl.String,
 }
-"""Rows of the journal with `decided_side`: null while a row waits, else the side on which it won its key."""
+"""Rows of the journal with how long they wait, whether an earlier batch held them, and `decided_side`: null while a row
+waits, else the side on which it won its key. Of a decided row only KEY, lsn, received_at and timeout_us are kept."""
+DECIDED = ("key_hash", "lsn", *KEY, "received_at", "timeout_us", "decided_side")
+MOST_PARTS = 64
+"""Decided rows are kept as the batches left them; so many are put together, and those that are over are dropped."""
 
 
+@dataclass(frozen=True)
 class Memory:
-    """Winners of their keys (CARRIED), waiting or decided, that rows at or after the frontier can meet."""
+    """Winners of their keys that rows at or after the frontier can meet: those that wait, and those that are decided.
 
-    def __init__(self, timeout: timedelta, rows: pl.DataFrame | None = None) -> None:
-        self._timeout = timeout
-        self._rows = (
-            pl.DataFrame(schema=CARRIED) if rows is None else rows.select(pl.col(n).cast(t) for n, t in CARRIED.items())
-        )
+    Nearly all are decided, and a batch meets few of them: they are searched by a hash of the key, and not copied.
+    """
+
+    rows: pl.DataFrame
+    """Those that wait (CARRIED)."""
+    decided: tuple[pl.DataFrame, ...] = ()
+    """Parts with the columns DECIDED."""
+
+    @classmethod
+    def empty(cls) -> Memory:
+        """Before the first row."""
+        return cls(pl.DataFrame(schema=CARRIED))
 
     def involved(self, batch: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-        """The batch's rows and all remembered rows that they, or the passing of time, can decide (CARRIED)."""
-        overdue = pl.col("decided_side").is_null() & self._before(frontier)
-        met = self._rows.join(batch.select(KEY).unique(), on=KEY, how="semi")
-        due = self._rows.filter(overdue).join(met, on="lsn", how="anti")
-        of_due = self._rows.join(due.select(KEY).unique(), on=KEY, how="semi").join(met, on="lsn", how="anti")
-        new = batch.with_columns(pl.lit(None, pl.String).alias("decided_side"))
-        return pl.concat([part.select(*CARRIED) for part in (met, of_due, new)])
+        """The batch's rows and all remembered rows that they, or the passing of time, can decide (CARRIED).
 
-    def learn(self, involved: pl.DataFrame, outcomes: pl.DataFrame, frontier: datetime | None) -> None:
-        """Take over what became of the involved rows: `outcomes` has outcome, request_lsn, completion_lsn."""
-        sides = decided_sides(outcomes)
-        kept = involved.join(sides, on="lsn", how="left").with_columns(
-            pl.coalesce("side", "decided_side").alias("decided_side")
+        `batch` has CARRIED without its last two columns.
+        """
+        due = self.rows.filter(_is_over(frontier))
+        keys = pl.concat([batch.select(KEY), due.select(KEY)]).unique()
+        waiting = self.rows.join(keys, on=KEY, how="semi")
+        new = batch.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False).select(*CARRIED)
+        return pl.concat([waiting, self._decided_of(keys), new])
+
+    def _decided_of(self, keys: pl.DataFrame) -> pl.DataFrame:
+        if not self.decided or keys.is_empty():
+            return pl.DataFrame(schema=CARRIED)
+        hashed = keys.select(_key_hash())
+        likely = pl.concat([part.join(hashed, on="key_hash", how="semi") for part in self.decided])
+        met = likely.join(keys, on=KEY, how="semi").drop("key_hash").with_columns(remembered=True)
+        return pl.concat([pl.DataFrame(schema=CARRIED), met], how="diagonal")
+
+    def after(self, involved: pl.DataFrame, outcomes: pl.DataFrame, frontier: datetime | None) -> Memory:
+        """The memory that knows what became of the involved rows.
+
+        `outcomes` has outcome, request_lsn, completion_lsn and, of a match, `timeout_us`: within which its rows met.
+        """
+        named = decided_sides(outcomes)
+        told = involved.filter(pl.col("decided_side").is_null()).join(named, on="lsn", how="left")
+        won = told.filter(pl.col("side").ne_missing("none") & pl.col("side").is_not_null()).with_columns(
+            decided_side="side", timeout_us="timeout_us_right", key_hash=_key_hash()
         )
-        untouched = self._rows.join(involved, on="lsn", how="anti")
-        rows = pl.concat([untouched, kept.filter(pl.col("decided_side").ne_missing("none")).select(*CARRIED)])
-        self._rows = rows.filter(self._before(frontier).not_())
-
-    def _before(self, frontier: datetime | None) -> pl.Expr:
-        return pl.lit(False) if frontier is None else pl.col("received_at") + self._timeout < frontier
+        untouched = self.rows.join(involved, on="lsn", how="anti")
+        waits = told.filter(pl.col("side").is_null()).with_columns(remembered=True)
+        waiting = pl.concat([untouched, waits.select(*CARRIED)])
+        return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier))
 
     def waiting(self) -> Mapping[str, int]:
-        """How many rows wait, and the lowest lsn among them (0 when none does)."""
-        lsn = self._rows.filter(pl.col("decided_side").is_null())["lsn"]
+        """How many rows wait, and the lowest lsn among them (0 when none does): what a commit keeps of them."""
+        lsn = self.rows["lsn"]
         return {"waiting": len(lsn), "waiting.lsn": int(lsn.min() or 0)}  # type: ignore[arg-type]
 
-    def __len__(self) -> int:
-        return len(self._rows)
+    def size_bytes(self) -> int:
+        """About how much memory this takes."""
+        return int(sum(part.estimated_size() for part in (self.rows, *self.decided)))
+
+
+def _key_hash() -> pl.Expr:
+    return (pl.col("account").hash(1) ^ pl.col("request_id").hash(2)).alias("key_hash")
+
+
+def _is_over(frontier: datetime | None) -> pl.Expr:
+    if frontier is None:
+        return pl.lit(False)
+    return pl.col("received_at") + pl.duration(microseconds="timeout_us") < frontier
+
+
+def _without_over(parts: list[pl.DataFrame], frontier: datetime | None) -> tuple[pl.DataFrame, ...]:
+    """A part that is kept longer than it must changes nothing: what is over is near to no row that can come."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) > MOST_PARTS:
+        parts = [pl.concat(parts).filter(_is_over(frontier).not_()).rechunk()]
+    return tuple(parts)
 
 
 def decided_sides(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """(lsn, side) of every row that an outcome names: the side on which it won, or `none` when nothing can meet it."""
+    """(lsn, timeout_us, side) of every row that an outcome names: the side on which it won, or `none`: it is over."""
     matched = pl.col("outcome") == Outcome.MATCHED
-    over = pl.col("outcome").is_in([Outcome.SUPERSEDED, Outcome.ABANDONED, Outcome.ORPHANED])
     with_itself = matched & (pl.col("request_lsn") == pl.col("completion_lsn"))
-    parts = [
-        outcomes.filter(with_itself).select(pl.col("request_lsn").alias("lsn"), pl.lit("both").alias("side")),
-        outcomes.filter(matched & ~with_itself).select(
-            pl.col("request_lsn").alias("lsn"), pl.lit("request").alias("side")
-        ),
-        outcomes.filter(matched & ~with_itself).select(
-            pl.col("completion_lsn").alias("lsn"), pl.lit("completion").alias("side")
-        ),
-        outcomes.filter(over).select(
-            pl.coalesce("request_lsn", "completion_lsn").alias("lsn"), pl.lit("none").alias("side")
-        ),
-    ]
-    return pl.concat(parts)
+
+    def named(which: pl.Expr, lsn: pl.Expr | str, side: str) -> pl.DataFrame:
+        lsn = pl.col(lsn) if isinstance(lsn, str) else lsn
+        return outcomes.filter(which).select(lsn.alias("lsn"), "timeout_us", pl.lit(side).alias("side"))
+
+    return pl.concat(
+        [
+            named(with_itself, "request_lsn", "both"),
+            named(matched & ~with_itself, "request_lsn", "request"),
+            named(matched & ~with_itself, "completion_lsn", "completion"),
+            named(matched.not_(), pl.coalesce("request_lsn", "completion_lsn"), "none"),
+        ]
+    )

@@ -1,48 +1,99 @@
-"""The keys that need no fold: one row by itself, or a request and its completion. Nearly all are."""
+"""The rows of a batch → what they are together: nearly every key by comparing columns, a contested one by the rule."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from itertools import groupby
 
 import polars as pl
-from pyspark.sql import DataFrame, SparkSession
 
 from jobs.joins.memory import KEY
+from jobs.joins.rules import Fate, Row, Side, Winner, fold_all
 from jobs.streams import EventType, Meter
 
 TOKENS = tuple(meter.value for meter in Meter if meter is not Meter.REQUESTS)
+SIDES = {EventType.REQUEST.value: Side.REQUEST, EventType.COMPLETION.value: Side.COMPLETION}
+FOUND = {
+    **dict.fromkeys(KEY, pl.String),
+    **dict.fromkeys(("request", "completion"), pl.UInt32),
+    "superseded": pl.Boolean,
+}
+"""What was found: a key, and the numbers of the rows on each side, null where one is missing."""
 
 
-def split(rows: pl.DataFrame, timeout: timedelta) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows of `memory.CARRIED` → (pairs, contested): a row for each key that nobody contests, and all other rows.
+def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of `memory.CARRIED` → (pairs, contested): `paired` rows of the keys that nobody contests, and other rows.
 
-    A key is uncontested when it has one row, or one request and one completion within the timeout of each other, and
-    none that was decided before. `usage.v1` by itself is both sides of its pair. Pairs: account, request_id,
-    request_lsn, completion_lsn, request_us and completion_us (when they were received), event_time (the completion's,
-    else the request's), user_id and model of the request, status and tokens of the completion; null on a side that is
-    missing.
+    A key is uncontested when it has one row, or one request and one completion, none decided before: these are a pair
+    within the timeout, and else two rows that wait alone. `usage.v1` by itself is both sides of its pair.
     """
-    number, event_type = pl.int_range(pl.len()), pl.col("type")
+    number, event_type = pl.int_range(pl.len(), dtype=pl.UInt32), pl.col("type")
     begins, ends = event_type != EventType.COMPLETION, event_type != EventType.REQUEST
-    keys = rows.with_columns(
-        pl.when(begins).then(number).alias("begun"), pl.when(ends).then(number).alias("ended")
-    ).group_by(KEY)
-    counted = keys.agg(
-        pl.len().alias("rows"),
-        pl.count("begun").alias("requests"),
-        pl.count("ended").alias("completions"),
-        pl.min("begun", "ended"),
-        (pl.max("received_at") - pl.min("received_at")).alias("apart"),
-        pl.count("decided_side").alias("decided"),
+    counted = (
+        rows.with_columns(pl.when(begins).then(number).alias("begun"), pl.when(ends).then(number).alias("ended"))
+        .group_by(KEY)
+        .agg(
+            pl.len().alias("rows"),
+            pl.count("begun").alias("requests"),
+            pl.count("ended").alias("completions"),
+            pl.min("begun").alias("request"),
+            pl.min("ended").alias("completion"),
+            (pl.max("received_at") - pl.min("received_at")).dt.total_microseconds().alias("apart_us"),
+            pl.count("decided_side").alias("decided"),
+            pl.lit(False).alias("superseded"),
+        )
     )
-    is_pair = (pl.col("requests") == 1) & (pl.col("completions") == 1) & (pl.col("apart") <= timeout)
-    is_uncontested = (pl.col("decided") == 0) & ((pl.col("rows") == 1) | ((pl.col("rows") == 2) & is_pair))
+    is_couple = (pl.col("rows") == 2) & (pl.col("requests") == 1) & (pl.col("completions") == 1)
+    is_uncontested = (pl.col("decided") == 0) & ((pl.col("rows") == 1) | is_couple)
     uncontested = counted.filter(is_uncontested)
     contested = rows.join(counted.filter(~is_uncontested), on=KEY, how="semi")
-    request, completion = uncontested["begun"], uncontested["ended"]
-    received_us = rows["received_at"].dt.epoch("us")
-    event_time = rows["event_time"]
-    pairs = uncontested.select(
+    is_apart = is_couple & (pl.col("apart_us") > _within_us(rows, uncontested))
+    apart = uncontested.filter(is_apart)
+    no_row = pl.lit(None, pl.UInt32)
+    found = [uncontested.filter(~is_apart), apart.with_columns(completion=no_row), apart.with_columns(request=no_row)]
+    return paired(rows, pl.concat([part.select(*FOUND) for part in found])), contested
+
+
+def folded(contested: pl.DataFrame) -> pl.DataFrame:
+    """Rows of contested keys → `paired` rows, by `rules.fold`; what was decided before is not told again.
+
+    Row by row: contested keys are few, and one of a whole batch costs no more than as many of a few rows.
+    """
+    ordered = contested.sort(*KEY, "lsn")
+    columns = ("type", "lsn", "remembered", "decided_side", "timeout_us")
+    received_us = ordered["received_at"].dt.epoch("us")
+    listed = zip(ordered.select(KEY).iter_rows(), received_us, ordered.select(columns).iter_rows(), strict=True)
+    numbers = {lsn: number for number, lsn in enumerate(ordered["lsn"])}
+    found: list[tuple[str, str, int | None, int | None, bool]] = []
+    for key, of_key in groupby(listed, key=lambda row: row[0]):
+        memory, rows = [], []
+        for _, received, (event_type, lsn, is_remembered, decided_side, timeout_us) in of_key:
+            side = SIDES.get(event_type, Side.BOTH)
+            if not is_remembered:
+                rows.append(Row(lsn, side, received, timeout_us))
+            elif decided_side is None:
+                memory.append(Winner(lsn, side, received, timeout_us))
+            else:
+                won = [Side.REQUEST, Side.COMPLETION] if decided_side == Side.BOTH else [Side(decided_side)]
+                memory += [Winner(lsn, each, received, timeout_us, partner=0) for each in won]
+        winners, decisions = fold_all(memory, rows)
+        told = [(d.request_lsn, d.completion_lsn, d.fate is Fate.SUPERSEDED) for d in decisions]
+        waiting = [winner for winner in winners if winner.partner is None]
+        told += [(w.lsn, None, False) if w.side is Side.REQUEST else (None, w.lsn, False) for w in waiting]
+        found += [(*key, q and numbers[q], c and numbers[c], superseded) for q, c, superseded in told]
+    return paired(ordered, pl.DataFrame(found, schema=FOUND, orient="row"))
+
+
+def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """What was found (FOUND) with the values of its rows.
+
+    Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
+    event_time (the completion's, else the request's), user_id and model of the request, status and tokens of the
+    completion, timeout_us (how long the row waits that is there, or within which both meet) and superseded; null on a
+    side that is missing.
+    """
+    request, completion = found["request"], found["completion"]
+    received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]
+    return found.select(
         *KEY,
         rows["lsn"].gather(request).alias("request_lsn"),
         rows["lsn"].gather(completion).alias("completion_lsn"),
@@ -51,13 +102,18 @@ def split(rows: pl.DataFrame, timeout: timedelta) -> tuple[pl.DataFrame, pl.Data
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
         *[rows[name].gather(request) for name in ("user_id", "model")],
         *[rows[name].gather(completion) for name in ("status", *TOKENS)],
+        _within_us(rows, found).alias("timeout_us"),
+        "superseded",
     )
-    return pairs, contested
 
 
-def pair_frames(spark: SparkSession, rows: pl.DataFrame, timeout: timedelta) -> tuple[DataFrame, DataFrame | None]:
-    """Both parts of `split` as `resolve` takes them; None for contested rows when there are none."""
-    pairs, contested = split(rows, timeout)
-    return spark.createDataFrame(pairs.to_arrow()), (
-        None if contested.is_empty() else spark.createDataFrame(contested.to_arrow())
+def _within_us(rows: pl.DataFrame, found: pl.DataFrame) -> pl.Expr:
+    """How long the row waits that is there; of both, within what they meet.
+
+    That is the request's; where it came after its completion, the completion must still have waited.
+    """
+    (request_lsn, request_us), (completion_lsn, completion_us) = (
+        (rows["lsn"].gather(found[side]), rows["timeout_us"].gather(found[side])) for side in ("request", "completion")
     )
+    is_request_first = pl.lit(request_lsn) <= pl.lit(completion_lsn)
+    return pl.when(is_request_first).then(request_us).otherwise(pl.min_horizontal(request_us, completion_us))

@@ -7,7 +7,7 @@ the journal position that it was made from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -19,35 +19,28 @@ from pyspark.sql import functions as F
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.frontier import held_frontier
-from jobs.joins.memory import CARRIED, Memory
-from jobs.joins.pairs import pair_frames
+from jobs.joins.memory import Memory
+from jobs.joins.past import READ, Past, is_paired, remembered
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
+from jobs.joins.timeouts import Timeouts
 from jobs.runtime.batch import contiguous, seen_in
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
+from jobs.runtime.errors import Cause, NotYet
 from jobs.runtime.job import Context, Progress, TableJob
 from jobs.runtime.position import Position, position_after, recall_position, transactions_of, with_fingerprint
+from jobs.runtime.rules_in_force import TRANSACTION as RULES
+from jobs.runtime.rules_in_force import Held, History, RulesInForce
 from jobs.runtime.upstream import Upstream
-from jobs.streams import USAGE, Disposition, EventType, Table
+from jobs.streams import USAGE, Disposition, Table
 
 NAME = "joins"
-CLOCK_SKEW = timedelta(days=1)
-"""A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
-PAIRED = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
-COLUMNS = with_fingerprint(
-    Table.JOURNAL, (*(name for name in CARRIED if name != "decided_side"), "disposition", "topic", "frontier", "value")
-)
+COLUMNS = with_fingerprint(Table.JOURNAL, (*READ, "disposition", "topic", "frontier", "value"))
 
 
-def build(
-    pairs: DataFrame,
-    contested: DataFrame | None,
-    catalog: tuple[DataFrame, DataFrame],
-    config: JoinsConfig,
-    frontier: datetime | None,
-) -> DataFrame:
-    """Requests, completions and what waits for them → one priced row per outcome; `outcome` null: still waiting."""
-    return price(resolve(pairs, contested, config.completion_timeout_seconds, frontier), *catalog)
+def build(outcomes: DataFrame, catalog: tuple[DataFrame, DataFrame]) -> DataFrame:
+    """Outcomes (`resolve`) → priced rows of usage, one per outcome."""
+    return price(outcomes, *catalog)
 
 
 class UsageSink:
@@ -62,31 +55,23 @@ class UsageSink:
         self._catalog = Catalog(context.spark, tables, epoch, driver)
         self._at = recall_position(self._usage, Table.JOURNAL)
         self._frontier = instant_of(self._usage.recall(FRONTIER))
+        self._rules = RulesInForce(self._usage, context.config.deciding)
+        if not self._rules.history:
+            # Nothing was decided yet, or by a version that kept no rules: these decide what is undecided.
+            first = 1 if self._usage.next_lsn == 1 else self._at.next_lsn
+            self._history: History = (Held(first, context.config.deciding),)
+        else:
+            self._history = self._rules.history
         self._memory = self._remember(tables)
 
     def _remember(self, tables: str) -> Memory:
-        """Derive what waits, and what was decided within the timeout, from the journal below the position and usage."""
-        timeout = timedelta(seconds=self._config.completion_timeout_seconds)
         journal = open_table(tables, Table.JOURNAL)
-        if journal is None or self._frontier is None:
-            return Memory(timeout)
-        oldest = self._frontier - timeout
-        recent = (pl.col("received_at") >= oldest) & (pl.col("log_date") >= (oldest - CLOCK_SKEW).date())
-        rows = (
-            pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset())
-            .filter(recent & (pl.col("lsn") < self._at.next_lsn) & _paired())
-            .select(name for name in CARRIED if name != "decided_side")
-            .collect()
-        )
-        outcomes = (
-            pl.scan_pyarrow_dataset(self._usage.table.to_pyarrow_dataset())
-            .filter(recent)
-            .select("outcome", "request_lsn", "completion_lsn")
-            .collect()
-        )
-        memory = Memory(timeout)
-        memory.learn(memory.involved(rows, None), outcomes, self._frontier)
-        return memory
+        if journal is None or self._at.next_lsn == 1:
+            return Memory.empty()
+        waiting_from = self._usage.recall("waiting.lsn") or None
+        rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
+        past = Past(rows, outcomes, self._at.next_lsn, self._frontier, waiting_from)
+        return remembered(past, self._history)
 
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
@@ -111,32 +96,51 @@ class UsageSink:
         self._journal.refresh()
         frontier = held_frontier(journal, ends_table=rows.next >= self._journal.next_lsn, before=self._frontier)
         accepted = pl.col("disposition") == Disposition.ACCEPTED
+        timeout_us = Timeouts(self._history).of_row()
+        involved = self._memory.involved(journal.filter(is_paired()).with_columns(timeout_us), frontier)
+        outcomes = resolve(involved, frontier)
+        memory = self._memory.after(involved, outcomes, frontier)
+        self._refuse_to_grow(memory)
         self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
-        involved = self._memory.involved(journal.filter(_paired()), frontier)
-        outcomes = self._decide(involved, frontier)
-        self._memory.learn(involved, outcomes, frontier)
-        decided = outcomes.filter(pl.col("outcome").is_not_null())
-        self._commit(decided.with_columns(day=self._catalog.days(decided)), after, frontier)
+        self._commit(self._priced(outcomes), memory, after, frontier)
         return Progress(rows.records, _counts(outcomes))
 
-    def _decide(self, involved: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-        if involved.is_empty():
-            return pl.DataFrame(schema=pl.Schema(pl.DataFrame(USAGE.empty_table()).schema))
-        timeout = timedelta(seconds=self._config.completion_timeout_seconds)
-        parts = pair_frames(self._spark, involved, timeout)
-        decided = build(*parts, self._catalog.frames(), self._config, frontier)
-        return pl.DataFrame(decided.toArrow())
+    def _refuse_to_grow(self, memory: Memory) -> None:
+        """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks."""
+        needed, allowed = memory.size_bytes(), self._config.waiting_memory_mib << 20
+        if needed > allowed and needed > self._memory.size_bytes():
+            raise NotYet(
+                Cause.MEMORY,
+                f"{memory.waiting()['waiting']} requests and completions wait while F stands still, and would take "
+                f"{(needed >> 20) + 1} MiB; set joins.waiting_memory_mib, which is {self._config.waiting_memory_mib}, "
+                "to more (and give the driver as much), and see why a partition of `events` gets no heartbeat",
+            )
 
-    def _commit(self, outcomes: pl.DataFrame, after: Position, frontier: datetime | None) -> None:
-        next_lsn = self._usage.next_lsn + len(outcomes)
-        transactions = {**transactions_of(Table.JOURNAL, after), LSN: next_lsn, **self._memory.waiting()}
+    def _priced(self, outcomes: pl.DataFrame) -> pl.DataFrame:
+        if outcomes.is_empty():
+            return pl.DataFrame(schema=pl.Schema(pl.DataFrame(USAGE.empty_table()).schema))
+        told = self._spark.createDataFrame(outcomes.drop("timeout_us").to_arrow())
+        priced = pl.DataFrame(build(told, self._catalog.frames()).toArrow())
+        return priced.with_columns(day=self._catalog.days(priced))
+
+    def _commit(self, usage: pl.DataFrame, memory: Memory, after: Position, frontier: datetime | None) -> None:
+        now, next_lsn = datetime.now(UTC), self._usage.next_lsn + len(usage)
+        transactions = {**transactions_of(Table.JOURNAL, after), LSN: next_lsn, **memory.waiting()}
         transactions |= {
             name: said for name, said in self._catalog.state().items() if self._usage.known.get(name) != said
         }
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
-        self._usage.commit(usage_rows(outcomes, self._usage.next_lsn, datetime.now(UTC)), transactions)
-        self._at, self._frontier = after, frontier
+        # Rules that changed hold from the next batch on: what decides is kept before it decides.
+        first = after.next_lsn if self._rules.history else self._history[0].first
+        rules = self._rules.text(first, now.date()) if len(usage) else None
+        if rules is not None:
+            transactions[RULES] = self._usage.next_lsn
+        self._usage.commit(usage_rows(usage, self._usage.next_lsn, now, rules), transactions)
+        if rules is not None:
+            self._rules.kept(first, now.date())
+            self._history = self._rules.history
+        self._memory, self._at, self._frontier = memory, after, frontier
 
     def position(self) -> int:
         """The next lsn of the journal."""
@@ -150,31 +154,30 @@ class UsageSink:
         return self._frontier
 
     def status(self) -> dict[str, Any]:
-        """How many requests and completions wait for their partner."""
+        """How many requests and completions wait for their partner, and what all that is remembered takes."""
         waiting = self._memory.waiting()
-        return {"waiting": waiting["waiting"], "oldest_waiting_lsn": waiting["waiting.lsn"] or None}
+        return {
+            "waiting": waiting["waiting"],
+            "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
+            "waiting_bytes": self._memory.size_bytes(),
+        }
 
     def close(self) -> None:
         """Nothing to give back."""
 
 
-def _paired() -> pl.Expr:
-    return (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(PAIRED)
-
-
-def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime) -> pa.Table:
-    """Decided outcomes as rows of `usage`, in the order of the journal."""
+def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime, rules: str | None) -> pa.Table:
+    """Decided outcomes as rows of `usage`, in the order of the journal; the first one keeps `rules`."""
     ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn")).with_columns(
-        pl.lit(logged_at).alias("logged_at"),
-        pl.lit(logged_at.date()).alias("log_date"),
-        pl.lit(None, pl.String).alias("rules"),
+        pl.lit(logged_at).alias("logged_at"), pl.lit(logged_at.date()).alias("log_date")
     )
-    return ordered.drop("lsn", strict=False).with_row_index("lsn", first_lsn).select(USAGE.names).to_arrow().cast(USAGE)
+    numbered = ordered.drop("lsn", strict=False).with_row_index("lsn", first_lsn)
+    kept = pl.when(pl.col("lsn") == first_lsn).then(pl.lit(rules, pl.String)).alias("rules")
+    return numbered.with_columns(kept).select(USAGE.names).to_arrow().cast(USAGE)
 
 
 def _counts(outcomes: pl.DataFrame) -> Mapping[tuple[str, ...], int]:
-    decided = outcomes.filter(pl.col("outcome").is_not_null()).group_by("outcome").len()
-    return {("outcomes", outcome): count for outcome, count in decided.iter_rows()}
+    return {("outcomes", outcome): count for outcome, count in outcomes.group_by("outcome").len().iter_rows()}
 
 
 JOB = TableJob(name=NAME, reads=Table.JOURNAL, writes=Table.USAGE, columns=COLUMNS, config=JoinsConfig, start=UsageSink)

@@ -1,15 +1,16 @@
-"""How requests meet their completions, and which version of a contract or price holds: `resolve` and `price` in Python.
+"""How requests meet their completions, and which version of a contract or price holds: `price` in Python.
 
 Pairing is a fold over the rows of one key in lsn order. Only a row that *won* its side can meet later ones, and only
-ones within the timeout of it, so a winner older than the frontier by more than the timeout may be forgotten.
+ones within its timeout, so a winner older than the frontier by more than that may be forgotten. `pairs` decides the
+keys that nobody contests; all others are folded here.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -40,25 +41,37 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """An accepted event of one key (account, request_id)."""
+    """An accepted event of one key (account, request_id): when it was received, and how long it waits."""
 
     lsn: int
     side: Side
-    received_at: datetime
+    received_us: int
+    timeout_us: int
 
 
 @dataclass(frozen=True)
 class Winner:
-    """A row that counts for its side. `partner` is the lsn it was matched with; None while it waits."""
+    """A row that counts for its side. `partner` is the lsn it was matched with; None while it waits.
+
+    Once matched, both rows of a pair have the timeout within which they met.
+    """
 
     lsn: int
     side: Side
-    received_at: datetime
+    received_us: int
+    timeout_us: int
     partner: int | None = None
 
-    def near(self, received_at: datetime, timeout: timedelta) -> bool:
-        """True when both were received within the timeout of each other."""
-        return abs(self.received_at - received_at) <= timeout
+    def near(self, row: Row) -> bool:
+        """Whether `row` came within the winner's timeout; a request that joins a completion, within its own too."""
+        within_us = self.timeout_us
+        if self.partner is None and self.side is Side.COMPLETION and row.side is not Side.COMPLETION:
+            within_us = min(within_us, row.timeout_us)
+        return abs(self.received_us - row.received_us) <= within_us
+
+    def over(self, frontier_us: int) -> bool:
+        """Whether nothing that is received from now on can be near."""
+        return self.received_us + self.timeout_us < frontier_us
 
 
 @dataclass(frozen=True)
@@ -70,29 +83,71 @@ class Decision:
     completion_lsn: int | None
 
 
-Winners = tuple[Winner, ...]
+class Winners:
+    """The winners of one key, found by time: a key of any number of rows is folded in linear time.
+
+    They stand in places as wide as their timeout, and two of one side and timeout are seldom nearer than it: so what is
+    near a row is in three places per timeout.
+    """
+
+    def __init__(self, winners: Iterable[Winner] = ()) -> None:
+        self._places: dict[tuple[Side, int, int], list[Winner]] = {}
+        self._timeouts_us: set[int] = set()
+        for winner in winners:
+            self.add(winner)
+
+    def __iter__(self) -> Iterator[Winner]:
+        return (winner for place in self._places.values() for winner in place)
+
+    def add(self, winner: Winner) -> None:
+        """A row has won its side."""
+        self._timeouts_us.add(winner.timeout_us)
+        self._places.setdefault(_place(winner), []).append(winner)
+
+    def match(self, winner: Winner, partner: int, timeout_us: int) -> None:
+        """A waiting winner has met its partner."""
+        self._places[_place(winner)].remove(winner)
+        self.add(replace(winner, partner=partner, timeout_us=timeout_us))
+
+    def near(self, row: Row) -> list[Winner]:
+        """All that came within the timeout of `row`."""
+        return [
+            winner
+            for timeout_us in self._timeouts_us
+            for side in (Side.REQUEST, Side.COMPLETION)
+            for place in range(row.received_us // timeout_us - 1, row.received_us // timeout_us + 2)
+            for winner in self._places.get((side, timeout_us, place), ())
+            if winner.near(row)
+        ]
 
 
-def fold(winners: Winners, row: Row, timeout: timedelta) -> tuple[Winners, list[Decision]]:
-    """The winners after `row`, and what is decided at once: a match, or that the row is superseded."""
-    near = [winner for winner in winners if winner.near(row.received_at, timeout)]
+def _place(winner: Winner) -> tuple[Side, int, int]:
+    return winner.side, winner.timeout_us, winner.received_us // winner.timeout_us
+
+
+def fold(winners: Winners, row: Row) -> Decision | None:
+    """Take `row` among the winners, or not; what is decided at once: a match, or that the row is superseded."""
+    near = winners.near(row)
     side = _acts_as(row.side, near)
     if side is Side.BOTH:
-        ended = Winner(row.lsn, Side.COMPLETION, row.received_at, row.lsn)
-        return (*winners, replace(ended, side=Side.REQUEST), ended), [Decision(Fate.MATCHED, row.lsn, row.lsn)]
+        for each in (Side.REQUEST, Side.COMPLETION):
+            winners.add(Winner(row.lsn, each, row.received_us, row.timeout_us, row.lsn))
+        return Decision(Fate.MATCHED, row.lsn, row.lsn)
     partner = min((w for w in near if w.side is side.other and w.partner is None), key=lambda w: w.lsn, default=None)
     if any(winner.side is side for winner in near) or (row.side is Side.BOTH and partner is None):
-        named = (
+        return Decision(
+            Fate.SUPERSEDED,
             row.lsn if row.side is not Side.COMPLETION else None,
             row.lsn if row.side is not Side.REQUEST else None,
         )
-        return winners, [Decision(Fate.SUPERSEDED, *named)]
     if partner is None:
-        return (*winners, Winner(row.lsn, side, row.received_at)), []
-    met = tuple(replace(winner, partner=row.lsn) if winner is partner else winner for winner in winners)
+        winners.add(Winner(row.lsn, side, row.received_us, row.timeout_us))
+        return None
+    within_us = partner.timeout_us if side is Side.COMPLETION else min(row.timeout_us, partner.timeout_us)
+    winners.match(partner, row.lsn, within_us)
+    winners.add(Winner(row.lsn, side, row.received_us, within_us, partner.lsn))
     request, completion = (row.lsn, partner.lsn) if side is Side.REQUEST else (partner.lsn, row.lsn)
-    won = Winner(row.lsn, side, row.received_at, partner.lsn)
-    return (*met, won), [Decision(Fate.MATCHED, request, completion)]
+    return Decision(Fate.MATCHED, request, completion)
 
 
 def _acts_as(side: Side, near: list[Winner]) -> Side:
@@ -104,22 +159,26 @@ def _acts_as(side: Side, near: list[Winner]) -> Side:
     return Side.REQUEST if near else Side.BOTH
 
 
-def step(
-    memory: Winners, rows: Iterable[Row], timeout: timedelta, frontier: datetime | None
-) -> tuple[Winners, list[Decision]]:
-    """One batch of one key: what to remember, and every outcome that `rows` and the `frontier` decide.
+def fold_all(memory: Iterable[Winner], rows: Iterable[Row]) -> tuple[Winners, list[Decision]]:
+    """The winners after `rows` of one key, and what was decided at once."""
+    winners = Winners(memory)
+    decided = [fold(winners, row) for row in sorted(rows)]
+    return winners, [decision for decision in decided if decision is not None]
 
-    `frontier` is None until there is one: then nobody gives up waiting.
+
+def step(
+    memory: Iterable[Winner], rows: Iterable[Row], frontier_us: int | None
+) -> tuple[tuple[Winner, ...], list[Decision]]:
+    """One batch of one key: what to remember, and every outcome that `rows` and the frontier decide.
+
+    `frontier_us` is None until there is one: then nobody gives up waiting.
     """
-    winners, decisions = memory, []
-    for row in sorted(rows):
-        winners, decided = fold(winners, row, timeout)
-        decisions += decided
-    if frontier is None:
-        return winners, decisions
-    over = [winner for winner in winners if winner.received_at + timeout < frontier]
+    winners, decisions = fold_all(memory, rows)
+    if frontier_us is None:
+        return tuple(winners), decisions
+    over = [winner for winner in winners if winner.over(frontier_us)]
     decisions += [_alone(winner) for winner in over if winner.partner is None]
-    return tuple(winner for winner in winners if winner not in over), decisions
+    return tuple(winner for winner in winners if not winner.over(frontier_us)), decisions
 
 
 def _alone(winner: Winner) -> Decision:

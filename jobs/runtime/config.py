@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,14 @@ class JobConfig(BaseModel):
     """What every job has. Unknown fields are refused; a wrong value names the field, the value and what is allowed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=False)
+
+    DECIDING: ClassVar[tuple[str, ...]] = ()
+    """Fields that decide what a row becomes: they are kept with the position from which they hold."""
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Those fields as JSON values."""
+        return self.model_dump(mode="json", include=set(self.DECIDING))
 
     max_records_per_batch: int = Field(
         default=200_000,

@@ -16,8 +16,10 @@ from local.commands.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_t
 CONFIG = {
     "jobs": {
         "ingestion": {"clocks": {"device": ["device/*"]}},
+        # Short, so that nobody waits long for what is abandoned.
+        "joins": {"completion_timeout_seconds": 120},
         # One meter whose stragglers are dropped, so that both decisions are seen.
-        "billing": {"late_policy": {"cached_tokens": "drop"}},
+        "billing": {"grace_seconds": 300, "late_policy": {"cached_tokens": "drop"}},
     }
 }
 DRAIN_SECONDS = 600.0

@@ -29,7 +29,7 @@ DEVICE_FIRST_MS, DEVICE_LAST_MS = 5_000, 20_000
 
 @dataclass(frozen=True)
 class Policy:
-    """What the stack that will judge the traffic is configured to do; defaults are the stack's."""
+    """What the stack that will judge the traffic is configured to do; defaults are those of `weir demo`."""
 
     completion_timeout_seconds: int = 120
     grace_seconds: int = 300

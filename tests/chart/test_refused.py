@@ -78,11 +78,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "object store that is not used": ({"storage": {"s3": {"url": "s3://weir"}}}, "but storage.kind is claim"),
     "grace shorter than the timeout": (
         {"jobs": {"billing": {"config": {"grace_seconds": 60}}}},
-        "grace_seconds is 60, but must be at least jobs.joins.config.completion_timeout_seconds, which is 120",
+        "grace_seconds is 60, but must be at least the longest of",
     ),
     "timeout longer than the default grace": (
-        {"jobs": {"joins": {"config": {"completion_timeout_seconds": 301}}}},
-        "grace_seconds is 300, but must be at least",
+        {"jobs": {"joins": {"config": {"completion_timeout_seconds": 901}}}},
+        "grace_seconds is 900, but must be at least",
+    ),
+    "timeout of one model longer than the grace": (
+        {"jobs": {"joins": {"config": {"completion_timeouts": {"slow": 901}}}}},
+        "completion_timeouts, which is 901",
     ),
     "clocks further apart than half the timeout": (
         {"jobs": {"joins": {"config": {"completion_timeout_seconds": 119}}}},

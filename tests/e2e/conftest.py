@@ -19,6 +19,8 @@ from tests.e2e import older
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
+# Short, so that no test waits long for what is abandoned and for windows that close.
+CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 120}, "billing": {"grace_seconds": 300}}}
 _data_dirs: list[Path] = []
 
 
@@ -26,6 +28,13 @@ def weir_at(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     """Run a `weir` command on a data folder, as its own process."""
     command = [sys.executable, "-m", "local.cli", *arguments, "--data-dir", str(data_dir)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+
+
+def up(data_dir: Path) -> subprocess.CompletedProcess[str]:
+    """Start the stack of a data folder, configured as all tests share it."""
+    config = data_dir.with_name("stack.json")
+    config.write_text(json.dumps(CONFIG))
+    return weir_at(data_dir, "up", "--detach", "--config", str(config))
 
 
 def processes_of(stack_id: str) -> list[int]:
@@ -49,7 +58,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     data_dir = tmp_path_factory.mktemp("stack") / "weir"
     _data_dirs.append(data_dir)
     older.unpack(data_dir)
-    started = weir_at(data_dir, "up", "--detach")
+    started = up(data_dir)
     assert started.returncode == 0, started.stdout + started.stderr
     yield running_stack(data_dir)
     last = read_stack(data_dir)

@@ -15,7 +15,7 @@ import pytest
 from local.programs import JOBS
 from local.stack import Process, Stack, State, running_stack
 from local.watching import ALERTMANAGER, PROMETHEUS, find
-from tests.e2e.conftest import processes_of, weir_at
+from tests.e2e.conftest import processes_of, up, weir_at
 
 MEMORY_LIMIT_BYTES = 6 * 1024**3
 NAMES = ["broker", "database", *JOBS]
@@ -91,7 +91,7 @@ def test_a_folder_left_behind_by_a_crash_is_recovered(stack: Stack, bystander: s
     assert "has crashed" in down.stderr
     assert processes_of(crashed.id) != [], "the applications outlive their supervisor"
 
-    started = weir_at(stack.data_dir, "up", "--detach")
+    started = up(stack.data_dir)
 
     assert started.returncode == 0, started.stderr
     assert processes_of(crashed.id) == []

@@ -8,18 +8,16 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.joins.catalog_versions import catalog_frames
-from jobs.joins.pairs import pair_frames
 from jobs.joins.pricing import PRICED, price
 from jobs.joins.resolve import resolve
-from jobs.joins.rules import Row, Side, Version, account_as_of, price_as_of
+from jobs.joins.rules import Side, Version, account_as_of, price_as_of
 from jobs.streams import ACCOUNTS, PRICES, USAGE, Meter
-from tests.pipelines.test_resolve import ROWS, record
+from tests.rules.test_joins_resolve import frame, record, row_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Contract = tuple[str, str]
@@ -205,17 +203,16 @@ def test_two_currencies_of_a_plan_are_kept_apart(spark: SparkSession) -> None:
 
 
 def test_resolve_and_price_fit_together_without_python_in_the_plan(spark: SparkSession) -> None:
-    rows = [record(Row(50, Side.REQUEST, START)), record(Row(51, Side.COMPLETION, START))]
+    rows = [record(row_of(50, Side.REQUEST, 0)), record(row_of(51, Side.COMPLETION, 0))]
     accounts = [account_change("a", 1, START, ("p", "USD"))]
     catalog = catalog_frames(
         spark,
         pa.Table.from_pylist(accounts, schema=ACCOUNTS),
         pa.Table.from_pylist([price_change("p", 2, START, "0.25", model="model-50")], schema=PRICES),
     )
-    parts = pair_frames(spark, pl.DataFrame(pa.Table.from_pylist(rows, schema=ROWS)), timedelta(seconds=3))
-    outcomes = resolve(*parts, 3, None)
-    frame = price(outcomes, *catalog)
-    assert frame.toArrow()["requests_amount"].to_pylist() == [Decimal("0.25")]
-    plan = str(frame._jdf.queryExecution().executedPlan().toString())
+    outcomes = spark.createDataFrame(resolve(frame(rows), None).drop("timeout_us").to_arrow())
+    result = price(outcomes, *catalog)
+    assert result.toArrow()["requests_price_version"].to_pylist() == [2]
+    plan = str(result._jdf.queryExecution().executedPlan().toString())
     assert "Python" not in plan
     assert "Exchange hashpartitioning" not in plan, "uncontested keys are not shuffled"

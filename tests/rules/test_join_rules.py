@@ -3,95 +3,104 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.joins.rules import Decision, Fate, Row, Side, Winners, step
+from jobs.joins.rules import Decision, Fate, Row, Side, Winner, step
 from jobs.streams import Outcome
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-TIMEOUT = timedelta(seconds=3)
+SECOND_US = 1_000_000
+TIMEOUT_S = 3
+TIMEOUTS_S = (3, 1, 6)
 R, C, U = Side.REQUEST, Side.COMPLETION, Side.BOTH
+Event = tuple[Side, float] | tuple[Side, float, float]
+Winners = tuple[Winner, ...]
 
 
-def at(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
+def at(seconds: float) -> int:
+    return round(seconds * SECOND_US)
 
 
-def rows_of(*events: tuple[Side, float]) -> list[Row]:
-    """Rows with lsn 1, 2, …"""
-    return [Row(lsn, side, at(seconds)) for lsn, (side, seconds) in enumerate(events, start=1)]
+def rows_of(*events: Event) -> list[Row]:
+    """Rows with lsn 1, 2, …; an event is its side, when it was received and how long it waits, if not as all."""
+    return [
+        Row(lsn, event[0], at(event[1]), at(event[2] if len(event) > 2 else TIMEOUT_S))
+        for lsn, event in enumerate(events, start=1)
+    ]
 
 
-def decisions(*events: tuple[Side, float], frontier: float | None = None) -> list[Decision]:
-    return step((), rows_of(*events), TIMEOUT, None if frontier is None else at(frontier))[1]
+def decisions(*events: Event, frontier: float | None = None) -> list[Decision]:
+    return step((), rows_of(*events), None if frontier is None else at(frontier))[1]
 
 
-keys = st.lists(st.tuples(st.sampled_from(Side), st.integers(0, 14)), max_size=10)
+keys = st.lists(
+    st.tuples(st.sampled_from(Side), st.integers(0, 14), st.sampled_from(TIMEOUTS_S)),
+    max_size=10,
+)
+"""Any row may wait any timeout: of its model, or what held before a change."""
 
 
 @st.composite
-def cut_keys(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], datetime]], datetime]:
+def cut_keys(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], int]], int]:
     """Rows, the same rows cut into batches with the frontier after each, and the frontier after all."""
     rows = rows_of(*draw(keys))
     cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
-    batches, frontier, begin = [], START, 0
+    batches, frontier, begin = [], 0, 0
     for end in cuts:
         # What comes later was received at or after the frontier; it may stay behind that by any distance.
-        earliest = min((row.received_at for row in rows[end:]), default=at(30))
-        frontier = max(frontier, earliest - timedelta(seconds=draw(st.integers(0, 8))))
+        earliest = min((row.received_us for row in rows[end:]), default=at(30))
+        frontier = max(frontier, earliest - at(draw(st.integers(0, 8))))
         batches.append((rows[begin:end], frontier))
         begin = end
-    last = frontier + timedelta(seconds=draw(st.integers(0, 20)))
+    last = frontier + at(draw(st.integers(0, 20)))
     return rows, [*batches, (rows[begin:], last)], last
 
 
 @given(cut_keys())
 def test_outcomes_are_the_same_however_the_rows_are_cut_into_batches(
-    case: tuple[list[Row], list[tuple[list[Row], datetime]], datetime],
+    case: tuple[list[Row], list[tuple[list[Row], int]], int],
 ) -> None:
     rows, batches, last = case
     memory: Winners = ()
     decided: list[Decision] = []
     for batch, frontier in batches:
-        memory, new = step(memory, batch, TIMEOUT, frontier)
+        memory, new = step(memory, batch, frontier)
         decided += new
-    memory_at_once, at_once = step((), rows, TIMEOUT, last)
+    memory_at_once, at_once = step((), rows, last)
     assert Counter(decided) == Counter(at_once)
     assert set(memory) == set(memory_at_once)
 
 
 @given(keys, st.integers(0, 30))
-def test_every_row_ends_in_exactly_one_outcome_or_waits(events: list[tuple[Side, int]], frontier: int) -> None:
+def test_every_row_ends_in_exactly_one_outcome_or_waits(events: list[Event], frontier: int) -> None:
     rows = rows_of(*events)
-    memory, decided = step((), rows, TIMEOUT, at(frontier))
+    memory, decided = step((), rows, at(frontier))
     named = Counter(lsn for d in decided for lsn in {d.request_lsn, d.completion_lsn} - {None})
     waiting = Counter(winner.lsn for winner in memory if winner.partner is None)
     assert named + waiting == Counter(row.lsn for row in rows)
 
 
 @given(keys)
-def test_two_matched_rows_are_within_the_timeout(events: list[tuple[Side, int]]) -> None:
-    received_at = {row.lsn: row.received_at for row in rows_of(*events)}
+def test_two_matched_rows_are_within_the_timeout_of_the_request(events: list[Event]) -> None:
+    rows = {row.lsn: row for row in rows_of(*events)}
     for decision in decisions(*events, frontier=100):
         if decision.fate is Fate.MATCHED:
             assert decision.request_lsn is not None
             assert decision.completion_lsn is not None
-            distance = abs(received_at[decision.request_lsn] - received_at[decision.completion_lsn])
-            assert distance <= TIMEOUT
+            request, completion = rows[decision.request_lsn], rows[decision.completion_lsn]
+            assert abs(request.received_us - completion.received_us) <= request.timeout_us
 
 
 @given(keys)
-def test_nobody_waits_when_the_frontier_is_past_everybodys_timeout(events: list[tuple[Side, int]]) -> None:
-    memory, _ = step((), rows_of(*events), TIMEOUT, at(100))
+def test_nobody_waits_when_the_frontier_is_past_everybodys_timeout(events: list[Event]) -> None:
+    memory, _ = step((), rows_of(*events), at(100))
     assert memory == ()
 
 
 @pytest.mark.parametrize("events", [[(R, 0), (C, 3)], [(C, 0), (R, 3)]])
-def test_a_pair_exactly_the_timeout_apart_is_matched(events: list[tuple[Side, float]]) -> None:
+def test_a_pair_exactly_the_timeout_apart_is_matched(events: list[Event]) -> None:
     assert [d.fate for d in decisions(*events)] == [Fate.MATCHED]
 
 
@@ -143,3 +152,36 @@ def test_usage_completes_a_waiting_request_and_begins_a_waiting_completion() -> 
 
 def test_the_words_of_the_rule_are_those_of_the_table() -> None:
     assert [fate.value for fate in Fate] == [outcome.value for outcome in Outcome]
+
+
+def test_a_request_waits_its_own_timeout_and_a_completion_the_longest() -> None:
+    assert decisions((R, 0, 1), (C, 0.5, 6), frontier=100)[0].fate is Fate.MATCHED
+    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=1.6) == [Decision(Fate.ABANDONED, 1, None)]
+    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=7.5) == [Decision(Fate.ABANDONED, 1, None)]
+    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=7.6)[1] == Decision(Fate.ORPHANED, None, 2)
+    assert decisions((R, 0, 6), (C, 5, 6)) == [Decision(Fate.MATCHED, 1, 2)]
+
+
+def test_a_completion_that_came_first_meets_only_a_request_within_that_ones_timeout() -> None:
+    assert decisions((C, 0, 6), (R, 1, 1)) == [Decision(Fate.MATCHED, 2, 1)]
+    assert decisions((C, 0, 6), (R, 2, 1)) == []
+    assert decisions((C, 0, 6), (U, 2, 1)) == [Decision(Fate.MATCHED, 2, 2)]
+
+
+def test_a_matched_completion_supersedes_only_within_the_timeout_of_its_request() -> None:
+    again = decisions((R, 0, 1), (C, 0.5, 6), (R, 3, 1), (C, 3.5, 6))
+    assert again == [Decision(Fate.MATCHED, 1, 2), Decision(Fate.MATCHED, 3, 4)]
+
+
+def test_a_row_that_came_before_the_timeouts_changed_waits_what_held_then() -> None:
+    # A completion that waited 2 s is over at 2 s, and a request that would wait 6 s meets it no later.
+    assert decisions((C, 0, 2), (R, 2, 6)) == [Decision(Fate.MATCHED, 2, 1)]
+    assert decisions((C, 0, 2), (R, 3, 6), frontier=100)[0].fate is Fate.ORPHANED
+    assert decisions((R, 0, 6), (C, 5, 2)) == [Decision(Fate.MATCHED, 1, 2)]
+
+
+@pytest.mark.parametrize("apart_s", [0, 0.001, 1, 1.001, 7])
+def test_a_key_of_a_whole_batch_is_folded_in_linear_time(apart_s: float) -> None:
+    events: list[Event] = [((R, C)[n % 2], n * apart_s, (1, 6)[n % 2]) for n in range(20_000)]
+    _, decided = step((), rows_of(*events), None)
+    assert len({lsn for d in decided for lsn in (d.request_lsn, d.completion_lsn)}) <= len(events) + 1

@@ -6,16 +6,22 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from jobs.joins.memory import CARRIED, Memory, decided_sides
+from jobs.joins.memory import CARRIED, MOST_PARTS, Memory, decided_sides
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TIMEOUT = timedelta(seconds=120)
+TIMEOUT_US = 120_000_000
 
 
 def rows(*given: tuple[int, str, int]) -> pl.DataFrame:
     """(lsn, request_id, received after so many seconds) as waiting rows."""
     columns = [
-        {"lsn": lsn, "request_id": r, "account": "a", "received_at": START + timedelta(seconds=s)}
+        {
+            "lsn": lsn,
+            "request_id": r,
+            "account": "a",
+            "received_at": START + timedelta(seconds=s),
+            "timeout_us": TIMEOUT_US,
+        }
         for lsn, r, s in given
     ]
     return pl.DataFrame(columns, schema=CARRIED)
@@ -23,7 +29,7 @@ def rows(*given: tuple[int, str, int]) -> pl.DataFrame:
 
 def outcomes(*given: tuple[str, int | None, int | None]) -> pl.DataFrame:
     schema = {"outcome": pl.String, "request_lsn": pl.Int64, "completion_lsn": pl.Int64}
-    return pl.DataFrame(given, schema=schema, orient="row")
+    return pl.DataFrame(given, schema=schema, orient="row").with_columns(timeout_us=pl.lit(TIMEOUT_US, pl.Int64))
 
 
 def at(seconds: int) -> datetime:
@@ -31,8 +37,8 @@ def at(seconds: int) -> datetime:
 
 
 def test_a_waiting_row_comes_back_only_with_its_key_or_when_it_is_overdue() -> None:
-    memory = Memory(TIMEOUT)
-    memory.learn(rows((1, "r1", 0), (2, "r2", 50)), outcomes(), at(50))
+    memory = Memory.empty()
+    memory = memory.after(rows((1, "r1", 0), (2, "r2", 50)), outcomes(), at(50))
     assert memory.waiting() == {"waiting": 2, "waiting.lsn": 1}
     assert memory.involved(rows((3, "r2", 60)), at(60))["lsn"].to_list() == [2, 3]
     assert memory.involved(rows((3, "r9", 130)), at(121))["lsn"].to_list() == [1, 3]
@@ -40,22 +46,33 @@ def test_a_waiting_row_comes_back_only_with_its_key_or_when_it_is_overdue() -> N
 
 
 def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_not() -> None:
-    memory = Memory(TIMEOUT)
+    memory = Memory.empty()
     first = rows((1, "r1", 0), (2, "r1", 1), (3, "r1", 2))
-    memory.learn(first, outcomes(("matched", 1, 2), ("superseded", None, 3)), at(2))
+    memory = memory.after(first, outcomes(("matched", 1, 2), ("superseded", None, 3)), at(2))
     met = memory.involved(rows((4, "r1", 100)), at(100))
     assert met.select("lsn", "decided_side").rows() == [(1, "request"), (2, "completion"), (4, None)]
     assert memory.waiting()["waiting"] == 0
-    memory.learn(met, outcomes(("superseded", 4, None)), at(122))
-    assert len(memory) == 0
+    memory = memory.after(met, outcomes(("superseded", 4, None)), at(122))
+    assert memory.waiting()["waiting"] == 0
+    assert sum(len(part) for part in memory.decided) == 2
+
+
+def test_what_is_decided_and_over_is_forgotten_after_some_batches() -> None:
+    memory = Memory.empty()
+    for number in range(5 * MOST_PARTS):
+        new = rows((2 * number, f"r{number}", number), (2 * number + 1, f"r{number}", number))
+        told = outcomes(("matched", 2 * number, 2 * number + 1))
+        memory = memory.after(memory.involved(new.drop("decided_side", "remembered"), at(number)), told, at(number))
+        assert sum(len(part) for part in memory.decided) <= 2 * (120 + MOST_PARTS + 1)
+    assert memory.involved(rows((10**6, f"r{number}", number)), at(number))["lsn"].to_list()[:2] == [638, 639]
 
 
 def test_an_event_that_is_both_sides_is_remembered_on_both() -> None:
-    assert decided_sides(outcomes(("matched", 5, 5))).rows() == [(5, "both")]
+    assert decided_sides(outcomes(("matched", 5, 5))).rows() == [(5, TIMEOUT_US, "both")]
 
 
 def test_without_a_frontier_nothing_is_overdue() -> None:
-    memory = Memory(TIMEOUT)
-    memory.learn(rows((1, "r1", 0)), outcomes(), None)
+    memory = Memory.empty()
+    memory = memory.after(rows((1, "r1", 0)), outcomes(), None)
     assert memory.involved(rows(), None).is_empty()
     assert memory.waiting() == {"waiting": 1, "waiting.lsn": 1}

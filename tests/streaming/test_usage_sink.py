@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB, UsageSink
-from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.errors import Cause, Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.source import TableSource
@@ -46,10 +46,13 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path)
 
 
-def driver(spark: SparkSession, database: str, journal: Journal) -> UsageSink:
+TIMEOUTS = JoinsConfig(completion_timeout_seconds=120, completion_timeouts={"slow": 300})
+
+
+def driver(spark: SparkSession, database: str, journal: Journal, config: JoinsConfig = TIMEOUTS) -> UsageSink:
     where = environment(database, Path(journal.tables))
     ownership = Ownership.take(JOB.name, database, {})
-    return UsageSink(Context(JoinsConfig(), where, spark, ownership))
+    return UsageSink(Context(config, where, spark, ownership))
 
 
 def usage(journal: Journal) -> pl.DataFrame:
@@ -58,7 +61,7 @@ def usage(journal: Journal) -> pl.DataFrame:
 
 def facts(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
     """Everything but the order of record, which is the batch's."""
-    return sorted(rows.drop("lsn", "log_date", "logged_at").rows(), key=repr)
+    return sorted(rows.drop("lsn", "log_date", "logged_at", "rules").rows(), key=repr)
 
 
 def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
@@ -67,7 +70,7 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     journal.commit(CATALOG)
     journal.commit([event(REQUEST, "pair", 1), event(REQUEST, "alone", 2), event(COMPLETION, "nobody", 3)])
     journal.commit([event(COMPLETION, "pair", 4), event(COMPLETION, "pair", 5), event(USAGE, "both", 6)])
-    journal.commit([heartbeat(200)])
+    journal.commit([heartbeat(400)])
     sink = driver(spark, database, journal)
     sink.process(journal.read(spark, JOB.columns))
     rows = {(row["request_id"], row["outcome"]): row for row in usage(journal).iter_rows(named=True)}
@@ -81,7 +84,7 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     assert rows["pair", "matched"]["input_tokens_amount"] == Decimal("0.000000000030")
     assert rows["alone", "abandoned"]["requests"] == 1
     assert rows["nobody", "orphaned"]["input_tokens_amount"] is None
-    assert sink.status() == {"waiting": 0, "oldest_waiting_lsn": None}
+    assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (0, None)
 
 
 @st.composite
@@ -93,7 +96,8 @@ def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
         for _ in range(draw(st.integers(6, 14))):
             second += draw(st.sampled_from([1, 20, 70, 121]))
             kind = draw(st.sampled_from([REQUEST, REQUEST, COMPLETION, COMPLETION, USAGE]))
-            lane.append(event(kind, f"r{draw(st.integers(0, 3))}", second, partition=partition))
+            model = {} if kind is COMPLETION else {"model": draw(st.sampled_from(["m", "slow"]))}
+            lane.append(event(kind, f"r{draw(st.integers(0, 3))}", second, partition=partition, **model))
         lanes.append([*lane, heartbeat(second + 5000, partition)])
     commits = [CATALOG]
     while any(lanes):
@@ -145,7 +149,7 @@ def test_a_backlog_cut_inside_a_commit_gives_up_nobody_whose_partner_is_behind_t
     journal.commit(sorted(parts, key=lambda row: row["received_at"]))
     journal.commit([heartbeat(5000)])
     where = environment(database, tmp_path)
-    config = JoinsConfig(max_records_per_batch=chunk)
+    config = JoinsConfig(max_records_per_batch=chunk, completion_timeout_seconds=120)
     sink = UsageSink(Context(config, where, spark, Ownership.take(JOB.name, database, {})))
     source = TableSource(JOB, config, where, sink)
     assert source.exists()
@@ -181,12 +185,12 @@ def test_what_waits_is_carried_bounded_and_shown(spark: SparkSession, database: 
     waiting = [event(REQUEST, f"r{number}", number) for number in range(5)]
     journal.commit([heartbeat(0), *waiting])
     sink.process(journal.read(spark, JOB.columns))
-    assert sink.status() == {"waiting": 5, "oldest_waiting_lsn": 2}
+    assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (5, 2)
     journal.commit([heartbeat(122.5)])
     sink = driver(spark, database, journal)
     sink.process(journal.read(spark, JOB.columns))
     assert usage(journal).select("request_id", "outcome").rows() == [(f"r{n}", "abandoned") for n in range(3)]
-    assert sink.status() == {"waiting": 2, "oldest_waiting_lsn": 5}
+    assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (2, 5)
 
 
 def test_usage_has_the_day_of_its_account_and_utc_before_the_account_is_known(
@@ -198,3 +202,28 @@ def test_usage_has_the_day_of_its_account_and_utc_before_the_account_is_known(
     driver(spark, database, journal).process(journal.read(spark, JOB.columns))
     days = dict(usage(journal).select("request_id", "day").iter_rows())
     assert days == {"before": date(2026, 1, 1), "after": date(2026, 1, 2)}
+
+
+def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
+    spark: SparkSession, database: str, journal: Journal
+) -> None:
+    small = JoinsConfig(waiting_memory_mib=1)
+    waiting = 12_000
+    # One partition is offline: its latest receipt holds F.
+    journal.commit([*CATALOG, heartbeat(0, 0), heartbeat(0, 1)])
+    journal.commit([event(REQUEST, f"a-rather-long-request-id-{n}", 1 + n / 1000) for n in range(waiting)])
+    sink = driver(spark, database, journal, small)
+    sink.process(journal.read(spark, JOB.columns, 1, 5))
+    before, usage_before = sink.position(), usage(journal)
+    for _ in range(2):
+        with pytest.raises(NotYet, match="waiting_memory_mib") as refused:
+            sink.process(journal.read(spark, JOB.columns))
+        assert refused.value.cause is Cause.MEMORY
+        sink = driver(spark, database, journal, small)
+        assert sink.position() == before
+        assert usage(journal).equals(usage_before)
+    journal.commit([event(COMPLETION, f"a-rather-long-request-id-{n}", 10 + n / 1000) for n in range(waiting)])
+    journal.commit([heartbeat(5000, 0), heartbeat(5000, 1)])
+    sink = driver(spark, database, journal, JoinsConfig(waiting_memory_mib=64))
+    sink.process(journal.read(spark, JOB.columns))
+    assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": waiting}

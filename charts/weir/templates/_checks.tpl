@@ -63,8 +63,11 @@
 {{- define "weir.checkTime" -}}
 {{- $grace := include "weir.jobConfigValue" (list . "billing" "grace_seconds") | int64 -}}
 {{- $timeout := include "weir.jobConfigValue" (list . "joins" "completion_timeout_seconds") | int64 -}}
+{{- range $_, $seconds := .Values.jobs.joins.config.completion_timeouts -}}
+{{- $timeout = max $timeout (int64 $seconds) -}}
+{{- end -}}
 {{- if lt $grace $timeout -}}
-{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least jobs.joins.config.completion_timeout_seconds, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
+{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
 {{- end -}}
 {{- $ahead := include "weir.jobConfigValue" (list . "ingestion" "max_clock_ahead_seconds") | int64 -}}
 {{- if gt $ahead (div $timeout 2) -}}

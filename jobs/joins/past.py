@@ -1,0 +1,83 @@
+"""What joins remembers, derived from the journal and usage when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import polars as pl
+
+from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.timeouts import Timeouts
+from jobs.runtime.rules_in_force import History
+from jobs.streams import Disposition, EventType
+
+CLOCK_SKEW = timedelta(days=1)
+"""A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
+PAIRED = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
+READ = [name for name in CARRIED if name not in ("timeout_us", "remembered", "decided_side")]
+
+
+def is_paired() -> pl.Expr:
+    """Whether a row of the journal is a request or completion that counts."""
+    return (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(PAIRED)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Both tables, the position and F that usage was made from, and the lowest lsn that waited then (None: no row).
+
+    F is None inside the first commit that has events: then every row below the position is remembered.
+    """
+
+    journal: pl.LazyFrame
+    usage: pl.LazyFrame
+    position: int
+    frontier: datetime | None
+    waiting_from: int | None
+
+
+def remembered(past: Past, history: History) -> Memory:
+    """All rows that no usage row names, however long they wait; and those that were decided within their timeout of F.
+
+    Which rows still wait is never asked of a timeout: one that was changed would lose them.
+    """
+    timeouts = Timeouts(history)
+    rows = pl.concat(_candidates(past, timeouts)).unique("lsn").sort("lsn")
+    if rows.is_empty():
+        return Memory.empty()
+    rows = rows.with_columns(timeouts.of_row())
+    outcomes = _outcomes_since(past, rows["received_at"].min()).with_columns(timeouts.of_pair())  # type: ignore[arg-type]
+    involved = Memory.empty().involved(rows, None)
+    return Memory.empty().after(involved, outcomes, past.frontier)
+
+
+def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
+    """Rows of the journal below the position: all from the lowest that waits on, and the recent ones."""
+    below = (pl.col("lsn") < past.position) & is_paired()
+    parts = []
+    if past.waiting_from is not None:
+        parts.append(pl.col("lsn") >= past.waiting_from)
+    bounds = [0, *(configured.first for configured in timeouts.configured[1:]), past.position]
+    for configured, (begin, end) in zip(timeouts.configured, pairwise(bounds), strict=True):
+        held = (pl.col("lsn") >= begin) & (pl.col("lsn") < end)
+        parts.append(held & _since(past.frontier, configured.longest_us))
+    return [past.journal.filter(part & below).select(READ).collect() for part in parts]
+
+
+def _since(frontier: datetime | None, longest_us: int) -> pl.Expr:
+    if frontier is None:
+        return pl.lit(True)
+    oldest = frontier - timedelta(microseconds=longest_us)
+    return (pl.col("received_at") >= oldest) & (pl.col("log_date") >= (oldest - CLOCK_SKEW).date())
+
+
+def _outcomes_since(past: Past, oldest: datetime) -> pl.DataFrame:
+    """Outcomes that may name a row received at `oldest` or later: an outcome is a fact when its last part is."""
+    logged = pl.col("log_date") >= (oldest - CLOCK_SKEW).date()
+    return (
+        past.usage.filter((pl.col("received_at") >= oldest) & logged)
+        .select("outcome", "request_lsn", "completion_lsn", "model")
+        .collect()
+    )

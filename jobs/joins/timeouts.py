@@ -1,0 +1,74 @@
+"""How long a row waits for its partner: a request its model's timeout, a completion the longest there is.
+
+Each row waits what was configured when it came (by lsn), so a changed timeout decides nothing again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from jobs.runtime.rules_in_force import History
+from jobs.streams import EventType
+
+SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The timeouts of rows from lsn `first` on, in microseconds."""
+
+    first: int
+    default_us: int
+    by_model_us: dict[str, int]
+
+    @property
+    def longest_us(self) -> int:
+        """What a completion waits: it does not say which model it is of."""
+        return max(self.default_us, *self.by_model_us.values(), 0)
+
+    def of_model(self, model: pl.Expr) -> pl.Expr:
+        """What a request waits."""
+        if not self.by_model_us:
+            return pl.lit(self.default_us, pl.Int64)
+        return model.replace_strict(self.by_model_us, default=self.default_us, return_dtype=pl.Int64)
+
+
+class Timeouts:
+    """The timeouts that hold and those that held, as expressions over rows of the journal."""
+
+    def __init__(self, history: History) -> None:
+        """`history` of joins' deciding fields; at least one."""
+        self.configured = tuple(
+            Configured(
+                held.first,
+                held.rules["completion_timeout_seconds"] * SECOND_US,
+                {model: seconds * SECOND_US for model, seconds in held.rules["completion_timeouts"].items()},
+            )
+            for held in history
+        )
+
+    def of_row(self) -> pl.Expr:
+        """`timeout_us` of a row (lsn, type, model)."""
+        completion = pl.col("type") == EventType.COMPLETION
+        own = pl.when(completion).then(self._of_completion("lsn")).otherwise(self._of_request("lsn"))
+        return own.alias("timeout_us")
+
+    def of_pair(self) -> pl.Expr:
+        """`timeout_us` of a matched pair (request_lsn, completion_lsn, model), as `pairs.pair_timeout` has it."""
+        request, completion = self._of_request("request_lsn"), self._of_completion("completion_lsn")
+        is_first = pl.col("request_lsn") <= pl.col("completion_lsn")
+        return pl.when(is_first).then(request).otherwise(pl.min_horizontal(request, completion)).alias("timeout_us")
+
+    def _of_request(self, lsn: str) -> pl.Expr:
+        return self._since(lsn, [configured.of_model(pl.col("model")) for configured in self.configured])
+
+    def _of_completion(self, lsn: str) -> pl.Expr:
+        return self._since(lsn, [pl.lit(configured.longest_us, pl.Int64) for configured in self.configured])
+
+    def _since(self, lsn: str, values: list[pl.Expr]) -> pl.Expr:
+        value = values[0]
+        for configured, later in zip(self.configured[1:], values[1:], strict=True):
+            value = pl.when(pl.col(lsn) >= configured.first).then(later).otherwise(value)
+        return value

@@ -1,0 +1,136 @@
+"""Method: journals whose partitions are far apart, cut anywhere by drivers that die and change their timeouts.
+
+The driver is the real one without its tables and prices. Its outcomes must be those of the rule over the whole journal,
+with the timeouts that each row found: so every row has exactly one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.joins.frontier import held_frontier
+from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.past import READ, Past, remembered
+from jobs.joins.resolve import resolve
+from jobs.joins.rules import Row, Side, step
+from jobs.joins.timeouts import Timeouts
+from jobs.runtime.rules_in_force import Held, History, rules_at
+from jobs.streams import Disposition, EventType
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}
+RULES = [
+    {"completion_timeout_seconds": default, "completion_timeouts": models}
+    for default in (1, 3, 6)
+    for models in ({}, {"slow": 5}, {"slow": 1})
+]
+JOURNAL = pl.Schema(
+    {
+        **{name: CARRIED[name] for name in READ},
+        "frontier": pl.Datetime("us", "UTC"),
+        "disposition": pl.String,
+        "log_date": pl.Date,
+    }
+)
+Told = Counter[tuple[str, int | None, int | None]]
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> pl.DataFrame:
+    """Rows in lsn order; their F is that of their commit."""
+    lanes: list[list[dict[str, Any]]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        second = 0
+        lane: list[dict[str, Any]] = []
+        for _ in range(draw(st.integers(1, 12))):
+            second += draw(st.sampled_from([0, 0, 1, 2, 3, 7]))
+            side, model = draw(st.sampled_from(Side)), draw(st.sampled_from(["m", "slow"]))
+            key = {"type": TYPES[side].value, "request_id": f"r{draw(st.integers(0, 2))}"}
+            lane.append({**key, "model": None if side is Side.COMPLETION else model, "second": second})
+        lanes.append([*lane, {"type": EventType.HEARTBEAT.value, "second": second + 1000}])
+    rows: list[dict[str, Any]] = []
+    latest: dict[int, int] = {}
+    while any(lanes):
+        commit = []
+        for number, lane in enumerate(lanes):
+            taken = lane[: draw(st.integers(1, 6))]
+            lanes[number] = lane[len(taken) :]
+            latest[number] = taken[-1]["second"] if taken else latest[number]
+            commit += taken
+        frontier = START + timedelta(seconds=min(latest.values()))
+        for row in sorted(commit, key=lambda row: row["second"]):
+            received_at = START + timedelta(seconds=row.pop("second"))
+            common = {"lsn": len(rows) + 1, "frontier": frontier, "received_at": received_at, "event_time": received_at}
+            rows.append(
+                {"account": "a", "disposition": Disposition.ACCEPTED, "log_date": START.date(), **common, **row}
+            )
+    return pl.DataFrame(rows, schema=JOURNAL)
+
+
+class Driver:
+    """joins without its tables: usage and history stay when it is started anew."""
+
+    def __init__(self, journal: pl.DataFrame) -> None:
+        self.journal = journal
+        self.position = 1
+        self.frontier: datetime | None = None
+        self.memory = Memory.empty()
+        self.history: History = ()
+        self.usage = resolve(pl.DataFrame(schema=CARRIED), None)
+
+    def start(self, rules: dict[str, Any]) -> None:
+        self.history = (*self.history, Held(self.position, rules))
+        if self.position > 1:
+            lowest = self.memory.waiting()["waiting.lsn"] or None
+            usage = self.usage.with_columns(log_date=START.date())
+            past = Past(self.journal.lazy(), usage.lazy(), self.position, self.frontier, lowest)
+            self.memory = remembered(past, self.history)
+
+    def process(self, end: int) -> None:
+        rows = self.journal.filter(pl.col("lsn").is_between(self.position, end - 1))
+        self.frontier = held_frontier(rows, ends_table=end == len(self.journal) + 1, before=self.frontier)
+        batch = rows.filter(pl.col("request_id").is_not_null()).with_columns(Timeouts(self.history).of_row())
+        involved = self.memory.involved(batch, self.frontier)
+        outcomes = resolve(involved, self.frontier)
+        self.memory = self.memory.after(involved, outcomes, self.frontier)
+        self.usage = pl.concat([self.usage, outcomes])
+        self.position = end
+
+
+def recomputed(journal: pl.DataFrame, history: History) -> Told:
+    """Every outcome of a journal that has come to its end, by the rule alone."""
+    keys = defaultdict(list)
+    for row in journal.filter(pl.col("request_id").is_not_null()).iter_rows(named=True):
+        rules = rules_at(history, row["lsn"])
+        side = next(side for side, event_type in TYPES.items() if event_type == row["type"])
+        default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
+        longest_s = max(default_s, *models_s.values(), 0)
+        seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
+        received_us = (row["received_at"] - START) // timedelta(microseconds=1)
+        keys[row["request_id"]].append(Row(row["lsn"], side, received_us, seconds * 1_000_000))
+    decided = [decision for rows in keys.values() for decision in step((), rows, 10**15)[1]]
+    return Counter((d.fate.value, d.request_lsn, d.completion_lsn) for d in decided)
+
+
+@settings(max_examples=80)
+@given(journal=journals(), data=st.data())
+def test_oracle_any_cut_restart_and_change_of_timeouts_gives_the_outcomes_of_the_history(
+    journal: pl.DataFrame, data: st.DataObject
+) -> None:
+    driver, end = Driver(journal), len(journal) + 1
+    driver.start(data.draw(st.sampled_from(RULES)))
+    size = data.draw(st.sampled_from([1, 2, 7, 500]))
+    while driver.position < end:
+        driver.process(min(end, driver.position + size))
+        if data.draw(st.integers(0, 3)) == 0:
+            driver.start(data.draw(st.sampled_from(RULES)))
+    told = Counter(driver.usage.select("outcome", "request_lsn", "completion_lsn").iter_rows())
+    assert told == recomputed(journal, driver.history)
+    named = Counter(lsn for _, request, completion in told.elements() for lsn in {request, completion} - {None})
+    assert named == Counter(journal.filter(pl.col("request_id").is_not_null())["lsn"].to_list())
