@@ -41,11 +41,11 @@ class Jobs(BaseModel):
     @model_validator(mode="after")
     def _clocks_agree_within_the_timeout(self) -> Jobs:
         # A stamp that is believed moves F: further ahead than this, it would end requests that are under way.
-        most = self.joins.completion_timeout_seconds // 2
+        most = self.joins.shortest_timeout_seconds // 2
         if self.ingestion.max_clock_ahead_seconds > most:
             raise ValueError(
                 f"ingestion.max_clock_ahead_seconds is {self.ingestion.max_clock_ahead_seconds}, but must be at most "
-                f"half of joins.completion_timeout_seconds: {most}"
+                f"half of the shortest of joins.completion_timeout_seconds and joins.completion_timeouts: {most}"
             )
         return self
 

@@ -38,3 +38,8 @@ class JoinsConfig(JobConfig):
     def longest_timeout_seconds(self) -> int:
         """What no grace may be shorter than."""
         return max(self.completion_timeout_seconds, *self.completion_timeouts.values(), 0)
+
+    @property
+    def shortest_timeout_seconds(self) -> int:
+        """What no clock may be ahead by half of."""
+        return min(self.completion_timeout_seconds, *self.completion_timeouts.values(), self.completion_timeout_seconds)

@@ -63,15 +63,18 @@
 {{- define "weir.checkTime" -}}
 {{- $grace := include "weir.jobConfigValue" (list . "billing" "grace_seconds") | int64 -}}
 {{- $timeout := include "weir.jobConfigValue" (list . "joins" "completion_timeout_seconds") | int64 -}}
+{{- $longest := $timeout -}}
+{{- $shortest := $timeout -}}
 {{- range $_, $seconds := .Values.jobs.joins.config.completion_timeouts -}}
-{{- $timeout = max $timeout (int64 $seconds) -}}
+{{- $longest = max $longest (int64 $seconds) -}}
+{{- $shortest = min $shortest (int64 $seconds) -}}
 {{- end -}}
-{{- if lt $grace $timeout -}}
-{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts, which is %d: a request that is abandoned would always come after its window's grace." $grace $timeout) -}}
+{{- if lt $grace $longest -}}
+{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts, which is %d: a request that is abandoned would always come after its window's grace." $grace $longest) -}}
 {{- end -}}
 {{- $ahead := include "weir.jobConfigValue" (list . "ingestion" "max_clock_ahead_seconds") | int64 -}}
-{{- if gt $ahead (div $timeout 2) -}}
-{{- fail (printf "jobs.ingestion.config.max_clock_ahead_seconds is %d, but must be at most half of jobs.joins.config.completion_timeout_seconds, which is %d: a stamp that is believed would end requests that are under way." $ahead $timeout) -}}
+{{- if gt $ahead (div $shortest 2) -}}
+{{- fail (printf "jobs.ingestion.config.max_clock_ahead_seconds is %d, but must be at most half of the shortest of jobs.joins.config.completion_timeout_seconds and completion_timeouts, which is %d: a stamp that is believed would end requests that are under way." $ahead $shortest) -}}
 {{- end -}}
 {{- end }}
 
