@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     NewTopic,
 )
 
+from jobs.runtime.topic_settings import doubts, refusals
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from local.errors import CannotRun
 from local.java import find_java
@@ -118,18 +119,21 @@ def _settings_when_known(admin: AdminClient, topics: list[str]) -> dict[str, dic
 
 def topic_problems(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
     """A sentence for each topic setting that would make bills wrong. `settings` is by topic, then by Kafka's name."""
-    problems = []
-    for topic, values in settings.items():
-        wanted = {"message.timestamp.type": "LogAppendTime"}
-        if topic != EVENTS_TOPIC:
-            wanted["cleanup.policy"] = "compact"
-        for name, value in wanted.items():
-            if values.get(name) != value:
-                problems.append(
-                    f"Topic {topic} has {name}={values.get(name)}, but Weir needs {value}: change it with "
-                    f"`kafka-configs --alter --topic {topic} --add-config {name}={value}`."
-                )
-    return problems
+    return [sentence for topic, values in settings.items() for sentence in refusals(topic, values)]
+
+
+def topic_doubts(bootstrap: str) -> list[str]:
+    """A sentence for each setting of `events` that puts events at risk, by ingestion's defaults."""
+    from jobs.ingestion.config import IngestionConfig
+    from jobs.runtime.topic_doubts import settings_of
+
+    defaults = IngestionConfig()
+    try:
+        settings = settings_of(AdminClient(_client(bootstrap)), EVENTS_TOPIC)
+    except KafkaException as error:
+        raise BrokerUnusable(f"Kafka at {bootstrap} does not say its settings: {error.args[0].str()}") from error
+    found = doubts(settings, accept_seconds=defaults.accept_past_seconds, largest_bytes=defaults.max_record_bytes)
+    return [f"Topic {EVENTS_TOPIC}, {doubt}: {sentence}" for doubt, sentence in found]
 
 
 def _topics() -> list[NewTopic]:
@@ -138,7 +142,7 @@ def _topics() -> list[NewTopic]:
         EVENTS_TOPIC,
         num_partitions=4,
         replication_factor=-1,  # the broker's own default: 1 on the laptop, whatever a real cluster wants
-        config={**append_time, "max.message.bytes": "262144"},
+        config={**append_time, "max.message.bytes": "262144", "retention.ms": str(RETENTION_HOURS * 3_600_000)},
     )
     catalog = [
         NewTopic(topic, num_partitions=2, replication_factor=-1, config={**append_time, "cleanup.policy": "compact"})

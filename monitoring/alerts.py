@@ -176,6 +176,21 @@ EVENTS = (
         timedelta(minutes=1),
     ),
     Alert(
+        "RecordsIsolated",
+        Severity.PAGE,
+        f"""{risen('weir_isolated_records{reason=~"too_large|unreadable"}', "reason", "15m")} > 0""",
+        "Records were given up: {{ $labels.reason }}",
+        "{{ $value }} Kafka records would have ended ingestion again and again; they are dead letters, and not billed.",
+    ),
+    Alert(
+        "TopicAtRisk",
+        Severity.TICKET,
+        "max by (setting) (weir_topic_at_risk) > 0",
+        "The topic of events is at risk: {{ $labels.setting }}",
+        "A setting of the topic lets events be lost before they are read, or be refused after they were taken.",
+        timedelta(minutes=5),
+    ),
+    Alert(
         "LateRateHigh",
         Severity.TICKET,
         f'1 - sum(rate(weir_event_lateness_seconds_bucket{{le="{LATE_SECONDS}.0"}}[15m]))'

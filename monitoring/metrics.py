@@ -18,6 +18,8 @@ SESSION_CHANGES = ("begun", "extended", "absorbed", "retracted")
 WINDOW_STATES = ("open", "closing", "closed", "corrected")
 SOURCE_STATES = ("active", "silent")
 EXITS = ("crashed", "refused", "fenced")
+TOPIC_SETTINGS = ("max.message.bytes", "retention", "replication", "min.insync.replicas")
+ISOLATIONS = ("too_large", "unreadable", "skipped")
 CAUSES = ("kafka", "database", "store", "broker_clock", "memory")
 MOST_NEW_SOURCES = 1_000
 """New sources that are listed in an hour."""
@@ -176,6 +178,21 @@ UNLISTED = CounterMetric(
     "weir_unlisted_source_events_total",
     "events",
     "Accepted events of sources that are not listed: more than 1,000 new ones came within an hour. They are billed.",
+    jobs=_INGESTION,
+)
+ISOLATED = GaugeMetric(
+    "weir_isolated_records",
+    "records",
+    "Records that became dead letters whatever they say: too large, unreadable, or skipped by an operator.",
+    {"reason": ISOLATIONS},
+    jobs=_INGESTION,
+    from_database=True,
+)
+TOPIC_AT_RISK = GaugeMetric(
+    "weir_topic_at_risk",
+    "",
+    "1 when this setting of the topic of events, as it was at the start, puts events at risk, else 0.",
+    {"setting": TOPIC_SETTINGS},
     jobs=_INGESTION,
 )
 SOURCES = GaugeMetric(

@@ -102,6 +102,12 @@ class IngestionConfig(JobConfig):
         description="A record that a broker stamped further ahead of the database's clock than this waits; at most "
         "half of joins' shortest completion timeout.",
     )
+    max_record_bytes: int = Field(
+        default=1_048_576,
+        ge=1_024,
+        le=67_108_864,
+        description="A record whose key and value have more bytes than this, unpacked, is rejected as too_large.",
+    )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
     source_silent_after_seconds: int = Field(
         default=900,

@@ -26,10 +26,15 @@ from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
+from jobs.ingestion.rules import Reason
+from jobs.ingestion.set_aside import set_aside, sizes
 from jobs.runtime.absent_offsets import AbsentOffsets
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.isolated import IsolatedRecords, Isolation
 from jobs.runtime.job import Context, Progress, TopicJob
-from jobs.runtime.kafka import Heartbeat, average_record_bytes, describe_topic, list_partitions
+from jobs.runtime.kafka import Heartbeat, describe_topic, list_partitions
+from jobs.runtime.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.topic_doubts import settings_of, tell_doubts
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
 NAME = "ingestion"
@@ -63,7 +68,11 @@ class JournalSink:
         self._index = IdentityIndex(JournalIdentities(self._writer), config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
-        self._record_bytes = average_record_bytes(kafka, self._events.topic, self._events.positions())
+        settings = settings_of(admin, config.topic)
+        tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
+        self._isolated = IsolatedRecords(owner, self._events.topic)
+        look = PlainLook(where.kafka, admin, self._events.topic)
+        self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval)
         self._heartbeat.start()
@@ -81,9 +90,11 @@ class JournalSink:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        stamped = self._events.cut(pl.DataFrame(batch.toArrow()))
-        if stamped.is_empty() and not changes:
+        new = self._events.cut(pl.DataFrame(batch.toArrow()))
+        if new.is_empty() and not changes:
             return Progress(0, {})
+        isolated = self._isolated.pending()
+        stamped = set_aside(new, isolated, self._config.max_record_bytes)
         seen = self._look()
         wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
@@ -102,11 +113,14 @@ class JournalSink:
             transactions[FRONTIER] = microseconds_of(frontier)
         restamped = pl.lit(followed(records, seen.restamps), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(restamped).alias("rules"))
+        is_any_isolated = self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE)) or bool(isolated)
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
         self._settle(seen)
+        if is_any_isolated:
+            self._isolated.journalled(self._events.positions())
         self._learn(rows, frontier)
         kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
-        self._record_bytes = max(1, records.select(_size()).item() or 1)
+        self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
         self._residual = self._unaccounted()
         counts = {**_counts(rows, self._events.absent_in_last_take), **kept, **self._index.counts()}
         counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0
@@ -141,6 +155,12 @@ class JournalSink:
             .otherwise(pl.lit(Disposition.ACCEPTED.value))
             .alias("disposition")
         )
+
+    def _tell_isolated(self, too_large: pl.DataFrame) -> bool:
+        places = too_large.select("partition", "offset", sizes().alias("bytes"))
+        for partition, offset, size_bytes in places.iter_rows():
+            self._isolated.add((partition, offset), Isolation.TOO_LARGE, "too_large", size_bytes)
+        return not places.is_empty()
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
@@ -184,10 +204,6 @@ def journal_rows(rows: pl.DataFrame, frontier: datetime | None, logged_at: datet
     )
     missing = [pl.lit(None).alias(name) for name in JOURNAL.names if name not in complete.columns]
     return complete.with_columns(missing).select(JOURNAL.names).to_arrow().cast(JOURNAL)
-
-
-def _size() -> pl.Expr:
-    return (pl.col("value").bin.size() + pl.col("key").bin.size().fill_null(0)).mean().cast(pl.Int64)
 
 
 def _counts(rows: pl.DataFrame, absent: int) -> dict[tuple[str, ...], int]:

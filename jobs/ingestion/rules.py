@@ -39,6 +39,12 @@ class Reason(StrEnum):
     TOO_OLD = "too_old"
     FUTURE = "future"
     INVALID_CATALOG_CHANGE = "invalid_catalog_change"
+    TOO_LARGE = "too_large"
+    """Key and value have more bytes, unpacked, than `max_record_bytes`; given before any other."""
+    UNREADABLE = "unreadable"
+    """It ended the driver each time that it was read, also when nothing else was. Given before any other."""
+    SKIPPED = "skipped"
+    """An operator said so, before it was read. Given before any other."""
 
 
 class Status(StrEnum):

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
@@ -27,6 +26,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka_access import KafkaSettings
 from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.topic_settings import refusals
 from jobs.streams import HEARTBEAT_SOURCE
 
 TIMEOUT_SECONDS = 15.0
@@ -64,7 +64,7 @@ class Topic:
 def describe_topic(admin: AdminClient, name: str) -> Topic:
     """The topic's id and partitions.
 
-    Raises Refused when it does not exist or is not stamped by the broker, NotYet when no broker says so.
+    Raises Refused when it does not exist or its settings would make bills wrong, NotYet when no broker says so.
     """
     try:
         described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
@@ -74,11 +74,9 @@ def describe_topic(admin: AdminClient, name: str) -> Topic:
         if obstacle := obstacle_of(error):
             raise obstacle from error
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; create it, then start again") from error
-    if (stamp := settings["message.timestamp.type"].value) != "LogAppendTime":
-        raise Refused(
-            f"topic {name} has message.timestamp.type={stamp}, so producers set when it was received; run: "
-            f"kafka-configs.sh --alter --topic {name} --add-config message.timestamp.type=LogAppendTime"
-        )
+    values = {setting: entry.value for setting, entry in settings.items() if entry.value is not None}
+    if problem := next(refusals(name, values), None):
+        raise Refused(problem)
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
 
 
@@ -236,14 +234,3 @@ def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
             "data": {},
         }
     ).encode()
-
-
-def average_record_bytes(kafka: KafkaSettings, topic: Topic, positions: Mapping[int, int]) -> int:
-    """Mean size of the next records to read, key and value, from a sample; 1 when there is none."""
-    consumer = Consumer({**kafka, "group.id": "weir", "enable.auto.commit": False, "auto.offset.reset": "earliest"})
-    try:
-        consumer.assign([TopicPartition(topic.name, p, positions.get(p, OFFSET_BEGINNING)) for p in topic.partitions])
-        sizes = [len(m.value() or b"") + len(m.key() or b"") for m in consumer.consume(1_000, 1.0) if not m.error()]
-    finally:
-        consumer.close()
-    return max(1, sum(sizes) // max(1, len(sizes)))

@@ -96,7 +96,7 @@ def _drive(
         sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)
         held.callback(sink.close)
         source: Source = (
-            TopicSource(job, config, environment, sink)
+            TopicSource(job, config, environment, sink, context.ownership)
             if isinstance(job, TopicJob)
             else TableSource(job, config, environment, sink)
         )

@@ -13,12 +13,17 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.runtime.attempts import Attempts
+from jobs.runtime.careful_start import CarefulStart
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.errors import Refused
 from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
+from jobs.runtime.isolated import IsolatedRecords
 from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicJob, TopicSink
 from jobs.runtime.kafka import LATEST, describe_topic, offsets
 from jobs.runtime.object_store import readable_by_spark
+from jobs.runtime.ownership import Ownership
+from jobs.runtime.plain_look import PlainLook
 from jobs.runtime.upstream import Upstream
 from monitoring import metrics
 
@@ -65,8 +70,11 @@ class Source(Protocol):
 class TopicSource:
     """The topic `events`, from the journal's own positions."""
 
-    def __init__(self, job: TopicJob[Any], config: Any, environment: Environment, sink: TopicSink) -> None:
+    def __init__(
+        self, job: TopicJob[Any], config: Any, environment: Environment, sink: TopicSink, ownership: Ownership
+    ) -> None:
         self._job = job
+        self._ownership = ownership
         self.trigger = f"{config.trigger_interval_seconds} seconds"
         self._config = config
         self._sink = sink
@@ -85,9 +93,19 @@ class TopicSource:
         """True: a topic that does not exist is refused."""
         return True
 
-    def backlog(self, _spark: SparkSession) -> Iterator[DataFrame]:
-        """None: the topic is one stream from its first record on."""
-        return iter(())
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """None, as long as no start has failed: the topic is one stream from its first record on."""
+        topic = describe_topic(self._admin, self._config.topic)
+        careful = CarefulStart(
+            topic.name,
+            lambda records: self._job.build(records, self._config),
+            self._sink,
+            Attempts(self._ownership),
+            IsolatedRecords(self._ownership, topic),
+            largest=self._config.max_record_bytes,
+        )
+        ends = offsets(self._admin, topic, LATEST)
+        return careful.batches(spark, lambda: PlainLook(self._kafka, self._admin, topic), ends, self._fitting())
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """What the job's `build` makes of the records with key, value, topic, partition, offset, timestamp."""

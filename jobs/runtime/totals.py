@@ -107,6 +107,7 @@ _WINDOWS = """
     FROM usage_windows WHERE window_start >= %(shown_from)s GROUP BY 1
 """
 _EXITS = "SELECT job, how, count(*) FROM exits WHERE job = %(job)s GROUP BY job, how"
+_ISOLATED = "SELECT reason, count(*) FROM isolated_records WHERE journalled_at IS NOT NULL GROUP BY reason"
 
 
 def totals_of(job: str) -> tuple[Totals, ...]:
@@ -117,6 +118,7 @@ def totals_of(job: str) -> tuple[Totals, ...]:
             Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
             Statement(metrics.UNSEQUENCED, job, _UNSEQUENCED, _SOURCES_KNOWN),
             Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
+            Statement(metrics.ISOLATED, job, _ISOLATED),
         ),
         "sessionization": (Statement(metrics.OPEN_SESSIONS, job, _OPEN_SESSIONS, _SESSIONS_KNOWN),),
         "billing": (Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN), StragglerTotals()),

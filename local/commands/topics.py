@@ -18,9 +18,10 @@ def topics(
 ) -> None:
     """Make the topics that are missing, and check the settings of those that are there.
 
-    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong.
+    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong; what only puts
+    events at risk is said.
     """
-    from local.broker import answers, ensure_topics
+    from local.broker import answers, ensure_topics, topic_doubts
     from local.stack import KAFKA_VARIABLE
 
     bootstrap = os.environ.get(KAFKA_VARIABLE)
@@ -32,4 +33,6 @@ def topics(
             raise CannotRun(f"Kafka at {bootstrap} has not answered for {timeout:g} s: see address and credentials.")
         time.sleep(POLL_SECONDS)
     ensure_topics(bootstrap)
+    for doubt in topic_doubts(bootstrap):
+        typer.echo(doubt, err=True)
     typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")

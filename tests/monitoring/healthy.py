@@ -39,6 +39,8 @@ GAUGES = {
     "weir_identity_memory_bytes": f"4400000+22000{STEADY}",
     "weir_identity_segments_evicted": f"0+0{STEADY}",
     "weir_conservation_residual_records": f"0+0{STEADY}",
+    "weir_topic_at_risk": f"0+0{STEADY}",
+    "weir_isolated_records": f"1+0{STEADY}",
     "weir_missing_sequence_numbers": f"12+0{STEADY}",
     "weir_unsequenced_sources": f"1+0{STEADY}",
     "weir_unknown_types": f"7+0{STEADY}",

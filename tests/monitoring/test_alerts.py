@@ -97,6 +97,23 @@ CASES = [
         ({"job": "joins", "how": "refused"},),
         until_minute=25,
     ),
+    Case(
+        "TopicAtRisk",
+        {of("weir_topic_at_risk", setting="retention"): "0+0x10 1+0x60"},
+        16,
+        ({"setting": "retention"},),
+    ),
+    # The driver that gave a record up shows it from its first sample on.
+    Case(
+        "RecordsIsolated",
+        {
+            of("weir_isolated_records", reason="unreadable"): "0+0x10 stale",
+            of("weir_isolated_records", reason="unreadable", instance="new"): "_x12 1+0x60",
+        },
+        12,
+        ({"reason": "unreadable"},),
+        until_minute=25,
+    ),
     # The driver that was fenced is gone; another one, elsewhere, shows the new number.
     Case(
         "WritesFenced",

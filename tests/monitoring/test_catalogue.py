@@ -100,6 +100,7 @@ def test_an_alert_says_in_a_line_what_is_wrong(alert: Alert) -> None:
     assert set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description)) <= {
         "job",
         "reason",
+        "setting",
         "meter",
         "currency",
     }

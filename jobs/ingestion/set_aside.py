@@ -1,0 +1,39 @@
+"""Records that are dead letters whatever they say: too large, unreadable, or skipped by an operator."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from jobs.ingestion.rules import Reason
+from jobs.runtime.isolated import Isolated
+from jobs.runtime.record_batches import MOST_KEY_BYTES
+
+KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "key"}
+"""The columns of `classify` that a record has which is too large: the others could not be read of a larger one."""
+
+
+def set_aside(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> pl.DataFrame:
+    """Records of `classify` with the reason of those that are isolated, and of those above `largest_bytes`.
+
+    A record that is too large keeps neither value nor columns, and of its key only a short one, as when nobody could
+    read it.
+    """
+    rows = records
+    if isolated:
+        places = [{"partition": p, "offset": o, "isolated": reason.value} for (p, o), reason in isolated.items()]
+        schema = {"partition": pl.Int32, "offset": pl.Int64, "isolated": pl.String}
+        found = rows.join(pl.DataFrame(places, schema), on=["partition", "offset"], how="left", maintain_order="left")
+        rows = found.with_columns(reason=pl.coalesce("isolated", "reason")).drop("isolated")
+    is_large = rows.select(sizes() > largest_bytes).to_series() | (rows["reason"] == Reason.TOO_LARGE).fill_null(False)
+    if not is_large.any():
+        return rows
+    blank = [pl.when(~is_large).then(pl.col(name)).alias(name) for name in rows.columns if name not in KEPT]
+    short_key = pl.col("key").bin.size() <= MOST_KEY_BYTES
+    return rows.with_columns(*blank, pl.when(~is_large | short_key).then("key").alias("key")).with_columns(
+        reason=pl.when(is_large & (pl.col("reason").is_null())).then(pl.lit(Reason.TOO_LARGE.value)).otherwise("reason")
+    )
+
+
+def sizes() -> pl.Expr:
+    """Bytes of key and value of each record."""
+    return pl.col("value").bin.size().fill_null(0) + pl.col("key").bin.size().fill_null(0)

@@ -1,0 +1,134 @@
+"""What a driver was about to read, written before it reads: the next start knows where this one failed.
+
+A position from which nothing was committed is tried again with a hundredth of the records, until the record that ends
+the driver stands alone. Only one that fails alone, again and again, is given up: people and machines kill drivers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from psycopg.types.json import Jsonb
+
+from jobs.runtime.ownership import Ownership
+
+DIVISOR = 100
+SPARK_READS_AHEAD = 1_000
+"""What ended a driver may be as many records behind its batch: twice what Java's client unpacks at a time."""
+ALONE_LIMIT = 3
+"""How often a record must have ended the driver while nothing else was read."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a driver reads on. `positions`: next offset by partition, where its next batch begins."""
+
+    positions: Mapping[int, int]
+    records: int
+    """Most records in a batch."""
+    careful_records: int = 0
+    """So many records are looked at before Spark reads any; 0: Spark reads."""
+    failed_alone: int = 0
+    """How often the record at the position of `partition` has failed while it stood alone."""
+    partition: int | None = None
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether a plain look comes first."""
+        return self.careful_records > 0
+
+    @property
+    def must_give_up(self) -> bool:
+        """Whether the next record is the one that no driver can read."""
+        return self.records == 1 and self.failed_alone >= ALONE_LIMIT
+
+    def failed(self) -> Attempt:
+        """Nothing was committed: the next is a hundredth of it, and goes on so until as many are passed."""
+        if self.is_careful and self.records == 1:
+            return replace(self, failed_alone=self.failed_alone + 1)
+        passing = self.records if self.is_careful else max(self.records, SPARK_READS_AHEAD)
+        return Attempt(self.positions, max(1, self.records // DIVISOR), passing)
+
+    def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:
+        """So many were committed: when all that failed together are passed, batches grow again, up to `most`."""
+        rest = self.careful_records - records
+        if rest > 0:
+            return Attempt(positions, self.records, rest)
+        larger = self.records * DIVISOR
+        return Attempt(positions, most) if larger >= most else Attempt(positions, larger, larger * DIVISOR)
+
+    def resumed(self, positions: Mapping[int, int], most: int) -> Attempt:
+        """Something was committed since, or nothing failed: as before, from `positions`."""
+        if not self.is_careful:
+            return Attempt(positions, most)
+        if dict(positions) == dict(self.positions):
+            return self
+        return Attempt(positions, min(self.records, most), self.careful_records)
+
+
+class Attempts:
+    """One job's row of `attempts`."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+
+    def next(self, positions: Mapping[int, int], most: int) -> Attempt:
+        """How to go on from `positions`, by what became of the attempt that was written down last."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute(
+                """
+                SELECT epoch, positions, records, careful_records, failed_alone, partition,
+                       (SELECT how FROM exits e WHERE e.job = a.job AND e.ended_at >= a.begun_at
+                        ORDER BY ended_at DESC LIMIT 1)
+                FROM attempts a WHERE job = %s
+                """,
+                [self._ownership.job],
+            )
+            row = cursor.fetchone()
+        if row is None:
+            return Attempt(positions, most)
+        epoch, written, *numbers, how_it_ended = row
+        last = Attempt({int(partition): at for partition, at in written.items()}, *numbers)
+        # This driver itself may have waited for something, and its predecessor may have decided to end.
+        is_failure = epoch != self._ownership.epoch and how_it_ended not in ("refused", "fenced")
+        if is_failure and last.positions == dict(positions):
+            return last.failed()
+        return last.resumed(positions, most)
+
+    def begin(self, attempt: Attempt) -> None:
+        """Write down what is read next, and from where."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO attempts (job, epoch, positions, records, careful_records, failed_alone, partition)
+                VALUES (%s, %s, %s, %s, %s, %s, %s)
+                ON CONFLICT (job) DO UPDATE SET epoch = excluded.epoch, positions = excluded.positions,
+                    records = excluded.records, careful_records = excluded.careful_records,
+                    failed_alone = excluded.failed_alone, partition = excluded.partition, begun_at = clock_timestamp()
+                """,
+                [
+                    self._ownership.job,
+                    self._ownership.epoch,
+                    Jsonb({str(partition): at for partition, at in attempt.positions.items()}),
+                    attempt.records,
+                    attempt.careful_records,
+                    attempt.failed_alone,
+                    attempt.partition,
+                ],
+            )
+
+    def forget(self) -> None:
+        """Nothing is about to be read: whatever ends this driver now, no record did."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute("DELETE FROM attempts WHERE job = %s", [self._ownership.job])
+
+    def last_words(self) -> str:
+        """Why the driver of the last attempt ended, as far as it could say."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute(
+                "SELECT reason FROM exits WHERE job = %s AND how = 'crashed' ORDER BY ended_at DESC LIMIT 1",
+                [self._ownership.job],
+            )
+            row = cursor.fetchone()
+        return row[0] if row else "the driver ended without a word: Java's memory, the container's, or a kill"

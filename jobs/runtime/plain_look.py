@@ -1,0 +1,83 @@
+"""A plain look at the next records of a topic: how large they are and what they hold, however they are packed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from jobs.runtime.kafka import EARLIEST, TIMEOUT_SECONDS, Topic, offsets
+from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.kafka_wire import Broker
+from jobs.runtime.record_batches import LogRecord, batches_of, committed, records_of
+
+FETCH_BYTES = 1 << 20
+SAMPLE = 1_000
+
+
+class PlainLook:
+    """Reads one topic from given positions on, only what is committed. In memory is what it returns, no more."""
+
+    def __init__(self, access: KafkaAccess, admin: AdminClient, topic: Topic) -> None:
+        self._access = access
+        self._topic = topic
+        self._earliest = offsets(admin, topic, EARLIEST)
+        described = admin.describe_topics(TopicCollection([topic.name]), request_timeout=TIMEOUT_SECONDS)
+        leaders = {found.id: found.leader for found in described[topic.name].result().partitions}
+        if without := [str(partition) for partition in topic.partitions if leaders.get(partition) is None]:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"no leader of {', '.join(without)}"))
+        self._leaders = {partition: (leaders[partition].host, leaders[partition].port) for partition in leaders}
+
+    def next_records(
+        self,
+        positions: Mapping[int, int],
+        most: int,
+        budget_bytes: int,
+        largest_bytes: int,
+        *,
+        only: int | None = None,
+    ) -> list[LogRecord]:
+        """At most `most` records, about in the order of their stamps; of each partition those that come next.
+
+        A partition without a position starts at its beginning; `only`: of this one alone. The partitions share the
+        budget, but of each at least one record comes. Of one above `largest_bytes` only what it is. Raises
+        KafkaException.
+        """
+        partitions = self._topic.partitions if only is None else (only,)
+        share_bytes = max(1, budget_bytes // max(1, len(partitions)))
+        found: list[tuple[int, LogRecord]] = []
+        for partition in partitions:
+            position = positions.get(partition, self._earliest[partition])
+            latest_ms, held_bytes = 0, 0
+            for record in itertools.islice(self._records(partition, position, largest_bytes), most):
+                # As `received_at`: a broker's clock that steps back changes no order within a partition.
+                latest_ms = max(latest_ms, record.timestamp_ms)
+                found.append((latest_ms, record))
+                held_bytes += len(record.key or b"") + len(record.value or b"")
+                if held_bytes >= share_bytes:
+                    break
+        found.sort(key=lambda stamped: (stamped[0], stamped[1].partition, stamped[1].offset))
+        return [record for _, record in found[:most]]
+
+    def _records(self, partition: int, position: int, largest_bytes: int) -> Iterator[LogRecord]:
+        with Broker(self._access, *self._leaders[partition]) as broker:
+            while True:
+                fetched = broker.fetch(self._topic.name, partition, position, FETCH_BYTES)
+                batches = list(batches_of(fetched.batches))
+                if not batches:
+                    return
+                for batch in committed(batches, fetched.aborted):
+                    yield from records_of(batch, partition, position, largest_bytes)
+                position = batches[-1].last_offset + 1
+
+
+def average_record_bytes(look: PlainLook, positions: Mapping[int, int], largest_bytes: int) -> int:
+    """Mean size of the next records to read, key and value, unpacked, from a sample; 1 when there is none.
+
+    Larger ones than `largest_bytes` count as that: they are not read so.
+    """
+    sample = look.next_records(positions, SAMPLE, FETCH_BYTES, largest_bytes)
+    sizes = [min(record.size_bytes, largest_bytes) for record in sample]
+    return max(1, sum(sizes) // max(1, len(sizes)))

@@ -1,0 +1,68 @@
+"""Method: drivers that read a log and are killed at random, or by a record, as a simulation of starts and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.runtime.attempts import ALONE_LIMIT, Attempt
+
+MOST = 200_000
+
+
+def starts(length: int, poison: int | None, kills: Sequence[bool]) -> tuple[int, list[int]]:
+    """Read a log of one partition to its end; how many starts it took, and which records were given up.
+
+    `kills`: whether each batch, in turn, is ended by somebody before it was committed; after them nobody interferes.
+    """
+    killed, position, given_up, started = iter(kills), 0, list[int](), 0
+    last: Attempt | None = None
+    while position < length:
+        started += 1
+        if last is None:
+            attempt = Attempt({0: position}, MOST)
+        else:
+            at = {0: position}
+            attempt = last.failed() if last.positions == at else last.resumed(at, MOST)
+        while position < length:
+            last = attempt
+            taken = 1 if attempt.must_give_up else min(attempt.records, length - position)
+            is_fatal = poison is not None and position <= poison < position + taken and not attempt.must_give_up
+            if is_fatal or next(killed, False):
+                break
+            if attempt.must_give_up:
+                given_up.append(position)
+            position += taken
+            attempt = attempt.passed(taken, {0: position}, MOST) if attempt.is_careful else attempt
+    return started, given_up
+
+
+@given(st.integers(1, 500_000), st.data())
+def test_the_record_that_ends_every_driver_is_given_up_and_no_other(length: int, data: st.DataObject) -> None:
+    poison = data.draw(st.integers(0, length - 1))
+    started, given_up = starts(length, poison, [])
+    assert given_up == [poison]
+    assert started <= 5 + ALONE_LIMIT
+
+
+@given(st.integers(1, 500_000), st.lists(st.booleans(), max_size=30))
+def test_whoever_kills_drivers_makes_no_dead_letter_of_a_good_record(length: int, kills: list[bool]) -> None:
+    in_a_row = max((len(run) for run in "".join("x" if kill else " " for kill in kills).split()), default=0)
+    _, given_up = starts(length, None, kills)
+    assert not given_up or in_a_row >= ALONE_LIMIT
+
+
+def test_two_kills_without_progress_only_make_batches_smaller() -> None:
+    assert starts(1_000_000, None, [True, True, False, True, True])[1] == []
+
+
+@given(st.integers(1, 300_000))
+def test_after_a_failure_batches_grow_again_until_spark_reads(records: int) -> None:
+    attempt = Attempt({0: 0}, records).failed().failed()
+    for passed in range(10**9):
+        if not attempt.is_careful:
+            break
+        attempt = attempt.passed(attempt.records, {0: passed}, records)
+    assert attempt.records == records

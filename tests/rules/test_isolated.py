@@ -1,0 +1,74 @@
+"""The reasons for which a record is not judged by what it says: the same in the driver, the journal and the metrics."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.ingestion.rules import Reason
+from jobs.ingestion.set_aside import KEPT, set_aside
+from jobs.runtime.isolated import Isolation
+from jobs.runtime.record_batches import MOST_KEY_BYTES, TOO_LARGE
+from monitoring import metrics
+
+LARGEST = 100_000
+SCHEMA: dict[str, Any] = {
+    "topic": pl.String,
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+    "stamped_at": pl.Datetime("us", "UTC"),
+    "is_broker_stamp": pl.Boolean,
+    "reason": pl.String,
+    "id": pl.String,
+    "key": pl.Binary,
+    "value": pl.Binary,
+}
+
+
+def test_the_reasons_are_the_same_everywhere() -> None:
+    assert tuple(Isolation) == metrics.ISOLATIONS
+    assert {reason.value for reason in Isolation} <= {reason.value for reason in Reason}
+    assert Isolation.TOO_LARGE.value == TOO_LARGE
+
+
+records = st.tuples(
+    st.sampled_from([None, "malformed"]),
+    st.sampled_from([None, 0, 1, 512, MOST_KEY_BYTES, MOST_KEY_BYTES + 1, LARGEST]),
+    st.sampled_from([None, 0, 1, LARGEST - 1, LARGEST]),
+    st.sampled_from([None, None, *Isolation]),
+)
+
+
+@given(st.lists(records, max_size=8))
+def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]]) -> None:
+    frame = pl.DataFrame(
+        [
+            ("events", 0, at, datetime(2026, 1, 1, tzinfo=UTC), True, reason, "id", _text(key), _text(value))
+            for at, (reason, key, value, _) in enumerate(rows)
+        ],
+        schema=SCHEMA,
+        orient="row",
+    )
+    isolated = {(0, at): why for at, (*_, why) in enumerate(rows) if why is not None}
+
+    found = set_aside(frame, isolated, LARGEST)
+
+    assert found.columns == frame.columns
+    for before, row, (reason, key, value, why) in zip(
+        frame.rows(named=True), found.rows(named=True), rows, strict=True
+    ):
+        is_large = (key or 0) + (value or 0) > LARGEST or why is Isolation.TOO_LARGE
+        if not is_large:
+            assert row == {**before, "reason": reason if why is None else why.value}
+            continue
+        kept = {name: before[name] for name in KEPT - {"key"}}
+        short = before["key"] if key is not None and key <= MOST_KEY_BYTES else None
+        assert row == {**dict.fromkeys(frame.columns), **kept, "key": short, "reason": "too_large"}
+
+
+def _text(length: int | None) -> bytes | None:
+    return None if length is None else b"x" * length

@@ -1,0 +1,138 @@
+"""Method: batches written by hand as Kafka's documentation has them, in every packing, and read back; and bombs."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.runtime.record_batches import CHUNK_BYTES, TOO_LARGE, batches_of, committed, records_of
+
+MIB = 1 << 20
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+STAMP_MS = 1_780_000_000_000
+Record = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+
+def varint(number: int) -> bytes:
+    zigzag, out = (number << 1) ^ (number >> 63), bytearray()
+    while zigzag >= 0x80:
+        out.append((zigzag & 0x7F) | 0x80)
+        zigzag >>= 7
+    return bytes([*out, zigzag])
+
+
+def text(value: bytes | None) -> bytes:
+    return varint(-1) if value is None else varint(len(value)) + value
+
+
+def packed(records: Sequence[Record], codec: int) -> bytes:
+    plain = bytearray()
+    for number, (key, value) in enumerate(records):
+        headers = varint(1) + text(b"trace") + text(b"1")
+        body = b"\0" + varint(number * 7) + varint(number) + text(key) + text(value) + headers
+        plain += varint(len(body)) + body
+    return bytes(plain) if codec == NONE else pa.compress(bytes(plain), codec=CODEC_NAMES[codec], asbytes=True)
+
+
+def batch(base: int, count: int, payload: bytes, attributes: int = APPEND_TIME, producer: int = -1) -> bytes:
+    body = struct.pack(">ibIhiqqqhii", 0, 2, 0, attributes, count - 1, 1_000, STAMP_MS, producer, 0, 0, count)
+    return struct.pack(">qi", base, len(body) + len(payload)) + body + payload
+
+
+def read(data: bytes, position: int = 0, largest_bytes: int = MIB) -> list[tuple[int, Record | None]]:
+    return [
+        (record.offset, (record.key, record.value) if record.problem is None else None)
+        for each in batches_of(data)
+        for record in records_of(each, 3, position, largest_bytes)
+    ]
+
+
+texts = st.none() | st.binary(max_size=40) | st.just(b"x" * 3 * CHUNK_BYTES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(st.tuples(texts, texts), min_size=1, max_size=5), st.sampled_from(range(5)))),
+    st.integers(0, 12),
+    st.integers(0, 30),
+)
+def test_every_record_from_the_position_on_is_read_as_it_was_written(
+    batches: list[tuple[list[Record], int]], position: int, cut_off: int
+) -> None:
+    data, expected, base = b"", [], 0
+    for records, codec in batches:
+        data += batch(base, len(records), packed(records, codec), APPEND_TIME | codec)
+        expected += [(base + number, record) for number, record in enumerate(records)]
+        base += len(records)
+    wanted = [found for found in expected if found[0] >= position]
+    assert read(data, position) == wanted
+    # A broker cuts its answer anywhere: the batch that is not whole is read with the next.
+    assert read(data + batch(base, 1, packed([(None, b"v")], NONE))[: cut_off + 20], position) == wanted
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, LZ4, ZSTD])
+def test_a_large_record_is_passed_over_and_its_neighbours_are_read(codec: int) -> None:
+    large = b"\0" * (20 * MIB)
+    data = batch(7, 3, packed([(b"a", b"1"), (b"b", large), (b"c", b"3")], codec), APPEND_TIME | codec)
+    before, found, after = (record for each in batches_of(data) for record in records_of(each, 3, 0, MIB))
+    assert (before.value, after.value) == (b"1", b"3")
+    assert (found.offset, found.key, found.value, found.problem) == (8, b"b", None, TOO_LARGE)
+    assert found.size_bytes == 20 * MIB + 1
+    assert (found.timestamp_ms, found.is_append_time) == (STAMP_MS, True)
+
+
+def test_a_large_record_is_one_of_a_large_key_and_value_whatever_its_headers_are() -> None:
+    data = batch(0, 3, packed([(b"k" * MIB, b""), (b"k" * MIB, b"1"), (b"k", b"v" * MIB)], NONE))
+    found = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
+    assert [record.problem for record in found] == [None, TOO_LARGE, TOO_LARGE]
+
+
+def test_a_record_that_a_producer_stamped_has_its_own_stamp() -> None:
+    data = batch(0, 2, packed([(b"k", b"1"), (b"k", b"2")], NONE), attributes=0)
+    found = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
+    assert [(record.timestamp_ms, record.is_append_time) for record in found] == [(1_000, False), (1_007, False)]
+
+
+def test_javas_snappy_is_a_stream_of_blocks() -> None:
+    plain = packed([(b"k", b"x" * 50_000), (b"k", b"y" * 50_000)], NONE)
+    stream = io.BytesIO()
+    stream.write(b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1))
+    for start in range(0, len(plain), 32_768):
+        block = pa.compress(plain[start : start + 32_768], codec="snappy", asbytes=True)
+        stream.write(struct.pack(">i", len(block)) + block)
+    data = batch(0, 2, stream.getvalue(), APPEND_TIME | SNAPPY)
+    assert read(data) == [(0, (b"k", b"x" * 50_000)), (1, (b"k", b"y" * 50_000))]
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD, 7])
+def test_what_cannot_be_unpacked_is_a_record_with_a_problem_for_each_offset(codec: int) -> None:
+    broken = batch(4, 3, b"\xff" * 40, APPEND_TIME | codec)
+    whole = batch(7, 1, packed([(b"k", b"v")], NONE))
+    assert read(broken + whole, position=5) == [(5, None), (6, None), (7, (b"k", b"v"))]
+    problem = next(record for each in batches_of(broken) for record in records_of(each, 0, 0, MIB)).problem
+    assert problem not in (None, TOO_LARGE)
+
+
+def test_records_of_transactions_that_were_given_up_are_not_there() -> None:
+    def sent(base: int, producer: int, flags: int = TRANSACTIONAL) -> bytes:
+        return batch(base, 1, packed([(b"k", b"%d" % base)], NONE), APPEND_TIME | flags, producer)
+
+    data = sent(0, 1) + sent(1, 2) + sent(2, 9, 0) + sent(3, 1, TRANSACTIONAL | CONTROL) + sent(4, 1)
+    kept = [each.base_offset for each in committed(batches_of(data), [(1, 0)])]
+    assert kept == [1, 2, 4]
+
+
+def test_the_formats_of_long_ago_are_refused() -> None:
+    old = bytearray(batch(0, 1, packed([(b"k", b"v")], NONE)))
+    old[16] = 1
+    with pytest.raises(ValueError, match="message format 1"):
+        read(bytes(old))

@@ -1,0 +1,238 @@
+"""Records that end a driver, in a real broker: they become dead letters, and nothing else differs by a record.
+
+A driver is its sink and its source; a start that fails is one whose batch raises, as Spark does. The oracle is the
+journal of the same log that was read at once, without a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psycopg
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.pipeline import JOB, JournalSink, build
+from jobs.runtime.config import Environment
+from jobs.runtime.job import Context, TopicJob
+from jobs.runtime.kafka import describe_topic
+from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.ownership import Ownership
+from jobs.runtime.plain_look import PlainLook
+from jobs.runtime.source import TopicSource
+from jobs.streams import Table
+from local.broker import ensure_topics
+from tests.streaming.brokers import running_broker
+from tests.streaming.produce import append, packed_batch
+
+MIB = 1 << 20
+PARTITIONS = 2
+POISON = b"this ends every driver"
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("kafka")) as address:
+        ensure_topics(address)
+        yield address
+
+
+@pytest.fixture
+def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
+    name = f"events.{request.node.name.partition('[')[0]}"
+    settings = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "262144"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result()
+    return name
+
+
+def event(number: int, **members: Any) -> bytes:
+    data = {"request_id": f"r{number}", "user_id": "u", "model": "m", "operation": "chat"}
+    envelope = {"specversion": "1.0", "type": "ai.inference.request.v1", "source": "g", "id": f"{number}"}
+    return json.dumps({**envelope, "subject": "a", "time": "2026-11-21T10:00:00Z", "data": data, **members}).encode()
+
+
+def produce(bootstrap: str, topic: str, values: list[tuple[int, bytes]], **settings: Any) -> None:
+    """Append to (partition, value), packed together as far as the producer does it."""
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 64 * MIB, "linger.ms": 50, **settings})
+    for partition, value in values:
+        producer.produce(topic, value, b"a", partition)
+    assert producer.flush(30) == 0
+
+
+class Driver:
+    """One start of ingestion: a new epoch, a sink and a source."""
+
+    def __init__(self, spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, where: Environment) -> None:
+        ownership = Ownership.take(JOB.name, where.postgres_url, {})
+        self._spark, self._job, self._config, self._where = spark, job, config, where
+        self._sink = JournalSink(Context(config, where, spark, ownership))
+        self._source = TopicSource(job, config, where, self._sink, ownership)
+
+    def run(self) -> None:
+        """Read all that is there: what comes before Spark, then as Spark reads. Raises what a record causes."""
+        try:
+            for batch in self._source.backlog(self._spark):
+                self._sink.process(batch)
+            self._sink.process(self._job.build(self._read(), self._config))
+        finally:
+            self._sink.close()
+
+    def _read(self) -> DataFrame:
+        start = {str(p): self._sink.positions().get(p, -2) for p in range(PARTITIONS)}
+        topic = self._config.topic
+        options = {"subscribe": topic, "startingOffsets": json.dumps({topic: start}), "maxOffsetsPerTrigger": "10"}
+        return self._spark.read.format("kafka").options(**self._where.kafka.spark(), **options).load()
+
+
+def where(database: str, folder: Path, bootstrap: str) -> Environment:
+    return Environment(
+        kafka=KafkaAccess(bootstrap=bootstrap),
+        postgres_url=database,
+        tables=str(folder),
+        checkpoints=folder / "checkpoints",
+        jars=Path(),
+    )
+
+
+def journal(folder: Path, topic: str) -> pl.DataFrame:
+    """What was made of the topic's records but for our own heartbeats, in the order of each partition."""
+    rows = pl.DataFrame(DeltaTable(f"{folder}/{Table.JOURNAL}").to_pyarrow_table())
+    events = rows.filter((pl.col("topic") == topic) & (pl.col("source").fill_null("") != "weir"))
+    assert events.sort("lsn").group_by("partition").agg(pl.col("offset").is_sorted())["offset"].all()
+    return events.sort("partition", "offset").drop("lsn", "first_lsn", "log_date", "logged_at", "frontier")
+
+
+def starts_until_all_is_read(
+    spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, environment: Environment
+) -> int:
+    """How many starts it took."""
+    for start in range(1, 20):
+        try:
+            Driver(spark, job, config, environment).run()
+        except Exception as error:
+            if "poison" not in str(error):
+                raise
+        else:
+            return start
+    raise AssertionError("no start read everything")
+
+
+def fails_on_poison(records: DataFrame, config: IngestionConfig) -> DataFrame:
+    """Judging that ends the driver at one record, as faults do that nobody knows of yet."""
+    is_poison = F.col("value") == F.lit(POISON)
+    checked = F.when(is_poison, F.raise_error(F.lit("poison")).cast("binary")).otherwise(F.col("value"))
+    return build(records.withColumn("value", checked), config)
+
+
+def isolated(database: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(
+            'SELECT partition, "offset", reason, journalled_at IS NOT NULL FROM isolated_records ORDER BY 1, 2'
+        ).fetchall()
+
+
+def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: str) -> None:
+    for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+        values = [(at % PARTITIONS, event(10 * number + at) * 20) for at in range(10)]
+        produce(bootstrap, topic, values, **{"compression.type": codec})
+    for end in (Producer.commit_transaction, Producer.abort_transaction, Producer.commit_transaction):
+        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(topic, end.__name__.encode(), None, partition)
+        producer.flush()
+        end(producer)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    expected = [consumer.poll(30) for _ in range(50 + 2 * PARTITIONS)]
+    consumer.close()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    look = PlainLook(KafkaAccess(bootstrap=bootstrap), admin, describe_topic(admin, topic))
+    found = look.next_records({}, 1_000, 64 * MIB, MIB)
+    assert {(r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in found} == {
+        (m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value()) for m in expected if m is not None
+    }
+    assert all(record.problem is None and record.is_append_time for record in found)
+    for partition in range(PARTITIONS):
+        mine = [record.offset for record in found if record.partition == partition]
+        assert mine == sorted(mine)
+        fewer = look.next_records({partition: mine[3]}, 2, 64 * MIB, MIB, only=partition)
+        assert [record.offset for record in fewer] == mine[3:5]
+
+
+def test_a_record_that_ends_every_driver_becomes_a_dead_letter_and_no_other_differs(
+    spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
+) -> None:
+    config = IngestionConfig(topic=topic, max_records_per_batch=800, heartbeat_interval_seconds=60)
+    values = [(number % PARTITIONS, event(number)) for number in range(8)]
+    values[5] = (1, POISON)
+    values[6:6] = [(0, event(2)), (0, event(4, time="2026-11-21T11:00:00Z")), (0, b"no event"), (0, b"x" * 2 * MIB)]
+    produce(bootstrap, topic, values, **{"compression.type": "zstd"})
+    whole = where(database, tmp_path / "whole", bootstrap)
+    assert starts_until_all_is_read(spark, JOB, config, whole) == 1
+    with psycopg.connect(database) as connection:
+        connection.execute("TRUNCATE isolated_records, attempts, sources")
+
+    job = TopicJob(JOB.name, JOB.writes, IngestionConfig, fails_on_poison, JournalSink)
+    apart = where(database, tmp_path / "apart", bootstrap)
+    assert starts_until_all_is_read(spark, job, config, apart) > 3
+
+    expected, found = journal(tmp_path / "whole", topic), journal(tmp_path / "apart", topic)
+    is_poison = pl.col("value").fill_null(b"") == POISON
+    assert found.filter(is_poison)["reason"].to_list() == ["unreadable"]
+    assert found.filter(~is_poison).equals(expected.filter(~is_poison))
+    assert found["disposition"].value_counts().sort("disposition").rows() == [
+        ("accepted", 7),
+        ("conflict", 1),
+        ("duplicate", 1),
+        ("rejected", 3),
+    ]
+    assert sorted(reason for _, _, reason, is_there in isolated(database) if is_there) == ["too_large", "unreadable"]
+    with psycopg.connect(database) as connection:
+        found_sizes = connection.execute("SELECT size_bytes FROM isolated_records ORDER BY reason").fetchall()
+    assert found_sizes == [(2 * MIB + 1,), (len(POISON) + 1,)]
+
+
+def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbours_count(
+    spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
+) -> None:
+    """Nothing that unpacks it whole could live in a driver's container; here nothing does."""
+    batch = packed_batch([event(1), 1 << 30, event(2)], key=b"a")
+    assert len(batch) < 200_000
+    append(bootstrap, topic, 0, batch)
+    produce(bootstrap, topic, [(0, event(3)), (1, event(4))])
+    environment = where(database, tmp_path, bootstrap)
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    first = Driver(spark, JOB, config, environment)
+    # The first start ends, as Java does, when Spark reads: nothing was committed.
+    assert list(first._source.backlog(spark)) == []
+    first._sink.close()
+
+    second = Driver(spark, JOB, config, environment)
+    for frame in second._source.backlog(spark):
+        second._sink.process(frame)
+    second._sink.close()
+
+    rows = journal(tmp_path, topic)
+    assert rows.select("partition", "offset", "reason", "request_id").rows() == [
+        (0, 0, None, "r1"),
+        (0, 1, "too_large", None),
+        (0, 2, None, "r2"),
+        (0, 3, None, "r3"),
+        (1, 0, None, "r4"),
+    ]
+    assert rows.filter(reason="too_large").select("key", "value").row(0) == (b"a", None)
+    with psycopg.connect(database) as connection:
+        sizes = connection.execute("SELECT size_bytes, detail FROM isolated_records").fetchall()
+    assert sizes == [((1 << 30) + 1, "too_large")]
