@@ -1,9 +1,9 @@
 """Sequence numbers of sources: which arrived, and when their holes are too many to be a sequence.
 
 Time runs in whole minutes of `received_at`. A minute is over when the frontier has passed it: then every number that
-was received in it is known, whatever batches it came in. A hole counts from the end of the minute after the one in
-which a higher number came: until then the number may still be on its way. So what is kept of a source follows from its
-events and the frontier alone.
+was received in it is known, whatever batches it came in. A hole counts from the next minute in which the source was
+heard after the one in which a higher number came: until then the number may still be on its way. So what is kept of a
+source follows from its events and the frontier alone.
 """
 
 from __future__ import annotations
@@ -72,10 +72,15 @@ def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int) -> pl.DataFrame:
     pieces = pl.concat([known, new]).sort(*KEY, "first")
     highest = pieces.group_by(*KEY, "minute").agg(pl.max("last")).sort(*KEY, "minute")
     before = highest.with_columns(highest_before=pl.col("last").cum_max().shift().over(KEY)).drop("last")
-    # What closes a hole counts at once; what is higher than all before opens one, and counts a minute later.
+    heard = runs.select(*KEY, "minute", heard_at="minute").unique().sort("minute")
+    heard_next = before.sort("minute").join_asof(
+        heard, on="minute", by=KEY, strategy="forward", allow_exact_matches=False, check_sortedness=False
+    )
+    # What closes a hole counts at once; what is higher than all before opens one, and counts when more is heard.
     closes = (pl.col("last") <= pl.col("highest_before")).fill_null(False)
-    placed = pieces.join(before, on=[*KEY, "minute"], how="left", maintain_order="left").with_columns(
-        counts_at=pl.when(closes).then("minute").otherwise(pl.col("minute") + 1)
+    counts_at = pl.when(closes).then("minute").otherwise(pl.col("heard_at").fill_null(until))
+    placed = pieces.join(heard_next, on=[*KEY, "minute"], how="left", maintain_order="left").with_columns(
+        counts_at=counts_at
     )
     too_many = pl.concat(
         [
