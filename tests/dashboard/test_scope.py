@@ -54,6 +54,7 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
     worth: dict[str, list[Any]] = {
         "account": [None, MINE, OTHERS],
         "model": [None, f"{MARKER}small-1"],
+        "prefix": ["", MARKER, MINE, OTHERS],
         "user": ["u-1", f"{MARKER}u-1"],
         "hours": [24],
         "job": ["billing"],
