@@ -22,6 +22,7 @@ WAITING_SECONDS = 60
 MANY_WAITING = 100
 RESTARTS = 3
 LATE_SHARE = 0.05
+UNPAIRED_SHARE = 0.05
 FEWEST_EVENTS = 20
 HEADROOM_TICKET, HEADROOM_PAGE = 0.5, 0.2
 """Of the topic's retention: of a week, three and a half days to act, then one and a half."""
@@ -238,6 +239,16 @@ EVENTS = (
         "Requests wait for their completions",
         "{{ $value }} requests and completions wait for their partner, for more than a minute on average.",
         timedelta(minutes=5),
+    ),
+    Alert(
+        "OutcomesUnpaired",
+        Severity.TICKET,
+        'sum by (outcome) (increase(weir_join_outcomes_total{outcome=~"abandoned|orphaned"}[30m]))'
+        f" / on () group_left () sum(increase(weir_join_outcomes_total[30m])) > {UNPAIRED_SHARE}"
+        f" and on () sum(increase(weir_join_outcomes_total[30m])) > {FEWEST_EVENTS}",
+        "Many requests do not find their other half: {{ $labels.outcome }}",
+        "{{ $value | humanizePercentage }} of the outcomes of half an hour are {{ $labels.outcome }}.",
+        timedelta(minutes=10),
     ),
 )
 

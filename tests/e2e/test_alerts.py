@@ -101,7 +101,8 @@ def test_a_stopped_application_is_told_until_it_goes_on(stack: Stack, watch: Wat
 
 def test_at_rest_the_gauges_agree_with_the_database(stack: Stack, watch: Watch, traffic: Traffic) -> None:
     query = """SELECT decision, currency, count(*), sum(amount) FROM stragglers
-               WHERE currency IS NOT NULL AND meter = 'input_tokens' GROUP BY decision, currency"""
+               WHERE decision = 'drop' AND currency IS NOT NULL AND meter = 'input_tokens'
+               GROUP BY decision, currency"""
     with psycopg.connect(stack.postgres_url) as connection:
         (found,) = connection.execute(query).fetchall()
     decision, currency, rows, amount = found

@@ -21,6 +21,7 @@ NEVER = {
     "weir_stragglers_total",
 }
 """Counters that stay at 0 while all is well; all others count on."""
+OUTCOMES_A_MINUTE = {"matched": 5_850, "abandoned": 50, "orphaned": 50, "superseded": 50}
 GAUGES = {
     "weir_lag_records": "40-2x20 0+1x39",
     "weir_lag_seconds": f"4+0{STEADY}",
@@ -78,6 +79,8 @@ def _values(metric: Metric, labels: dict[str, str]) -> str:
         return f"20+0{STEADY}" if labels["state"] == "active" else f"0+0{STEADY}"
     if metric is metrics.EVENTS:
         return f"0+3000{STEADY}" if labels["disposition"] in ("accepted", "duplicate") else f"5+0{STEADY}"
+    if metric is metrics.OUTCOMES:
+        return f"0+{OUTCOMES_A_MINUTE[labels['outcome']]}{STEADY}"
     if isinstance(metric, CounterMetric):
         return f"3+0{STEADY}" if metric.name in NEVER else f"0+1500{STEADY}"
     return GAUGES[metric.name]

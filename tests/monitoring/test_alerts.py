@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from monitoring.alerts import ALERTS
-from monitoring.metrics import CAUSES, JOBS, JOIN_OUTCOMES
+from monitoring.metrics import CAUSES, JOBS
 from monitoring.rule_file import held_to
-from tests.monitoring.healthy import MINUTES, healthy
+from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, healthy
 from tests.monitoring.promtool import Firing, Series, check
 
 SEVERITIES = {alert.name: alert.severity.value for alert in ALERTS}
@@ -156,6 +156,16 @@ CASES = [
         11,
         until_minute=25,
     ),
+    # From minute 20 on every sixth outcome is abandoned: of the half hour before minute 29 that is more than 5 %.
+    Case(
+        "OutcomesUnpaired",
+        {
+            of("weir_join_outcomes_total", outcome="abandoned"): "0+50x20 1000+1000x60",
+            of("weir_join_outcomes_total", outcome="matched"): "0+5850x20 117000+4900x60",
+        },
+        39,
+        ({"outcome": "abandoned"},),
+    ),
     Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 6001+0x60"}, 16),
     Case(
         "StragglersDropped",
@@ -258,8 +268,9 @@ def away(cause: str, jobs: tuple[str, ...]) -> Series:
         changed[of("weir_lag_records", job=job)] = "0+0x19 500+0x12 0+0x60" if job in jobs else "0+0x60"
         for metric in ("weir_last_progress_timestamp_seconds", "weir_frontier_timestamp_seconds"):
             changed[of(metric, job=job)] = "-6+60x19 1134+0x12 1914+60x60"
-    for outcome in JOIN_OUTCOMES:
-        changed[of("weir_join_outcomes_total", outcome=outcome)] = "0+1500x19 28500+0x12 46500+1500x60"
+    for outcome, a_minute in OUTCOMES_A_MINUTE.items():
+        counted = f"0+{a_minute}x19 {19 * a_minute}+0x12 {31 * a_minute}+{a_minute}x60"
+        changed[of("weir_join_outcomes_total", outcome=outcome)] = counted
     if cause == "database":
         changed |= {of("weir_database_readable", job=job): "1+0x19 0+0x11 1+0x60" for job in JOBS}
     return with_changes(changed)

@@ -89,7 +89,7 @@ def test_the_runbook_names_only_commands_alerts_and_panels_that_exist() -> None:
     assert set(re.findall(r"`weir ([a-z-]+)", RUNBOOK)) <= commands | groups
     assert set(re.findall(r"see (\w+)\.", RUNBOOK)) | set(re.findall(r"as for (\w+)", RUNBOOK)) <= set(SECTIONS)
     titles = {panel.title for panels in PANELS.values() for panel in panels}
-    pages = {"Late and dropped", "Sources"}
+    pages = {"Joins", "Late and dropped", "Sources"}
     assert set(re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", RUNBOOK)) <= titles | pages
 
 
@@ -102,6 +102,7 @@ def test_an_alert_says_in_a_line_what_is_wrong(alert: Alert) -> None:
         "reason",
         "setting",
         "meter",
+        "outcome",
         "currency",
     }
 
