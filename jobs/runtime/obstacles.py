@@ -92,9 +92,12 @@ def _cause(error: BaseException) -> Cause | None:
             cause, is_away = Cause.KAFKA, _code(error) in KAFKA_IS_AWAY
         case psycopg.OperationalError() | psycopg.InterfaceError() | psycopg.errors.ReadOnlySqlTransaction():
             cause, is_away = Cause.DATABASE, not WRONG_CREDENTIALS.search(text)
+        case ConnectionError():
+            # Python's own sockets lead to this driver's Java, and to nothing else: it has ended, and stays so.
+            return None
         case OSError():
-            is_connection = isinstance(error, ConnectionError) or error.errno in FULL_OR_CUT_OFF
-            cause, is_away = Cause.STORE, is_connection or bool(STORE_IS_AWAY.search(text))
+            is_away_by_number = error.errno in FULL_OR_CUT_OFF
+            cause, is_away = Cause.STORE, is_away_by_number or bool(STORE_IS_AWAY.search(text))
         case CommitFailedError():
             # Somebody else's commit, or an own one whose answer was lost: what is stored says which.
             cause, is_away = Cause.STORE, True

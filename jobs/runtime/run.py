@@ -32,7 +32,7 @@ from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source, TableSource, TopicSource
-from jobs.runtime.spark import spark_session
+from jobs.runtime.spark import java_runs, spark_session
 from jobs.runtime.waiting import Waiting, until_done
 from monitoring.liveness import LOOP, START_SECONDS
 
@@ -90,6 +90,8 @@ def _drive(
 ) -> None:
     """Make sink and source from what is committed, and go on until asked to stop."""
     config, environment = context.config, context.environment
+    if not java_runs(context.spark):
+        raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
     LOOP.comes_round_within(START_SECONDS)
     with ExitStack() as held:

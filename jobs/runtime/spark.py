@@ -73,3 +73,9 @@ def spark_session(
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def java_runs(spark: SparkSession) -> bool:
+    """Whether the Java process behind the session is there; without it nothing that is asked of Spark can succeed."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None

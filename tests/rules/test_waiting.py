@@ -107,6 +107,7 @@ def spark(cause: str) -> StreamingQueryException:
         (psycopg.errors.NumericValueOutOfRange("bigint out of range"), None),
         (OSError(errno.ENOSPC, "No space left on device"), Cause.STORE),
         (OSError("Generic S3 error: HTTP error: error sending request"), Cause.STORE),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), None),
         (FileNotFoundError(errno.ENOENT, "No such file"), None),
         (PermissionError(errno.EACCES, "Permission denied"), None),
         (spark("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node"), Cause.KAFKA),
