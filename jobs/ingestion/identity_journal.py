@@ -46,7 +46,9 @@ class JournalIdentities:
             return pl.DataFrame(schema=ENTRY)
         # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.
         rows = (
-            pl.scan_parquet(paths, hive_partitioning=False, glob=False)
+            pl.scan_parquet(
+                paths, hive_partitioning=False, glob=False, extra_columns="ignore", missing_columns="insert"
+            )
             .filter(
                 (pl.col("lsn") >= first_lsn)
                 & (pl.col("lsn") < end_lsn)

@@ -29,7 +29,7 @@ from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import set_aside, sizes
 from jobs.runtime.absent_offsets import AbsentOffsets
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
 from jobs.runtime.isolated import IsolatedRecords, Isolation
 from jobs.runtime.job import Context, Progress, TopicJob
 from jobs.runtime.kafka import Heartbeat, describe_topic, list_partitions
@@ -100,11 +100,9 @@ class JournalSink:
         records = self._events.received(stamped, seen.restamps)
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
-        catalog = (
-            self._catalog.rows(changes).with_row_index("lsn", first_lsn).with_columns(pl.col("lsn").cast(pl.Int64))
-        )
+        catalog = numbered(self._catalog.rows(changes), first_lsn)
         judged = judged_by_reception(records, self._config)
-        events = judged.sort("received_at", "partition", "offset").with_row_index("lsn", first_lsn + len(catalog))
+        events = numbered(judged.sort("received_at", "partition", "offset"), first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
         rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")

@@ -25,7 +25,7 @@ from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.batch import contiguous, seen_in
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
+from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
 from jobs.runtime.errors import Cause, NotYet
 from jobs.runtime.job import Context, Progress, TableJob
 from jobs.runtime.position import Position, position_after, recall_position, transactions_of, with_fingerprint
@@ -171,9 +171,9 @@ def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime, rule
     ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn")).with_columns(
         pl.lit(logged_at).alias("logged_at"), pl.lit(logged_at.date()).alias("log_date")
     )
-    numbered = ordered.drop("lsn", strict=False).with_row_index("lsn", first_lsn)
+    rows = numbered(ordered.drop("lsn", strict=False), first_lsn)
     kept = pl.when(pl.col("lsn") == first_lsn).then(pl.lit(rules, pl.String)).alias("rules")
-    return numbered.with_columns(kept).select(USAGE.names).to_arrow().cast(USAGE)
+    return rows.with_columns(kept).select(USAGE.names).to_arrow().cast(USAGE)
 
 
 def _counts(outcomes: pl.DataFrame) -> Mapping[tuple[str, ...], int]:

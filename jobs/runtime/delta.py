@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import obstore
+import polars as pl
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
@@ -55,6 +56,11 @@ def microseconds_of(instant: datetime) -> int:
     """Microseconds since 1970, exactly."""
     elapsed = instant - datetime(1970, 1, 1, tzinfo=UTC)
     return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+
+
+def numbered(rows: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+    """Rows with their `lsn`, from `first_lsn` on in their order. (A row index of Polars ends at 2^32.)"""
+    return rows.select((pl.int_range(pl.len(), dtype=pl.Int64) + first_lsn).alias("lsn"), pl.all())
 
 
 class DeltaWriter:

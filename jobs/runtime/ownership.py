@@ -127,7 +127,9 @@ def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
     return Session.to(
         postgres_url,
         f"weir {job}",
-        options=f"-c synchronous_commit=on -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
+        # A limit that the server sets for everybody would cancel the same large fold again and again.
+        options="-c statement_timeout=0 -c synchronous_commit=on"
+        f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
         # A fold of a large batch, or one that waits for somebody's lock, takes its time.
         is_patient=True,
     )

@@ -28,6 +28,7 @@ from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.log_cleanup import LogCleanup
 from jobs.runtime.object_store import spark_settings
+from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter, went_round
@@ -103,7 +104,13 @@ def _drive(
             else TableSource(job, config, environment, sink)
         )
         reporter.follow(sink, source)
-        Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
+        try:
+            Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
+        except Exception as error:
+            if obstacle_of(error) is not None:
+                source.blame_no_record()
+            raise
+        source.blame_no_record()
 
 
 def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT_SECONDS) -> None:
@@ -178,6 +185,7 @@ class Driver:
 
     def _stream(self, checkpoint: Path) -> None:
         is_over = threading.Event()
+        self._failure = None
         query: StreamingQuery = (
             self._source.stream(self._spark)
             .writeStream.foreachBatch(lambda batch, _: self._on_batch(batch, is_over))

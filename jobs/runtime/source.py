@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from jobs.runtime.attempts import Attempts
 from jobs.runtime.careful_start import CarefulStart
 from jobs.runtime.config import Environment, JobConfig
-from jobs.runtime.errors import Refused
+from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
 from jobs.runtime.isolated import IsolatedRecords
 from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicJob, TopicSink
@@ -59,6 +60,9 @@ class Source(Protocol):
 
     def can_go_on(self) -> bool:
         """Whether a query that failed is to be built anew, because its input is not as it was when it was built."""
+
+    def blame_no_record(self) -> None:
+        """Called when the driver stops reading, and it was not for what it read."""
 
     def advance(self) -> None:
         """Called between batches."""
@@ -138,6 +142,11 @@ class TopicSource:
     def can_go_on(self) -> bool:
         """False: nothing changes below a running query."""
         return False
+
+    def blame_no_record(self) -> None:
+        """Forget what was tried, so that the next start does not take an orderly end for a record's fault."""
+        with suppress(NotYet):
+            Attempts(self._ownership).forget()
 
     def advance(self) -> None:
         """Heartbeats move this job: nothing to do."""
@@ -237,6 +246,9 @@ class TableSource:
     def must_restart(self) -> bool:
         """Never: batches are bounded by files."""
         return False
+
+    def blame_no_record(self) -> None:
+        """Rows of a table are ours: none is given up."""
 
     def can_go_on(self) -> bool:
         """True when the table got columns, or its log no longer reaches back to where the query began.

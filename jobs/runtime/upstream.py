@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 
 import pyarrow.dataset as ds
@@ -26,6 +27,8 @@ class Upstream:
         self._path = f"{tables}/{table}"
         self._table: DeltaTable | None = None
         self._held: HeldCommit | None = None
+        # The batch's thread and the reporting one look at the same handle; one would judge with half of the other's.
+        self._looking = threading.Lock()
         self.next_lsn = 1
         self.frontier: datetime | None = None
 
@@ -45,6 +48,10 @@ class Upstream:
 
     def refresh(self) -> None:
         """Look again. Raises Refused when the table is no longer the one that was looked at before."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
         if self._table is None or self._held is None:
             self._table = open_table(self._tables, self._name)
         else:

@@ -6,10 +6,14 @@ Real Delta tables. A log is rolled back as a restore does it: the newest commits
 from __future__ import annotations
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -163,3 +167,29 @@ def test_rows_of_usage_are_known_again_by_what_they_were_made_from(tmp_path: Pat
     usage = Upstream(str(tmp_path), Table.USAGE)
     usage.refresh()
     assert usage.verified("billing", Position(2)).row != usage.verified("billing", Position(3)).row
+
+
+def test_two_threads_that_look_at_once_take_no_growing_table_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver looks in its batches and in its reports; where a store is far away the looks overlap."""
+    journal = journal_of(tmp_path, 1)
+    look, head = upstream(tmp_path), obstore.head
+    is_asked, other_has_looked = threading.Event(), threading.Event()
+
+    def from_far_away(*args: Any) -> Any:
+        answer = head(*args)
+        if not is_asked.is_set():
+            is_asked.set()
+            other_has_looked.wait(1)
+        return answer
+
+    monkeypatch.setattr(obstore, "head", from_far_away)
+    with ThreadPoolExecutor(1) as thread:
+        slow = thread.submit(look.refresh)
+        assert is_asked.wait(10)
+        journal.commit([{**heartbeat(1), "offset": 1}])
+        look.refresh()
+        other_has_looked.set()
+    assert slow.exception() is None
+    assert look.next_lsn == journal.next_lsn
