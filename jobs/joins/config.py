@@ -42,4 +42,4 @@ class JoinsConfig(JobConfig):
     @property
     def shortest_timeout_seconds(self) -> int:
         """What no clock may be ahead by half of."""
-        return min(self.completion_timeout_seconds, *self.completion_timeouts.values(), self.completion_timeout_seconds)
+        return min([self.completion_timeout_seconds, *self.completion_timeouts.values()])

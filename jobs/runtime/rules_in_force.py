@@ -1,8 +1,8 @@
 """What decides, with the position from which it holds: a change never decides the past again.
 
 A Delta job keeps the whole history as JSON in the column `rules` of one row, `[{"from": 1, "rules": {...}}, ...]`, and
-the lsn of that row in the transaction `rules`. `from` is an lsn of the table that decides: the job's input, or for
-ingestion, which has no other order, the journal itself. A Postgres job has a row per change in the table `rules`.
+the lsn of that row in the transaction `rules`. `from` is an lsn of the job's input. Only joins keeps its history so;
+what billing and ingestion are configured with is kept nowhere yet, and session gaps are in the table `session_gaps`.
 """
 
 from __future__ import annotations

@@ -13,20 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.ingestion.classify import LOG_APPEND_TIME, classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.runtime.careful_start import RECORDS
 from tests.corpus import RECEIVED_AT
-
-RECORDS = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-    ]
-)
-"""The columns of Spark's Kafka source that ingestion uses."""
 
 Record = tuple[bytes | None, datetime]
 
