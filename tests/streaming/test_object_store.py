@@ -111,7 +111,7 @@ def test_an_application_on_s3_gives_each_request_its_outcome_once_though_it_is_k
     wait_for(expected, first, tmp_path / "joins.log")
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    journal.commit([event(EventType.USAGE, "r20", 20), event(EventType.REQUEST, "r21", 21), heartbeat(400)])
+    journal.commit([event(EventType.USAGE, "r20", 20), event(EventType.REQUEST, "r21", 21), heartbeat(1000)])
 
     second = start_joins()
     wait_for({**expected, "r20": ["matched"], "r21": ["abandoned"]}, second, tmp_path / "joins.log")
