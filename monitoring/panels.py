@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitoring.alerts import FRESH_SECONDS
+from monitoring.alerts.freshness import FRESH_SECONDS
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""Whether each application runs, gets on, and reads its database."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from monitoring.alerts.rises import risen
+from monitoring.metrics import JOBS
+from monitoring.rule_file import Alert, Severity
+
+STALLED_SECONDS = 120
+CATCH_UP_SECONDS = 600
+RESTARTS = 3
+
+
+def absent_jobs() -> str:
+    """One series per job that has not looked at its lag, under the job's label."""
+    return " or ".join(f'absent(weir_last_report_timestamp_seconds{{job="{job}"}})' for job in JOBS)
+
+
+APPLICATIONS = (
+    Alert(
+        "ApplicationDown",
+        Severity.PAGE,
+        absent_jobs(),
+        "{{ $labels.job }} does not run",
+        "No driver of {{ $labels.job }} answers, or none gets through its start.",
+        timedelta(minutes=2),
+    ),
+    Alert(
+        "ApplicationStalled",
+        Severity.PAGE,
+        f"(time() - max by (job) (weir_last_progress_timestamp_seconds) > {STALLED_SECONDS}"
+        " and on (job) max by (job) (weir_lag_records) > 0"
+        " unless on (job) max by (job) (weir_waiting) == 1)"
+        f" or time() - max by (job) (weir_last_report_timestamp_seconds) > {STALLED_SECONDS}",
+        "{{ $labels.job }} stands still",
+        "{{ $labels.job }} runs and has input, but has finished nothing for {{ $value | humanizeDuration }}.",
+        timedelta(minutes=1),
+    ),
+    Alert(
+        "ApplicationRestarting",
+        Severity.TICKET,
+        f"{risen('weir_restarts', 'job', '15m')} >= {RESTARTS}",
+        "{{ $labels.job }} starts again and again",
+        "{{ $labels.job }} was started {{ $value }} times within 15 minutes.",
+    ),
+    Alert(
+        "LagGrowing",
+        Severity.TICKET,
+        f"max by (job) (weir_catch_up_seconds) > {CATCH_UP_SECONDS}",
+        "{{ $labels.job }} falls behind",
+        "At its speed of the last minutes {{ $labels.job }} needs {{ $value | humanizeDuration }} to catch up.",
+        timedelta(minutes=10),
+    ),
+    Alert(
+        "WritesRefused",
+        Severity.PAGE,
+        f"""{risen('weir_driver_exits{how="refused"}', "job, how", "15m")} > 0""",
+        "{{ $labels.job }} refuses to go on",
+        "Going on could lose or double money, so {{ $labels.job }} stopped. It will not help itself.",
+    ),
+    Alert(
+        "WritesFenced",
+        Severity.TICKET,
+        f"""{risen('weir_driver_exits{how="fenced"}', "job, how", "15m")} > 0""",
+        "Two drivers of {{ $labels.job }} met",
+        "A driver of {{ $labels.job }} found that another had taken over, and ended. No write of it got through.",
+    ),
+    Alert(
+        "DatabaseUnreadable",
+        Severity.TICKET,
+        'max by (job) (weir_database_readable) == 0 unless on (job) max by (job) (weir_waiting{cause="database"}) == 1',
+        "{{ $labels.job }} cannot read its gauges",
+        "Postgres does not answer {{ $labels.job }} in time: alerts on money, windows and sources are blind.",
+        timedelta(minutes=5),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Events that are lost, given up, rejected, late, of no known type, or without their other half."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from monitoring.alerts.rises import risen
+from monitoring.rule_file import Alert, Severity
+
+LATE_SECONDS = 30
+LATE_SHARE = 0.05
+UNPAIRED_SHARE = 0.05
+FEWEST_EVENTS = 20
+MANY_WAITING = 100
+WAITING_SECONDS = 60
+"""Mean wait of a request for its completion: far above any model's answer, well below the timeout."""
+
+EVENTS = (
+    Alert(
+        "ConservationBroken",
+        Severity.PAGE,
+        "max(weir_conservation_residual_records) != 0 or min(weir_conservation_residual_records) != 0",
+        "Records and journal rows do not add up",
+        "{{ $value }} Kafka records more were read than the journal has rows. It must be 0.",
+    ),
+    Alert(
+        "AbsentOffsetsUnproved",
+        Severity.PAGE,
+        "max(weir_unproved_offsets) > 0",
+        "Offsets may hold records that were lost",
+        "{{ $value }} offsets have no row, and it cannot be proved that they hold no record: ingestion waits.",
+        timedelta(minutes=1),
+    ),
+    Alert(
+        "RecordsIsolated",
+        Severity.PAGE,
+        f"""{risen('weir_isolated_records{reason=~"too_large|unreadable"}', "reason", "15m")} > 0""",
+        "Records were given up: {{ $labels.reason }}",
+        "{{ $value }} Kafka records would have ended ingestion again and again; they are dead letters, and not billed.",
+    ),
+    Alert(
+        "TopicAtRisk",
+        Severity.TICKET,
+        "max by (setting) (weir_topic_at_risk) > 0",
+        "The topic of events is at risk: {{ $labels.setting }}",
+        "A setting of the topic lets events be lost before they are read, or be refused after they were taken.",
+        timedelta(minutes=5),
+    ),
+    Alert(
+        "LateRateHigh",
+        Severity.TICKET,
+        f'1 - sum(rate(weir_event_lateness_seconds_bucket{{le="{LATE_SECONDS}.0"}}[15m]))'
+        f" / sum(rate(weir_event_lateness_seconds_count[15m])) > {LATE_SHARE}"
+        f" and sum(increase(weir_event_lateness_seconds_count[15m])) > {FEWEST_EVENTS}",
+        "Many events are late",
+        f"{{{{ $value | humanizePercentage }}}} of the events came {LATE_SECONDS} s or more after their minute's end.",
+        timedelta(minutes=5),
+    ),
+    Alert(
+        "DeadLetters",
+        Severity.TICKET,
+        'sum by (reason) (increase(weir_events_total{disposition="rejected",reason!="future"}[10m])) > 0',
+        "Records are rejected: {{ $labels.reason }}",
+        "About {{ $value | humanize }} records within 10 minutes are no valid events and are not billed.",
+    ),
+    Alert(
+        "FutureTimestamps",
+        Severity.TICKET,
+        'sum(increase(weir_events_total{disposition="rejected",reason="future"}[10m])) > 0',
+        "Events come from the future",
+        "About {{ $value | humanize }} events within 10 minutes say that they have yet to occur, and are not billed.",
+    ),
+    Alert(
+        "DuplicateConflicts",
+        Severity.TICKET,
+        'sum(increase(weir_events_total{disposition="conflict"}[15m])) > 0',
+        "One identity has two contents",
+        "About {{ $value | humanize }} events within 15 minutes reused source and id of another. The first counts.",
+    ),
+    Alert(
+        "UnknownTypes",
+        Severity.TICKET,
+        "sum(increase(weir_unknown_type_events_total[15m])) > 0",
+        "Events of an unknown type are on no bill",
+        "About {{ $value | humanize }} events within 15 minutes have a type that Weir does not know: see `weir types`.",
+    ),
+    Alert(
+        "WaitingRequestsGrowing",
+        Severity.TICKET,
+        f"sum(weir_join_waiting_records) > {MANY_WAITING} and"
+        f" sum(weir_join_waiting_records) / sum(rate(weir_join_outcomes_total[10m])) > {WAITING_SECONDS}"
+        # While these two do nothing there are no outcomes to divide by.
+        ' unless on () max(max_over_time(weir_waiting{job=~"ingestion|joins"}[10m])) == 1',
+        "Requests wait for their completions",
+        "{{ $value }} requests and completions wait for their partner, for more than a minute on average.",
+        timedelta(minutes=5),
+    ),
+    Alert(
+        "OutcomesUnpaired",
+        Severity.TICKET,
+        'sum by (outcome) (increase(weir_join_outcomes_total{outcome=~"abandoned|orphaned"}[30m]))'
+        f" / on () group_left () sum(increase(weir_join_outcomes_total[30m])) > {UNPAIRED_SHARE}"
+        f" and on () sum(increase(weir_join_outcomes_total[30m])) > {FEWEST_EVENTS}",
+        "Many requests do not find their other half: {{ $labels.outcome }}",
+        "{{ $value | humanizePercentage }} of the outcomes of half an hour are {{ $labels.outcome }}.",
+        timedelta(minutes=10),
+    ),
+)

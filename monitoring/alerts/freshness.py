@@ -1,0 +1,51 @@
+"""The objective of freshness, and how fast its budget is spent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from monitoring.rule_file import Alert, Recording, Severity
+
+FRESH_SECONDS = 60
+"""The objective: what was received is billed within this, for 99 % of the time."""
+BUDGET = 0.01
+
+
+def burning(times: float, long: str, short: str) -> str:
+    """The budget is being spent so many times too fast, over the long window and still over the short one.
+
+    Time before the first sample counts as fresh: a stack that starts with yesterday's frontier has not been late today.
+    """
+    limit = f"{times * BUDGET:g}"
+    stale = "(max(weir:freshness:stale) or vector(0))"
+    return f"avg_over_time({stale}[{long}:]) > {limit} and avg_over_time({stale}[{short}:]) > {limit}"
+
+
+FRESHNESS = (
+    Recording(
+        "weir:freshness:seconds",
+        "time() - max by (job) (last_over_time(weir_frontier_timestamp_seconds[1d]))",
+        "Age of the frontier per job, growing on while the job is down.",
+    ),
+    Recording(
+        "weir:freshness:stale",
+        f'weir:freshness:seconds{{job="billing"}} > bool {FRESH_SECONDS}',
+        "1 while bills are older than the objective allows.",
+    ),
+    Alert(
+        "FreshnessBurnFast",
+        Severity.PAGE,
+        burning(14.4, "1h", "5m"),
+        "Bills are late",
+        f"For {{{{ $value | humanizePercentage }}}} of the last hour, bills were more than {FRESH_SECONDS} s behind.",
+        timedelta(minutes=2),
+    ),
+    Alert(
+        "FreshnessBurnSlow",
+        Severity.TICKET,
+        burning(6, "6h", "30m"),
+        "Bills are late again and again",
+        f"For {{{{ $value | humanizePercentage }}}} of six hours, bills were more than {FRESH_SECONDS} s behind.",
+        timedelta(minutes=15),
+    ),
+)

@@ -1,0 +1,34 @@
+"""Usage that has no price, or comes too late for its bill."""
+
+from __future__ import annotations
+
+from monitoring.rule_file import Alert, Severity
+
+DROPPED_MONEY = 1
+"""In units of its currency, within an hour."""
+
+MONEY = (
+    Alert(
+        "StragglersDropped",
+        Severity.TICKET,
+        'sum by (meter) (increase(weir_stragglers_total{decision="drop"}[15m])) > 0',
+        "Stragglers are dropped from {{ $labels.meter }}",
+        "About {{ $value | humanize }} usage rows within 15 minutes came after grace, and the policy is drop.",
+    ),
+    Alert(
+        "DroppedMoney",
+        Severity.PAGE,
+        'sum by (currency) (max by (meter, currency) (weir_straggler_amount{decision="drop"}))'
+        ' - sum by (currency) (min by (meter, currency) (min_over_time(weir_straggler_amount{decision="drop"}[1h])))'
+        f" > {DROPPED_MONEY}",
+        "Money is dropped with stragglers",
+        "{{ $value | humanize }} {{ $labels.currency }} within an hour will be on no bill.",
+    ),
+    Alert(
+        "UnpricedUsage",
+        Severity.TICKET,
+        "sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0",
+        "Usage has no price: {{ $labels.meter }}",
+        "About {{ $value | humanize }} usage rows within 15 minutes match no price, and have no amount until they do.",
+    ),
+)

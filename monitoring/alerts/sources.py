@@ -1,0 +1,50 @@
+"""Sources that are silent, too many, have gaps, or whose clock or identities cannot be judged."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from monitoring.metrics import MOST_NEW_SOURCES
+from monitoring.rule_file import Alert, Severity
+
+SOURCES = (
+    Alert(
+        "SourceSilent",
+        Severity.TICKET,
+        'max(weir_sources{state="silent"}) > 0',
+        "Sources are silent",
+        "{{ $value }} sources that used to send have sent nothing for too long.",
+        timedelta(minutes=1),
+    ),
+    Alert(
+        "SourceFlood",
+        Severity.TICKET,
+        "sum(increase(weir_unlisted_source_events_total[15m])) > 0",
+        "Too many new sources",
+        f"More than {MOST_NEW_SOURCES:,} new sources came within an hour: about {{{{ $value | humanize }}}} events"
+        " within 15 minutes are of sources that are not listed. They are billed.",
+    ),
+    Alert(
+        "SequenceGap",
+        Severity.TICKET,
+        "max(min_over_time(weir_missing_sequence_numbers[2m]))"
+        " - min(min_over_time(weir_missing_sequence_numbers[1h])) > 0",
+        "Events are missing",
+        "{{ $value }} sequence numbers more than within the last hour have not arrived, though later ones have.",
+    ),
+    Alert(
+        "UncorrectedClocks",
+        Severity.TICKET,
+        "sum(increase(weir_uncorrected_clock_events_total[15m])) > 0",
+        "Devices do not say when they send",
+        "About {{ $value | humanize }} events of devices within 15 minutes have no senttime; their clock is believed.",
+    ),
+    Alert(
+        "IdentitiesEvicted",
+        Severity.TICKET,
+        "max(weir_identity_segments_evicted) > 0",
+        "The identities of an hour do not fit into memory",
+        "{{ $value }} million rows of the exact horizon have no room; repeats of them are looked up in the journal.",
+        timedelta(minutes=15),
+    ),
+)
