@@ -14,7 +14,6 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
-    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -23,6 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
+from jobs.runtime.denied_topics import DENIALS, denied, is_denial
 from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka_access import KafkaSettings
 from jobs.runtime.obstacles import obstacle_of
@@ -62,28 +62,51 @@ class Topic:
 
 
 def describe_topic(admin: AdminClient, name: str) -> Topic:
-    """The topic's id and partitions.
+    """The topic's id and partitions, at a start.
 
-    Raises Refused when it does not exist or its settings would make bills wrong, NotYet when no broker says so.
+    Raises Refused when it does not exist for a while or its settings would make bills wrong, NotYet when no broker
+    says so, or one that may have just started.
     """
     try:
         described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
-        resource = ConfigResource(ResourceType.TOPIC, str(name))  # the library refuses a StrEnum
-        settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+        settings = _settings(admin, name)
     except KafkaException as error:
         if obstacle := obstacle_of(error):
             raise obstacle from error
-        raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; create it, then start again") from error
-    values = {setting: entry.value for setting, entry in settings.items() if entry.value is not None}
-    if problem := next(refusals(name, values), None):
-        raise Refused(problem)
+        if is_denial(error.args[0]):
+            raise DENIALS.met(name, error, time.monotonic()) from error
+        raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; mend that, then start again") from error
+    DENIALS.known(name)
+    _refuse_settings(name, settings)
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
+
+
+def describe_again(admin: AdminClient, name: str) -> Topic:
+    """The same, of a topic that is being read: raises NotYet when it is denied, so that a start finds out why."""
+    (topic,) = list_partitions(admin, [name])
+    try:
+        settings = _settings(admin, name)
+    except KafkaException as error:
+        raise denied(name, error) if is_denial(error.args[0]) else error from error
+    _refuse_settings(name, settings)
+    return topic
+
+
+def _settings(admin: AdminClient, name: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, str(name))  # the library refuses a StrEnum
+    settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    return {setting: entry.value for setting, entry in settings.items() if entry.value is not None}
+
+
+def _refuse_settings(name: str, settings: Mapping[str, str]) -> None:
+    if problem := next(refusals(name, settings), None):
+        raise Refused(problem)
 
 
 def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
     """The topics' ids and partitions as they are now, by one request.
 
-    Raises NotYet for a topic that is not there: whoever starts anew finds out whether it was deleted.
+    Raises NotYet for a topic that is denied: whoever starts anew finds out whether it was deleted.
     """
     described = admin.describe_topics(TopicCollection(list(map(str, names))), request_timeout=TIMEOUT_SECONDS)
     topics = []
@@ -91,9 +114,7 @@ def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
         try:
             topic = described[name].result()
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-            raise NotYet(Cause.KAFKA, f"the broker does not know the topic {name}") from error
+            raise denied(name, error) if is_denial(error.args[0]) else error from error
         topics.append(Topic(name, str(topic.topic_id), tuple(sorted(p.id for p in topic.partitions))))
     return topics
 

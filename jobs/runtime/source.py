@@ -21,7 +21,7 @@ from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
 from jobs.runtime.isolated import IsolatedRecords
 from jobs.runtime.job import PostgresJob, TableJob, TableSink, TopicJob, TopicSink
-from jobs.runtime.kafka import LATEST, describe_topic, offsets
+from jobs.runtime.kafka import LATEST, describe_again, describe_topic, offsets
 from jobs.runtime.object_store import readable_by_spark
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.plain_look import PlainLook
@@ -153,7 +153,7 @@ class TopicSource:
 
     def lag(self) -> tuple[int, datetime | None]:
         """Kafka's end offsets against the journal's positions."""
-        topic = describe_topic(self._admin, self._config.topic)
+        topic = describe_again(self._admin, self._config.topic)
         ends = offsets(self._admin, topic, LATEST)
         positions = self._sink.positions()
         unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}

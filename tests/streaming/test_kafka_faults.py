@@ -22,9 +22,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from jobs.ingestion.received import EPOCH
+from jobs.runtime import denied_topics
 from jobs.runtime.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.errors import Cause, NotYet, Refused
-from jobs.runtime.kafka import LATEST, Heartbeat, list_partitions, offsets
+from jobs.runtime.kafka import LATEST, Heartbeat, describe_again, describe_topic, list_partitions, offsets
 from jobs.streams import CatalogTopic
 from local.cli import app
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker, until
@@ -261,3 +262,16 @@ def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
     set_back(slow, "1 day")
     with pytest.raises(NotYet, match="frontier"), ingestion(spark, broker, slow, tmp_path, topic.name):
         pass
+
+
+def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic(broker, "not-yet-known")
+    for look in (describe_topic, describe_again):
+        with pytest.raises(NotYet, match="denies the topic not-yet-known") as found:
+            look(topic.admin, topic.name)
+        assert found.value.cause is Cause.KAFKA
+    monkeypatch.setattr(denied_topics, "BELIEVED_AFTER_SECONDS", 0.0)
+    with pytest.raises(Refused, match="create it, then start again"):
+        describe_topic(topic.admin, topic.name)
+    topic.create()
+    assert describe_again(topic.admin, topic.name) == describe_topic(topic.admin, topic.name)

@@ -1,0 +1,56 @@
+"""A broker that has just started may deny a topic that it is about to know: it is believed only after a while."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from jobs.runtime.errors import Cause, NotYet, Refused
+
+BELIEVED_AFTER_SECONDS = 60.0
+"""Within this a broker has loaded what topics and permissions there are."""
+FORBIDDEN = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
+
+
+def is_denial(error: KafkaError) -> bool:
+    """Whether the broker says that there is no such topic, or that it is not for us."""
+    return error.code() in UNKNOWN | FORBIDDEN
+
+
+def denied(topic: str, error: KafkaException) -> NotYet:
+    """What to wait for after a denial."""
+    return NotYet(Cause.KAFKA, f"the broker denies the topic {topic} ({error.args[0].str()}); it may have just started")
+
+
+class Denials:
+    """Since when this process is denied which topic. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def known(self, topic: str) -> None:
+        """The broker knows it."""
+        self._since.pop(topic, None)
+
+    def met(self, topic: str, error: KafkaException, now: float) -> NotYet | Refused:
+        """What to raise after a denial: NotYet at first, Refused once it has lasted."""
+        since = self._since.setdefault(topic, now)
+        if now - since < BELIEVED_AFTER_SECONDS:
+            return denied(topic, error)
+        del self._since[topic]
+        reason: KafkaError = error.args[0]
+        if reason.code() in FORBIDDEN:
+            remedy = "give this user Read, Describe and DescribeConfigs on it (and Write on the topic of events)"
+        else:
+            remedy = "create it"
+        return Refused(f"topic {topic} cannot be read: {reason.str()}; {remedy}, then start again")
+
+
+DENIALS = Denials()
+"""Of this process, which tries again with a new client."""

@@ -1,0 +1,48 @@
+"""A broker's denial of a topic is waited out for a while; then it is believed, and says what to do."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from jobs.runtime.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
+from jobs.runtime.errors import Cause, NotYet, Refused
+
+
+def denial(code: int = KafkaError.UNKNOWN_TOPIC_OR_PART) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+def test_a_denial_is_waited_for_and_believed_once_it_has_lasted() -> None:
+    denials = Denials()
+    for now in (100.0, 130.0, 100.0 + BELIEVED_AFTER_SECONDS - 1):
+        found = denials.met("events", denial(), now)
+        assert isinstance(found, NotYet)
+        assert found.cause is Cause.KAFKA
+    refused = denials.met("events", denial(), 100.0 + BELIEVED_AFTER_SECONDS)
+    assert isinstance(refused, Refused)
+    assert "create it, then start again" in str(refused)
+
+
+def test_a_topic_that_was_known_in_between_is_waited_for_anew() -> None:
+    denials = Denials()
+    denials.met("events", denial(), 0.0)
+    denials.known("events")
+    assert isinstance(denials.met("events", denial(), BELIEVED_AFTER_SECONDS), NotYet)
+
+
+def test_each_topic_is_judged_by_itself() -> None:
+    denials = Denials()
+    denials.met("events", denial(), 0.0)
+    assert isinstance(denials.met("catalog.prices", denial(), BELIEVED_AFTER_SECONDS), NotYet)
+
+
+def test_a_missing_permission_is_told_from_a_missing_topic() -> None:
+    denials, forbidden = Denials(), denial(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    denials.met("events", forbidden, 0.0)
+    assert "DescribeConfigs" in str(denials.met("events", forbidden, BELIEVED_AFTER_SECONDS))
+
+
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError.INVALID_CONFIG])
+def test_what_says_nothing_of_a_topic_is_no_denial(code: int) -> None:
+    assert not is_denial(KafkaError(code))
