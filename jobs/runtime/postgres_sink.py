@@ -1,4 +1,4 @@
-"""Folds summaries of a Delta table into Postgres: data, position and proof in one transaction."""
+"""Folds summaries of a Delta table into Postgres: data, position, proof and rules in one transaction."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from jobs.runtime.batch import LsnRange, reduce_once
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
 from jobs.runtime.position import FINGERPRINT, Position, row_hash
+from jobs.runtime.rules_table import RulesTable
 from jobs.runtime.upstream import Upstream
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
@@ -41,6 +42,7 @@ class PostgresSink:
         self._config = context.config
         self._ownership = context.ownership
         self._at, self._frontier = self._stored()
+        self._rules = RulesTable(context.ownership.connection, job.name, context.config.deciding)
         self._upstream = Upstream(context.environment.tables, job.reads)
 
     def _stored(self) -> tuple[Position, datetime | None]:
@@ -81,9 +83,11 @@ class PostgresSink:
             self._assert_position(cursor)
             self._stage(cursor, summary)
             counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
+            rules = self._rules.keep(cursor, rows.first)
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
         self._at, self._frontier = after, frontier
+        self._rules.kept(rules)
         return Progress(rows.records, counts)
 
     def advance(self) -> None:

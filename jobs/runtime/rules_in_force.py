@@ -1,8 +1,8 @@
 """What decides, with the position from which it holds: a change never decides the past again.
 
 A Delta job keeps the whole history as JSON in the column `rules` of one row, `[{"from": 1, "rules": {...}}, ...]`, and
-the lsn of that row in the transaction `rules`. `from` is an lsn of the job's input. Only joins keeps its history so;
-what billing and ingestion are configured with is kept nowhere yet, and session gaps are in the table `session_gaps`.
+the lsn of that row in the transaction `rules`. `from` is an lsn of the job's input. joins keeps its history so, billing
+in the table `rules` (`rules_table.py`), sessionization in `session_gaps`; what ingestion is told is kept nowhere yet.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ History = tuple[Held, ...]
 def rules_at(history: History, position: int) -> Rules:
     """The rules that decide `position`; before the first known ones, those. Raises IndexError without any."""
     return next((held.rules for held in reversed(history) if held.first <= position), history[0].rules)
+
+
+def extended(history: History, first: int, present: Rules) -> History:
+    """The history when `present` rules decide from `first` on: the same when it ends with them."""
+    return history if history and history[-1].rules == present else (*history, Held(first, present))
 
 
 def read_history(table: DeltaTable) -> tuple[History, date | None]:
@@ -89,4 +94,4 @@ class RulesInForce:
         self.history, self._kept_on = self._with_present(first), today
 
     def _with_present(self, first: int) -> History:
-        return (*self.history, Held(first, self._present)) if self.is_new else self.history
+        return extended(self.history, first, self._present)

@@ -18,6 +18,7 @@ from jobs.billing.rules import Decision, decide, is_metered, is_unmetered
 from jobs.event_time.lateness import Arrival, arrival
 from jobs.event_time.windows import MINUTE, tumbling
 from jobs.runtime.job import Counts
+from jobs.runtime.rules_in_force import History, rules_at
 from jobs.streams import USAGE, Meter, Outcome
 from tests.pipelines.folding import fold_table, frame, rows_of
 
@@ -78,8 +79,17 @@ class Billed:
 
 def billed(rows: Iterable[dict[str, Any]], config: BillingConfig) -> Billed:
     """What `rows` bill, by the rules, in exact arithmetic."""
+    return _billed((row, config) for row in rows)
+
+
+def billed_by_history(rows: Iterable[dict[str, Any]], history: History) -> Billed:
+    """The same by the rules that held, each row by those of its lsn."""
+    return _billed((row, BillingConfig.model_validate(rules_at(history, row["lsn"]))) for row in rows)
+
+
+def _billed(rows: Iterable[tuple[dict[str, Any], BillingConfig]]) -> Billed:
     result = Billed()
-    for row in rows:
+    for row, config in rows:
         for meter in Meter:
             _bill(result, row, meter, config)
     return result

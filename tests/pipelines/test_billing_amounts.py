@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.billing.pipeline import STAGED
+from jobs.billing.staged import STAGED
 from jobs.event_time.windows import MINUTE
 from jobs.runtime.errors import Refused
 from jobs.streams import Meter, Outcome
