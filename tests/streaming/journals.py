@@ -121,6 +121,15 @@ class Journal:
 
     def read(self, spark: SparkSession, columns: Iterable[str], first: int = 1, end: int | None = None) -> DataFrame:
         """Rows [first, end) as a batch frame."""
-        # The files as delta-rs lists them: Spark's own look at a Delta log takes seconds, and these tests look often.
-        files = DeltaTable(f"{self.tables}/{Table.JOURNAL}").file_uris()
-        return spark.read.parquet(*files).where(f"lsn >= {first} and lsn < {end or self.next_lsn}").select(*columns)
+        return batch_of(spark, self.tables, columns, first, end or self.next_lsn)
+
+
+def batch_of(spark: SparkSession, tables: Path | str, columns: Iterable[str], first: int, end: int) -> DataFrame:
+    """The journal's rows [first, end) as a batch frame, out of this process.
+
+    Spark's own look at a Delta log takes seconds, and one at Parquet files a job; the tests of sinks look often.
+    """
+    rows = DeltaTable(f"{tables}/{Table.JOURNAL}").to_pyarrow_table(
+        columns=list(columns), filters=[("lsn", ">=", first), ("lsn", "<", end)]
+    )
+    return spark.createDataFrame(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from jobs.runtime.job import Context, TableSink
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.source import TableSource
+from jobs.runtime.upstream import Upstream
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import CatalogTopic, EventType, Table
@@ -28,25 +30,47 @@ ACCOUNT = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezon
 
 
 def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 200_000) -> PostgresSink:
-    """A start of sessionization that folds what is there."""
+    """A start of sessionization as a driver makes it, which folds what is there."""
     where, config = environment(database, tables), SessionizationConfig(max_records_per_batch=chunk)
     sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {})))
-    fold(spark, TableSource(JOB, config, where, sink), sink)
+    start(spark, TableSource(JOB, config, where, sink), sink)
     return sink
+
+
+def joins(spark: SparkSession, database: str, tables: Path) -> UsageSink:
+    where = environment(database, tables)
+    return UsageSink(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {})))
 
 
 def join(spark: SparkSession, database: str, tables: Path) -> UsageSink:
-    """A start of joins that folds what is there."""
-    where, config = environment(database, tables), JoinsConfig()
-    sink = UsageSink(Context(config, where, spark, Ownership.take(JOINS.name, database, {})))
-    fold(spark, TableSource(JOINS, config, where, sink), sink)
+    """A start of joins as a driver makes it, which folds what is there."""
+    sink = joins(spark, database, tables)
+    start(spark, TableSource(JOINS, JoinsConfig(), environment(database, tables), sink), sink)
     return sink
 
 
-def fold(spark: SparkSession, source: TableSource, sink: TableSink) -> None:
+def start(spark: SparkSession, source: TableSource, sink: TableSink) -> None:
     assert source.exists()
     for batch in source.backlog(spark):
         sink.process(batch)
+
+
+def has_folded(spark: SparkSession, journal: Journal, sink: TableSink, columns: Iterable[str]) -> None:
+    """The past of a test: a sink that was verified as a start does, and has folded all without Spark's look at it."""
+    upstream = Upstream(journal.tables, Table.JOURNAL)
+    upstream.refresh()
+    sink.verify(upstream)
+    sink.process(journal.read(spark, columns, sink.position()))
+
+
+def has_sessionized(spark: SparkSession, database: str, journal: Journal) -> None:
+    where = environment(database, Path(journal.tables))
+    context = Context(SessionizationConfig(), where, spark, Ownership.take(JOB.name, database, {}))
+    has_folded(spark, journal, PostgresSink(JOB, context), JOB.columns)
+
+
+def has_joined(spark: SparkSession, database: str, journal: Journal) -> None:
+    has_folded(spark, journal, joins(spark, database, Path(journal.tables)), JOINS.columns)
 
 
 def requests(first: int, count: int) -> list[dict[str, Any]]:
@@ -66,8 +90,9 @@ def roll_back(tables: Path, table: Table, commits: int) -> None:
 def test_a_new_journal_is_refused_by_the_database_of_another_also_when_it_has_grown_past_the_position(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
-    Journal(tmp_path / "old").commit(requests(0, 5))
-    sessionize(spark, database, tmp_path / "old")
+    journal = Journal(tmp_path / "old")
+    journal.commit(requests(0, 5))
+    has_sessionized(spark, database, journal)
     Journal(tmp_path / "new").commit(requests(100, 8))
     with pytest.raises(Refused, match="sessionization has read journal up to lsn 5, but of another table"):
         sessionize(spark, database, tmp_path / "new")
@@ -90,7 +115,7 @@ def test_a_position_of_the_release_before_adopts_its_journal_once(
 ) -> None:
     journal = Journal(tmp_path / "old")
     journal.commit(requests(0, 5))
-    sessionize(spark, database, tmp_path / "old")
+    has_sessionized(spark, database, journal)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("UPDATE positions SET input_table = NULL, row_before = NULL")
     assert sessionize(spark, database, tmp_path / "old").position() == 6
@@ -102,8 +127,9 @@ def test_a_position_of_the_release_before_adopts_its_journal_once(
 def test_a_job_whose_journal_is_gone_says_so_and_waits_for_no_new_one(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
-    Journal(tmp_path).commit(requests(0, 5))
-    sessionize(spark, database, tmp_path)
+    journal = Journal(tmp_path)
+    journal.commit(requests(0, 5))
+    has_sessionized(spark, database, journal)
     shutil.rmtree(tmp_path / Table.JOURNAL)
     with pytest.raises(Refused, match="there is no table at"):
         sessionize(spark, database, tmp_path)
@@ -126,7 +152,7 @@ def test_joins_refuses_a_journal_that_its_usage_was_not_made_of(
     journal = Journal(tmp_path)
     journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT)])
     journal.commit(requests(0, 3))
-    assert join(spark, database, tmp_path).position() == 5
+    has_joined(spark, database, journal)
     assert join(spark, database, tmp_path).position() == 5
     roll_back(tmp_path, Table.JOURNAL, 1)
     Journal(tmp_path, epoch=2).commit([{**row, "offset": 100 + n} for n, row in enumerate(requests(50, 9))])
@@ -139,10 +165,8 @@ def test_usage_of_the_release_before_adopts_its_journal_and_goes_on(
 ) -> None:
     journal = Journal(tmp_path)
     journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT), *requests(0, 3)])
-    where = environment(database, tmp_path)
-    sink = UsageSink(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {})))
     # A sink that nobody verified stores positions as the release before did: numbers and no table.
-    sink.process(journal.read(spark, JOINS.columns))
+    joins(spark, database, tmp_path).process(journal.read(spark, JOINS.columns))
     assert join(spark, database, tmp_path).position() == 5
     usage = DeltaTable(f"{tmp_path}/{Table.USAGE}")
     assert None not in [usage.transaction_version(f"journal.{part}") for part in ("table", "row")]
@@ -158,7 +182,7 @@ def test_joins_prices_nothing_with_versions_that_lack_what_priced_before(
 ) -> None:
     journal = Journal(tmp_path)
     journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT), *requests(0, 3)])
-    join(spark, database, tmp_path)
+    has_joined(spark, database, journal)
     if fate == "made anew":
         shutil.rmtree(tmp_path / Table.ACCOUNTS)
     else:

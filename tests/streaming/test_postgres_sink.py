@@ -11,16 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.config import Environment
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context
-from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, Disposition, EventType, Table
+from tests.streaming.journals import batch_of, environment
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,19 +41,13 @@ class Stage:
         self.journal.commit(pa.Table.from_pylist(rows, schema=JOURNAL), {LSN: first + len(rows), FRONTIER: frontier})
 
     def driver(self) -> PostgresSink:
-        environment = Environment(
-            kafka=KafkaAccess(bootstrap=""),
-            postgres_url=self.database,
-            tables=self.tables,
-            checkpoints=Path(),
-            jars=Path(),
-        )
         ownership = Ownership.take(JOB.name, self.database, {})
-        return PostgresSink(JOB, Context(SessionizationConfig(), environment, self.spark, ownership))
+        return PostgresSink(
+            JOB, Context(SessionizationConfig(), environment(self.database, Path(self.tables)), self.spark, ownership)
+        )
 
     def batch(self, first: int, end: int) -> DataFrame:
-        rows = self.spark.read.format("delta").load(f"{self.tables}/{Table.JOURNAL}")
-        return rows.where(f"lsn >= {first} and lsn < {end}").select(*JOB.columns)
+        return batch_of(self.spark, self.tables, JOB.columns, first, end)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database) as connection:
