@@ -113,6 +113,12 @@ UNPROVED = GaugeMetric(
     "Offsets of the batch in hand that no row has and that are not proved to hold no record: it is not committed.",
     jobs=_INGESTION,
 )
+HEARTBEATS_FAILED = CounterMetric(
+    "weir_failed_heartbeats_total",
+    "heartbeats",
+    "Heartbeats that the broker did not acknowledge; partitions without traffic move the frontier by them alone.",
+    jobs=_INGESTION,
+)
 IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", jobs=_INGESTION)
 IDENTITY_MEMORY = GaugeMetric(
     "weir_identity_memory_bytes", "bytes", "Memory of the identity index: rows and filters.", jobs=_INGESTION

@@ -30,9 +30,10 @@ from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import set_aside, sizes
 from jobs.runtime.absent_offsets import AbsentOffsets
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
+from jobs.runtime.heartbeat import Heartbeat
 from jobs.runtime.isolated import IsolatedRecords, Isolation
 from jobs.runtime.job import Context, Progress, TopicJob
-from jobs.runtime.kafka import Heartbeat, describe_topic, list_partitions
+from jobs.runtime.kafka import describe_topic, list_partitions
 from jobs.runtime.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.topic_doubts import settings_of, tell_doubts
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table

@@ -1,22 +1,18 @@
-"""Plain Kafka: what a topic is and where it ends, reading a topic to its end, and the heartbeat."""
+"""Plain Kafka: what a topic is and where it ends, and reading a topic to its end."""
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
     KafkaException,
     Message,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -27,17 +23,13 @@ from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka_access import KafkaSettings
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.topic_settings import refusals
-from jobs.streams import HEARTBEAT_SOURCE
 
 TIMEOUT_SECONDS = 15.0
 """What the broker does not answer within this it does not answer."""
-CLOSE_SECONDS = 1.0
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Positions = Mapping[tuple[str, int], int]
 """Next offset per topic and partition."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -203,55 +195,3 @@ def stamp(message: Message) -> tuple[datetime, bool]:
     is_broker_stamp = kind == TIMESTAMP_LOG_APPEND_TIME
     elapsed = timedelta(milliseconds=milliseconds if is_broker_stamp else 0)
     return datetime(1970, 1, 1, tzinfo=UTC) + elapsed, is_broker_stamp
-
-
-class Heartbeat:
-    """Appends a `source.heartbeat.v1` of source `weir` to every partition, so that frontiers move without traffic."""
-
-    def __init__(self, kafka: KafkaSettings, topic: str, epoch: int, interval: timedelta) -> None:
-        self._producer = Producer({**kafka, "linger.ms": 0, "enable.idempotence": True})
-        self._topic = topic
-        self._epoch = epoch
-        self._interval = interval
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
-        """Beat once and then at every interval until closed."""
-        self._thread.start()
-
-    def _beat(self) -> None:
-        while True:
-            try:
-                # Asked by the producer itself, so that it knows of an added partition when it produces to it.
-                metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
-                for partition in metadata.topics[self._topic].partitions:
-                    value = heartbeat(self._epoch, partition, datetime.now(UTC))
-                    self._producer.produce(self._topic, value, b"weir", partition)
-                self._producer.poll(0)
-            except (KafkaException, BufferError) as error:
-                log.warning("no heartbeat could be sent", error=str(error))
-            if self._stopped.wait(self._interval.total_seconds()):
-                return
-
-    def close(self) -> None:
-        """Stop beating."""
-        self._stopped.set()
-        # Without a broker both would take long, and a beat that is missing is made up for by the next.
-        self._thread.join(CLOSE_SECONDS)
-        self._producer.flush(CLOSE_SECONDS)
-
-
-def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
-    """The CloudEvent that one beat appends to one partition."""
-    beat_at = now.isoformat().replace("+00:00", "Z")
-    return json.dumps(
-        {
-            "specversion": "1.0",
-            "type": "source.heartbeat.v1",
-            "source": HEARTBEAT_SOURCE,
-            "id": f"{epoch}.{partition}.{beat_at}",
-            "time": beat_at,
-            "data": {},
-        }
-    ).encode()

@@ -25,7 +25,8 @@ from jobs.ingestion.received import EPOCH
 from jobs.runtime import denied_topics
 from jobs.runtime.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.errors import Cause, NotYet, Refused
-from jobs.runtime.kafka import LATEST, Heartbeat, describe_again, describe_topic, list_partitions, offsets
+from jobs.runtime.heartbeat import Heartbeat
+from jobs.runtime.kafka import LATEST, describe_again, describe_topic, list_partitions, offsets
 from jobs.streams import CatalogTopic
 from local.cli import app
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker, until

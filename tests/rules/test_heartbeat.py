@@ -1,0 +1,80 @@
+"""The heartbeat on the broker that librdkafka brings along, and with the fatal error that it raises on demand."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from jobs.runtime.heartbeat import Heartbeat
+from monitoring import metrics
+from monitoring.instruments import REGISTRY
+
+TOPIC = "events"
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    owner = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0})
+    broker = next(iter(owner.list_topics(TOPIC, timeout=10).brokers.values()))
+    yield f"{broker.host}:{broker.port}"
+    owner.flush(0)
+
+
+def raise_fatal_error(producer: Producer) -> None:
+    """What a broker does that has lost the producer's state."""
+    (library,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*.so*")
+    raised = ctypes.CDLL(str(library)).rd_kafka_test_fatal_error
+    raised.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+    # The object begins with its reference count and its type; librdkafka's handle follows.
+    handle = ctypes.cast(id(producer) + object.__basicsize__, ctypes.POINTER(ctypes.c_void_p))[0]
+    assert raised(handle, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"state was lost") == 0
+
+
+def end_of(bootstrap: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10)[1])
+    finally:
+        consumer.close()
+
+
+def beats_beyond(bootstrap: str, offset: int) -> bool:
+    deadline = time.monotonic() + 10
+    while (end := end_of(bootstrap)) <= offset and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return end > offset
+
+
+def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> None:
+    beats = Heartbeat({"bootstrap.servers": bootstrap, "log_level": 0}, TOPIC, 1, timedelta(seconds=0.05))
+    beats.start()
+    try:
+        assert beats_beyond(bootstrap, 0)
+        for _ in range(2):
+            before = beats._producer
+            raise_fatal_error(before)
+            assert beats_beyond(bootstrap, end_of(bootstrap) + 5)
+            assert beats._producer is not before
+    finally:
+        beats.close()
+
+
+def test_a_beat_that_is_not_taken_is_counted(bootstrap: str) -> None:
+    beats = Heartbeat(
+        {"bootstrap.servers": bootstrap, "log_level": 0, "message.timeout.ms": 1}, TOPIC, 1, timedelta(seconds=60)
+    )
+    metrics.HEARTBEATS_FAILED.start()
+    before = REGISTRY.get_sample_value(metrics.HEARTBEATS_FAILED.name)
+    beats.start()
+    beats.close()
+    after = REGISTRY.get_sample_value(metrics.HEARTBEATS_FAILED.name)
+    assert before is not None
+    assert after is not None
+    assert after > before
