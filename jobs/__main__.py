@@ -36,6 +36,7 @@ def environment() -> Environment:
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
     from jobs.ingestion.rules import Reason
+    from jobs.runtime.database_away import remedy
     from jobs.runtime.exits import record_exit
     from jobs.runtime.run import run
     from monitoring.exposed import init_labels  # the other commands need neither metrics nor Spark
@@ -64,7 +65,7 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         return ExitStatus.REFUSED
     except Exception as error:
         record_exit(where.postgres_url, name, "crashed", f"{type(error).__name__}: {error}")
-        log.exception("crashed", job=name)
+        log.exception("crashed", job=name, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED
 

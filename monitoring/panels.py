@@ -88,6 +88,11 @@ PANELS: dict[str, tuple[Panel, ...]] = {
                 ("sum(rate(weir_uncorrected_clock_events_total[$__rate_interval]))", "without senttime"),
             ),
         ),
+        Panel(
+            "Heartbeats that were not taken",
+            (("sum(rate(weir_failed_heartbeats_total[$__rate_interval]))", "heartbeats"),),
+            description="Partitions without traffic move the frontier by heartbeats alone.",
+        ),
         Panel("Events of unknown types", (("max by (type) (weir_unknown_types)", "{{type}}"),)),
         Panel("Identities remembered", (("max(weir_identities)", "identities"),)),
         Panel(

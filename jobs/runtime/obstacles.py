@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from sqlalchemy.exc import DBAPIError
 
+from jobs.runtime.database_away import database_is_away
 from jobs.runtime.errors import Cause, NotYet
 
 KAFKA_IS_AWAY = frozenset(
@@ -45,9 +46,6 @@ KAFKA_IS_AWAY = frozenset(
     }
 )
 """Of a broker that does not answer, or answers that its cluster is not ready."""
-
-WRONG_CREDENTIALS = re.compile(r"(password|peer|ident|certificate|SCRAM) authentication failed|no password supplied")
-"""The server answered. A session's first error has no code of its own, only these words."""
 
 FULL_OR_CUT_OFF = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
@@ -90,8 +88,8 @@ def _cause(error: BaseException) -> Cause | None:
     match error:
         case KafkaException():
             cause, is_away = Cause.KAFKA, _code(error) in KAFKA_IS_AWAY
-        case psycopg.OperationalError() | psycopg.InterfaceError() | psycopg.errors.ReadOnlySqlTransaction():
-            cause, is_away = Cause.DATABASE, not WRONG_CREDENTIALS.search(text)
+        case psycopg.Error():
+            cause, is_away = Cause.DATABASE, database_is_away(error)
         case ConnectionError():
             # Python's own sockets lead to this driver's Java, and to nothing else: it has ended, and stays so.
             return None

@@ -11,6 +11,7 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
+from jobs.runtime.database_away import database_is_away
 from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.postgres_session import Session
 
@@ -62,6 +63,7 @@ class Ownership:
     def take(cls, job: str, postgres_url: str, config: dict[str, Any], at_least: int = 1) -> Ownership:
         """End the predecessor's database session and take the next epoch, no lower than `at_least`."""
         connection = _connected(job, postgres_url)
+        _warn_of_pooler(connection)
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
         connection.execute(_END_PREDECESSOR, [job])
         row = connection.execute(_TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config)}).fetchone()
@@ -84,7 +86,9 @@ class Ownership:
             if ended == (False,):
                 raise NotYet(Cause.DATABASE, "the database has not ended this driver's last session yet")
             resumed = self.connection.execute(_RESUME, [self.job, self.epoch]).rowcount
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except psycopg.Error as error:
+            if not database_is_away(error):
+                raise
             raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
         if resumed == 0:
             raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
@@ -96,7 +100,9 @@ class Ownership:
             return False
         try:
             self.connection.execute("SELECT 1")
-        except (psycopg.OperationalError, psycopg.InterfaceError):
+        except psycopg.Error as error:
+            if not database_is_away(error):
+                raise
             return False
         return True
 
@@ -114,7 +120,9 @@ class Ownership:
                 if row is None or row[0] != self.epoch:
                     raise Fenced(f"{self.job}: epoch {self.epoch} was followed by {row and row[0]}")
                 yield cursor
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except psycopg.Error as error:
+            if not database_is_away(error):
+                raise
             self.resume()
             raise NotYet(Cause.DATABASE, f"the database ended a transaction: {error}") from error
 
@@ -133,3 +141,10 @@ def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
         # A fold of a large batch, or one that waits for somebody's lock, takes its time.
         is_patient=True,
     )
+
+
+def _warn_of_pooler(connection: psycopg.Connection[Any]) -> None:
+    """A pooler makes up the process id that a session begins with; of what kind it is cannot be seen."""
+    found = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if found != (connection.info.backend_pid,):
+        log.warning("a pooler is between this driver and Postgres: it must pool sessions, not transactions")

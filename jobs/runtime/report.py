@@ -13,6 +13,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.catch_up import CatchUp
+from jobs.runtime.database_away import database_is_away
 from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.job import Progress, Sink
@@ -174,7 +175,9 @@ class Reporter:
         except (psycopg.OperationalError, psycopg.InterfaceError):
             try:
                 updated = self._update(state)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except psycopg.Error as error:
+                if not database_is_away(error):
+                    raise
                 raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
         if updated == 0:
             raise Fenced(f"{self._job}: epoch {self._epoch} is no longer the newest")

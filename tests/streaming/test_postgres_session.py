@@ -6,12 +6,17 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from jobs.runtime.database import schema_is_current
+from jobs.runtime.database_away import remedy
 from jobs.runtime.errors import Cause
 from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_session import ServerIsSilent, Session
 
 
@@ -59,7 +64,44 @@ def test_a_statement_that_is_slow_on_a_living_server_is_waited_for(database: str
 
 def test_an_error_of_the_server_is_told_as_it_is(database: str) -> None:
     session = Session.to(database, "wrong")
+    assert session.execute("SELECT pg_backend_pid()").fetchone() == (session.info.backend_pid,), "no pooler is seen"
     with pytest.raises(psycopg.errors.UndefinedTable):
         session.execute("SELECT * FROM nowhere")
     assert session.execute("SELECT 1").fetchone() == (1,)
     session.close()
+
+
+@pytest.mark.parametrize("missing", ["role", "database"])
+def test_a_server_that_answers_is_not_waited_for(database: str, missing: str) -> None:
+    there = urlsplit(database)
+    url = (
+        there._replace(netloc=f"nobody:word@{there.hostname}:{there.port}")
+        if missing == "role"
+        else there._replace(path="/nowhere")
+    ).geturl()
+    for connect in (schema_is_current, lambda url: Ownership.take("joins", url, {})):
+        with pytest.raises(
+            (psycopg.OperationalError, OperationalError), match=r"not exist|authentication failed"
+        ) as found:
+            connect(url)
+        assert obstacle_of(found.value) is None
+        assert remedy(found.value) is not None
+
+
+def test_a_server_that_is_not_there_is_waited_for() -> None:
+    for address in ("127.0.0.1:1", "nowhere.invalid:5432"):
+        for connect in (schema_is_current, lambda url: Ownership.take("joins", url, {})):
+            with pytest.raises((psycopg.OperationalError, OperationalError)) as found:
+                connect(f"postgresql://weir@{address}/weir")
+            obstacle = obstacle_of(found.value)
+            assert obstacle is not None, str(found.value)
+            assert obstacle.cause is Cause.DATABASE
+
+
+def test_a_limit_of_a_statement_is_not_waited_for(database: str) -> None:
+    ownership = Ownership.take("joins", database, {})
+    try:
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded), ownership.transaction() as cursor:
+            cursor.execute("SELECT array_fill(1, ARRAY[1000000, 1000000])")
+    finally:
+        ownership.close()
