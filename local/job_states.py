@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -31,6 +32,24 @@ def read_jobs(postgres_url: str) -> dict[str, JobRow]:
             "SELECT job, epoch, state, progress, extract(epoch FROM clock_timestamp() - updated_at)::float8 FROM jobs"
         ).fetchall()
     return {job: JobRow(*columns) for job, *columns in rows}
+
+
+@dataclass(frozen=True)
+class Unpublished:
+    """Changes of the catalog that are stored and not in its topics, and when the oldest was committed."""
+
+    changes: int
+    since: datetime | None
+
+
+def read_unpublished(postgres_url: str) -> Unpublished:
+    """What waits in the catalog's outbox: for the next `weir catalog apply` or `publish`. Raises `psycopg.Error`."""
+    with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
+        row = database.execute(
+            "SELECT count(*), min(committed_at) FROM catalog_outbox WHERE published_at IS NULL"
+        ).fetchone()
+    assert row is not None
+    return Unpublished(*row)
 
 
 class JobStates:

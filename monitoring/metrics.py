@@ -259,6 +259,15 @@ OUTCOMES = CounterMetric(
 WAITING = GaugeMetric(
     "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=_JOINS
 )
+WAITING_MEMORY = GaugeMetric(
+    "weir_join_memory_bytes", "bytes", "Memory for requests and completions that a later row can meet.", jobs=_JOINS
+)
+WAITING_MEMORY_LIMIT = GaugeMetric(
+    "weir_join_memory_limit_bytes",
+    "bytes",
+    "Most of that memory (waiting_memory_mib): beyond it joins waits.",
+    jobs=_JOINS,
+)
 
 _BILLING = ("billing",)
 LATE = CounterMetric(

@@ -119,6 +119,11 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Changes of sessions", _rate("weir_sessions_total", "change")),
         Panel("Outcomes", _rate("weir_join_outcomes_total", "outcome")),
         Panel("Waiting for their partner", (("max(weir_join_waiting_records)", "waiting"),)),
+        Panel(
+            "Memory of joins",
+            (("max(weir_join_memory_bytes)", "in memory"), ("max(weir_join_memory_limit_bytes)", "at most")),
+            "bytes",
+        ),
     ),
     "Windows and money": (
         Panel("Windows of the last hour", (("max by (state) (weir_usage_windows)", "{{state}}"),)),

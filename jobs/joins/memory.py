@@ -5,8 +5,8 @@ Derived from the journal and usage at start, bounded by the timeouts behind the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
@@ -49,6 +49,8 @@ class Memory:
     """Those that wait (CARRIED)."""
     decided: tuple[pl.DataFrame, ...] = ()
     """Parts with the columns DECIDED."""
+    compact_bytes: int = 0
+    """What this took when it was last freed of what is over."""
 
     @classmethod
     def empty(cls) -> Memory:
@@ -87,12 +89,27 @@ class Memory:
         untouched = self.rows.join(involved, on="lsn", how="anti")
         waits = told.filter(pl.col("side").is_null()).with_columns(remembered=True)
         waiting = pl.concat([untouched, waits.select(*CARRIED)])
-        return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier))
+        return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier), self.compact_bytes)
+
+    def within(self, limit_bytes: int, frontier: datetime | None) -> Memory:
+        """The same without what is over, when there may be too little room for it: it may still be too large.
+
+        Above half of the limit that is done when it has grown by a quarter since, so that it costs each row little.
+        """
+        size = self.size_bytes()
+        if size <= max(limit_bytes // 2, self.compact_bytes * 5 // 4) and size <= limit_bytes:
+            return self
+        kept = Memory(self.rows.rechunk(), _compacted(self.decided, frontier))
+        return replace(kept, compact_bytes=kept.size_bytes())
 
     def waiting(self) -> Mapping[str, int]:
         """How many rows wait, and the lowest lsn among them (0 when none does): what a commit keeps of them."""
         lsn = self.rows["lsn"]
         return {"waiting": len(lsn), "waiting.lsn": int(lsn.min() or 0)}  # type: ignore[arg-type]
+
+    def records(self) -> int:
+        """How many rows are remembered."""
+        return sum(len(part) for part in (self.rows, *self.decided))
 
     def size_bytes(self) -> int:
         """About how much memory this takes."""
@@ -112,9 +129,11 @@ def _is_over(frontier: datetime | None) -> pl.Expr:
 def _without_over(parts: list[pl.DataFrame], frontier: datetime | None) -> tuple[pl.DataFrame, ...]:
     """A part that is kept longer than it must changes nothing: what is over is near to no row that can come."""
     parts = [part for part in parts if len(part)]
-    if len(parts) > MOST_PARTS:
-        parts = [pl.concat(parts).filter(_is_over(frontier).not_()).rechunk()]
-    return tuple(parts)
+    return _compacted(parts, frontier) if len(parts) > MOST_PARTS else tuple(parts)
+
+
+def _compacted(parts: Sequence[pl.DataFrame], frontier: datetime | None) -> tuple[pl.DataFrame, ...]:
+    return (pl.concat(parts).filter(_is_over(frontier).not_()).rechunk(),) if parts else ()
 
 
 def decided_sides(outcomes: pl.DataFrame) -> pl.DataFrame:

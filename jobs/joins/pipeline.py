@@ -99,21 +99,32 @@ class UsageSink:
         timeout_us = Timeouts(self._history).of_row()
         involved = self._memory.involved(journal.filter(is_paired()).with_columns(timeout_us), frontier)
         outcomes = resolve(involved, frontier)
-        memory = self._memory.after(involved, outcomes, frontier)
-        self._refuse_to_grow(memory)
+        memory = self._memory.after(involved, outcomes, frontier).within(self._limit_bytes, frontier)
+        self._refuse_to_grow(memory, unread=self._journal.next_lsn - rows.next)
         self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
         self._commit(self._priced(outcomes), memory, after, frontier)
         return Progress(rows.records, _counts(outcomes))
 
-    def _refuse_to_grow(self, memory: Memory) -> None:
-        """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks."""
-        needed, allowed = memory.size_bytes(), self._config.waiting_memory_mib << 20
-        if needed > allowed and needed > self._memory.size_bytes():
+    @property
+    def _limit_bytes(self) -> int:
+        return self._config.waiting_memory_mib << 20
+
+    def _refuse_to_grow(self, memory: Memory, unread: int) -> None:
+        """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks.
+
+        Only F frees it. F may have moved already, but in rows behind these, which must be remembered until then.
+        """
+        needed = memory.size_bytes()
+        if needed > self._limit_bytes and needed > self._memory.size_bytes():
+            # As if all that is unread had to be remembered: with so much it surely goes on.
+            enough = needed + max(0, unread) * needed // memory.records()
             raise NotYet(
                 Cause.MEMORY,
-                f"{memory.waiting()['waiting']} requests and completions wait while F stands still, and would take "
-                f"{(needed >> 20) + 1} MiB; set joins.waiting_memory_mib, which is {self._config.waiting_memory_mib}, "
-                "to more (and give the driver as much), and see why a partition of `events` gets no heartbeat",
+                f"what joins must remember while F stands still has no room in joins.waiting_memory_mib, which is "
+                f"{self._config.waiting_memory_mib}: the next rows take {(needed >> 20) + 1}, all {unread} that follow "
+                f"at most {(enough >> 20) + 1}. Set it to that (`weir up --config FILE`, or the chart's "
+                "jobs.joins.config, and driver.memoryOverhead by as much more), and see why F stands still: a "
+                "partition of `events` gets no heartbeat",
             )
 
     def _priced(self, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -160,6 +171,7 @@ class UsageSink:
             "waiting": waiting["waiting"],
             "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
             "waiting_bytes": self._memory.size_bytes(),
+            "waiting_limit_bytes": self._limit_bytes,
         }
 
     def close(self) -> None:

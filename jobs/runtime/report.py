@@ -54,6 +54,8 @@ GAUGES = {
     "identity_memory_bytes": metrics.IDENTITY_MEMORY,
     "identity_segments_evicted": metrics.IDENTITIES_EVICTED,
     "waiting": metrics.WAITING,
+    "waiting_bytes": metrics.WAITING_MEMORY,
+    "waiting_limit_bytes": metrics.WAITING_MEMORY_LIMIT,
     "residual": metrics.RESIDUAL,
 }
 """The metric behind each number of a sink's status."""

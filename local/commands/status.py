@@ -14,7 +14,7 @@ from local.commands.output import Format, FormatOption, Value, print_rows
 from local.errors import CannotRun
 
 if TYPE_CHECKING:
-    from local.job_states import JobRow
+    from local.job_states import JobRow, Unpublished
     from local.stack import Deployment, Process, Stack
 
 COLUMNS = (
@@ -27,6 +27,8 @@ COLUMNS = (
     "restarts",
     "pid",
     "message",
+    "unpublished_changes",
+    "unpublished_since",
 )
 WELL = {"running", "catching_up"}
 SILENT_AFTER_SECONDS = 60.0
@@ -36,9 +38,11 @@ SILENT_AFTER_SECONDS = 60.0
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Show each application: state, records and seconds behind, last batch, restarts.
 
+    `unpublished_changes` of the catalog are stored but not in its topics: ingestion cannot see them yet.
+
     Exit status 0 when everything runs, else 1.
     """
-    from local.job_states import read_jobs
+    from local.job_states import read_jobs, read_unpublished
     from local.programs import JOBS
     from local.stack import deployment_of, read_stack
 
@@ -54,12 +58,14 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
         print_rows([_row(job, None, None) for job in JOBS], COLUMNS, form)
         raise typer.Exit(1)
     rows: dict[str, JobRow] = {}
+    unpublished: Unpublished | None = None
     try:
-        rows = read_jobs(stack.postgres_url) if stack.postgres_url else {}
+        if stack.postgres_url:
+            rows, unpublished = read_jobs(stack.postgres_url), read_unpublished(stack.postgres_url)
     except psycopg.Error as problem:
         typer.echo(f"The database does not answer: {str(problem).splitlines()[0]}", err=True)
     processes = {process.name: process for process in stack.processes}
-    listed = [_row(job, processes.get(job), rows.get(job)) for job in JOBS]
+    listed = [_row(job, processes.get(job), rows.get(job), unpublished) for job in JOBS]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in JOBS]
     typer.echo("\n".join(_others(stack, others)), err=True)
@@ -69,15 +75,16 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
 def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
-    from local.job_states import read_jobs
+    from local.job_states import read_jobs, read_unpublished
     from local.programs import JOBS
     from local.stack import Process, State
 
     try:
-        rows = read_jobs(deployment.postgres_url)
+        rows, unpublished = read_jobs(deployment.postgres_url), read_unpublished(deployment.postgres_url)
     except psycopg.Error as problem:
         raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
-    listed = [_row(job, Process(job, State.RUNNING) if job in rows else None, rows.get(job)) for job in JOBS]
+    running = {job: Process(job, State.RUNNING) for job in rows}
+    listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in JOBS]
     print_rows(listed, COLUMNS, form)
     if not all(row["state"] in WELL for row in listed):
         raise typer.Exit(1)
@@ -92,8 +99,11 @@ def state_of(process: Process | None, row: JobRow | None) -> str:
     return "silent" if row.report_age_seconds > SILENT_AFTER_SECONDS else row.state
 
 
-def _row(job: str, process: Process | None, row: JobRow | None) -> dict[str, Value]:
+def _row(
+    job: str, process: Process | None, row: JobRow | None, unpublished: Unpublished | None = None
+) -> dict[str, Value]:
     progress = row.progress if row else {}
+    told = unpublished if job == "ingestion" else None
     return {
         "job": job,
         "state": state_of(process, row),
@@ -102,6 +112,8 @@ def _row(job: str, process: Process | None, row: JobRow | None) -> dict[str, Val
         "pid": process.process.pid if process and process.process else None,
         # Why it ended last time matters until it is up again; then, what it waits for.
         "message": process.message if process and process.state == "restarting" else progress.get("waiting_because"),
+        "unpublished_changes": told.changes if told else None,
+        "unpublished_since": told.since if told else None,
     }
 
 

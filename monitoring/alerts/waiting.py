@@ -6,6 +6,9 @@ from datetime import timedelta
 
 from monitoring.rule_file import Alert, Severity
 
+MEMORY_SHARE = 0.8
+"""Of the memory that joins may take."""
+
 
 def waiting_for(cause: str, name: str, what: str) -> Alert:
     """One page for all applications that wait for the same."""
@@ -24,5 +27,20 @@ WAITING = (
     waiting_for("database", "Database", "Postgres"),
     waiting_for("store", "Store", "the store of the tables"),
     waiting_for("broker_clock", "BrokerClock", "the broker's clock to be right"),
-    waiting_for("memory", "Memory", "memory"),
+    Alert(
+        "WaitingForMemory",
+        Severity.PAGE,
+        'max by (job) (weir_waiting{cause="memory"}) > 0',
+        "{{ $labels.job }} waits for memory, and will not get it by itself",
+        "What {{ $labels.job }} must remember has no room for five minutes: bills stand still until it is given more.",
+        timedelta(minutes=5),
+    ),
+    Alert(
+        "JoinsMemoryHigh",
+        Severity.TICKET,
+        f"max(weir_join_memory_bytes) / max(weir_join_memory_limit_bytes) > {MEMORY_SHARE}",
+        "joins will soon have no room to remember",
+        "joins remembers {{ $value | humanizePercentage }} of what it may; at 100 % it waits, and bills stand still.",
+        timedelta(minutes=5),
+    ),
 )

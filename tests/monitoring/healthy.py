@@ -13,6 +13,7 @@ MINUTES = 60
 STEADY = f"x{MINUTES}"
 REASONS = ("malformed", "future", "too_old")
 NEVER = {
+    "weir_failed_heartbeats_total",
     "weir_identity_filters_dropped_total",
     "weir_uncorrected_clock_events_total",
     "weir_unknown_type_events_total",
@@ -47,6 +48,8 @@ GAUGES = {
     "weir_unknown_types": f"7+0{STEADY}",
     "weir_open_sessions": f"300+2{STEADY}",
     "weir_join_waiting_records": f"180+1{STEADY}",
+    "weir_join_memory_bytes": f"9000000+50000{STEADY}",
+    "weir_join_memory_limit_bytes": f"536870912+0{STEADY}",
     "weir_retention_headroom_ratio": f"1+0{STEADY}",
     "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",

@@ -135,8 +135,24 @@ CASES = [
             16,
             until_minute=21,
         )
-        for cause, name in zip(CAUSES, ("Kafka", "Database", "Store", "BrokerClock", "Memory"), strict=True)
+        for cause, name in zip(CAUSES, ("Kafka", "Database", "Store", "BrokerClock"), strict=False)
     ],
+    Case(
+        "WaitingForMemory",
+        {of("weir_waiting", job="joins", cause="memory"): "0+0x10 1+0x9 0+0x60"},
+        16,
+        ({"job": "joins"},),
+        until_minute=21,
+    ),
+    Case(
+        "JoinsMemoryHigh",
+        {
+            "weir_join_memory_bytes{}": "800+0x10 801+0x19 800+0x60",
+            "weir_join_memory_limit_bytes{}": "1000+0x60",
+        },
+        16,
+        until_minute=31,
+    ),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 1+0x60"}, 11),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 -1+0x60"}, 11),
     Case("AbsentOffsetsUnproved", {"weir_unproved_offsets{}": "0+0x10 3+0x60"}, 12),

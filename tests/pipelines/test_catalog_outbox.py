@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from local.catalog_change import Change, compact_json, envelope
 from local.catalog_file import CatalogFile, parse_catalog
 from local.catalog_outbox import pending, told
 from local.catalog_store import store
+from local.cli import app
 from local.errors import CannotRun
+from local.job_states import Unpublished, read_unpublished
 
 
 def file(plan: str = "team", unit_price: str = "0.1", **account: Any) -> CatalogFile:
@@ -110,3 +113,20 @@ def test_a_refused_file_tells_nothing(database: str) -> None:
     with pytest.raises(CannotRun):
         store(database, bad)
     assert untold(database) == []
+
+
+def test_the_status_shows_what_is_not_told(database: str) -> None:
+    assert read_unpublished(database) == Unpublished(0, None)
+    before = datetime.now(UTC)
+    store(database, file())
+    found = read_unpublished(database)
+    assert found.changes == len(untold(database)) > 0
+    assert found.since is not None
+    assert abs(found.since - before) < timedelta(minutes=1)
+    deployed = {"WEIR_POSTGRES_URL": database, "WEIR_KAFKA_BOOTSTRAP": "none:9092", "WEIR_TABLES": "/nowhere"}
+    shown = json.loads(CliRunner().invoke(app, ["status", "--format", "json"], env=deployed).stdout)
+    assert shown[0]["job"] == "ingestion"
+    assert shown[0]["unpublished_changes"] == found.changes
+    assert shown[0]["unpublished_since"] is not None
+    tell_all(database)
+    assert read_unpublished(database) == Unpublished(0, None)

@@ -76,3 +76,25 @@ def test_without_a_frontier_nothing_is_overdue() -> None:
     memory = memory.after(rows((1, "r1", 0)), outcomes(), None)
     assert memory.involved(rows(), None).is_empty()
     assert memory.waiting() == {"waiting": 1, "waiting.lsn": 1}
+
+
+def test_what_is_over_is_forgotten_at_once_when_there_is_too_little_room() -> None:
+    memory, limit = Memory.empty(), 0
+    for number in range(MOST_PARTS):
+        told = outcomes(("matched", 2 * number, 2 * number + 1))
+        new = rows((2 * number, f"r{number}", 10 * number), (2 * number + 1, f"r{number}", 10 * number))
+        frontier = at(10 * number)
+        memory = memory.after(memory.involved(new.drop("decided_side", "remembered"), frontier), told, frontier)
+        # Room for what is within the timeout, 13 pairs, and half of it besides.
+        limit = limit or memory.size_bytes() * 20
+        memory = memory.within(limit, frontier)
+        assert memory.size_bytes() <= limit
+        known = memory.involved(rows(*[(10**6, f"r{n}", 0) for n in range(number + 1)]), frontier)
+        still = [2 * n for n in range(number + 1) if 10 * n + 120 >= 10 * number]
+        assert set(still) <= set(known["lsn"].to_list())
+
+
+def test_what_is_not_over_is_kept_however_little_room_there_is() -> None:
+    memory = Memory.empty().after(rows((1, "r1", 0), (2, "r2", 0), (3, "r2", 1)), outcomes(("matched", 2, 3)), at(1))
+    kept = memory.within(1, at(1))
+    assert (kept.records(), kept.waiting()) == (3, memory.waiting())

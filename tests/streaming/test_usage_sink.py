@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -217,6 +218,30 @@ def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
         assert usage(journal).equals(usage_before)
     journal.commit([event(COMPLETION, f"a-rather-long-request-id-{n}", 10 + n / 1000) for n in range(waiting)])
     journal.commit([heartbeat(5000, 0), heartbeat(5000, 1)])
-    sink = driver(spark, database, journal, JoinsConfig(waiting_memory_mib=64))
+    # Though F has moved by now, the rows before that have no room: what is said to be enough is.
+    with pytest.raises(NotYet, match="Set it to that") as refused:
+        driver(spark, database, journal, small).process(journal.read(spark, JOB.columns, 1, 5 + waiting))
+    (enough,) = re.findall(r"that follow at most (\d+)\.", str(refused.value))
+    sink = driver(spark, database, journal, JoinsConfig(waiting_memory_mib=int(enough)))
+    sink.process(journal.read(spark, JOB.columns, 1, 5 + 3 * waiting // 2))
     sink.process(journal.read(spark, JOB.columns))
     assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": waiting}
+
+
+def test_what_is_over_makes_room_before_anything_is_waited_for(
+    spark: SparkSession, database: str, journal: Journal
+) -> None:
+    pairs, batches = 3_000, 3
+    for batch in range(batches):
+        begun = batch * 5_000
+        ids = [f"a-rather-long-request-id-{batch}-{n}" for n in range(pairs)]
+        requests = [event(REQUEST, name, begun + n / 1000) for n, name in enumerate(ids)]
+        completions = [event(COMPLETION, name, begun + 5 + n / 1000) for n, name in enumerate(ids)]
+        journal.commit([*requests, *completions, heartbeat(begun + 100)])
+    sink = driver(spark, database, journal, JoinsConfig(waiting_memory_mib=1))
+    for _ in range(batches):
+        first = sink.position()
+        sink.process(journal.read(spark, JOB.columns, first, first + 2 * pairs + 1))
+    status = sink.status()
+    assert status["waiting_bytes"] <= status["waiting_limit_bytes"] == 1 << 20
+    assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": batches * pairs}
