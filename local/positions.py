@@ -35,18 +35,27 @@ def ends(bootstrap: str, topics: Iterable[Topic]) -> dict[str, int]:
 
     Empty partitions are left out, and so is what an open transaction has not committed.
     """
+    found = _offsets(bootstrap, topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    return {position: offset for position, offset in found.items() if offset > 0}
+
+
+def beginnings(bootstrap: str, topics: Iterable[Topic]) -> dict[str, int]:
+    """Where the topics begin now, after what retention took: first offset by transaction."""
+    return _offsets(bootstrap, topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+
+def _offsets(bootstrap: str, topics: Iterable[Topic], at: OffsetSpec) -> dict[str, int]:
     admin = AdminClient({**kafka_client(bootstrap), "log_level": 4})
     partitions = {TopicPartition(topic.name, p): topic.position(p) for topic in topics for p in topic.partitions}
     try:
         answers = admin.list_offsets(
-            {partition: OffsetSpec.latest() for partition in partitions},  # type: ignore[no-untyped-call]
+            dict.fromkeys(partitions, at),
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=ANSWER_SECONDS,
         )
-        found = {partitions[partition]: answer.result().offset for partition, answer in answers.items()}
+        return {partitions[partition]: answer.result().offset for partition, answer in answers.items()}
     except KafkaException as problem:
         raise CannotRun(f"The broker at {bootstrap} does not answer: {problem.args[0].str()}") from problem
-    return {position: offset for position, offset in found.items() if offset > 0}
 
 
 class Positions:

@@ -11,6 +11,7 @@ import polars as pl
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.rules import Reason
+from jobs.runtime.isolated import Isolation
 
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
@@ -20,7 +21,8 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
     """Records of `classify` with `received_at`, judged to the end: the journal's columns of one record.
 
     By `first_received_at` where a record has one: its device sent it then, and its way since is no lateness of its own.
-    A record that a producer stamped is `unstamped`, whatever else it is. Adds `event_time` and `clock_offset_ms`
+    A record that a producer stamped is `unstamped`, whatever else it is, unless it is isolated: then nothing that it
+    says was judged, and the reason stays. Adds `event_time` and `clock_offset_ms`
     (rounded down); `reason` may become too_old or future, and a rejected row has no `content_digest`.
     """
     received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
@@ -30,7 +32,7 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
     event_us = occurred_us + pl.when(is_wrong).then(offset_us).otherwise(0)
     early_us = event_us - received_us
     return records.with_columns(
-        pl.when(~pl.col("is_broker_stamp"))
+        pl.when(~pl.col("is_broker_stamp") & ~pl.col("reason").is_in(list(Isolation)).fill_null(value=False))
         .then(pl.lit(Reason.UNSTAMPED.value))
         .when(pl.col("reason").is_not_null())
         .then("reason")

@@ -27,7 +27,7 @@ from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.rules import Reason
-from jobs.ingestion.set_aside import set_aside, sizes
+from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.absent_offsets import AbsentOffsets
 from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
 from jobs.runtime.heartbeat import Heartbeat
@@ -62,7 +62,7 @@ class JournalSink:
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
         self._ledgers = [self._events, *catalog]
-        self._absent = AbsentOffsets(kafka, config.topic)
+        self._absent = AbsentOffsets(where.kafka, admin, config.topic)
         self._residual = self._unaccounted()
         self._ownership = owner
         self._believe_clocks()
@@ -72,6 +72,7 @@ class JournalSink:
         settings = settings_of(admin, config.topic)
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
         self._isolated = IsolatedRecords(owner, self._events.topic)
+        self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
         look = PlainLook(where.kafka, admin, self._events.topic)
         self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
@@ -112,11 +113,11 @@ class JournalSink:
             transactions[FRONTIER] = microseconds_of(frontier)
         restamped = pl.lit(followed(records, seen.restamps), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(restamped).alias("rules"))
-        is_any_isolated = self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE)) or bool(isolated)
+        self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE))
         self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
         self._settle(seen)
-        if is_any_isolated:
-            self._isolated.journalled(self._events.positions())
+        if set_aside_here := places_set_aside(stamped):
+            self._isolated.journalled(set_aside_here)
         self._learn(rows, frontier)
         kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
@@ -155,11 +156,10 @@ class JournalSink:
             .alias("disposition")
         )
 
-    def _tell_isolated(self, too_large: pl.DataFrame) -> bool:
+    def _tell_isolated(self, too_large: pl.DataFrame) -> None:
         places = too_large.select("partition", "offset", sizes().alias("bytes"))
         for partition, offset, size_bytes in places.iter_rows():
-            self._isolated.add((partition, offset), Isolation.TOO_LARGE, "too_large", size_bytes)
-        return not places.is_empty()
+            self._isolated.add([(partition, offset)], Isolation.TOO_LARGE, "too_large", size_bytes)
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
@@ -190,7 +190,6 @@ class JournalSink:
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""
         self._heartbeat.close()
-        self._absent.close()
         self._catalog.close()
 
 

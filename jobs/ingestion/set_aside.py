@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import polars as pl
+from deltalake import DeltaTable
 
 from jobs.ingestion.rules import Reason
-from jobs.runtime.isolated import Isolated
+from jobs.runtime.isolated import Isolated, Isolation, Place
+from jobs.runtime.kafka import Topic
 from jobs.runtime.record_batches import MOST_KEY_BYTES
 
 KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "key"}
@@ -32,6 +36,23 @@ def set_aside(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> 
     return rows.with_columns(*blank, pl.when(~is_large | short_key).then("key").alias("key")).with_columns(
         reason=pl.when(is_large & (pl.col("reason").is_null())).then(pl.lit(Reason.TOO_LARGE.value)).otherwise("reason")
     )
+
+
+def places_set_aside(records: pl.DataFrame) -> list[Place]:
+    """Where the records are that `set_aside` has given a reason."""
+    return records.filter(pl.col("reason").is_in(list(Isolation))).select("partition", "offset").rows()
+
+
+def skipped_in(journal: DeltaTable, topic: Topic, places: Collection[Place]) -> list[Place]:
+    """Those of places in a topic that the journal has as skipped. Its files tell which offsets they hold."""
+    partitions, offsets = {place[0] for place in places}, {place[1] for place in places}
+    rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
+        pl.col("partition").is_in(list(partitions)),
+        pl.col("offset").is_in(list(offsets)),
+        topic=topic.name,
+        reason=Isolation.SKIPPED.value,
+    )
+    return [place for place in rows.select("partition", "offset").collect().rows() if place in places]
 
 
 def sizes() -> pl.Expr:

@@ -1,28 +1,29 @@
-"""Offsets that no row has: proved to hold no record, by reading over them once more with a plain consumer.
+"""Offsets that no row has: proved to hold no record, by looking at the log itself once more.
 
 Transactions leave markers and aborted records behind, which no reader gets. A record that a batch has lost leaves the
-same hole, so a hole is believed only when a second reader finds it too.
+same hole, so a hole is believed only when a second look finds it too. Only the heads of batches are looked at: nothing
+is unpacked, so a record that inflates beside a hole harms nobody.
 """
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
+from itertools import groupby
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.errors import Cause, NotYet, Refused
-from jobs.runtime.kafka_access import KafkaSettings
+from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.kafka_wire import Broker
+from jobs.runtime.leaders import leaders
+from jobs.runtime.record_batches import RecordBatch, batches_of, committed, records_of
 from monitoring import metrics
 
-PATIENCE_SECONDS = 30.0
-"""How long a reader may get nothing before it gives up for now."""
-NEAR_RECORDS = 10_000
-"""Reading so many records costs about as much as starting to read elsewhere."""
-NOWHERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+FETCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, order=True)
@@ -35,102 +36,97 @@ class Gap:
 
 
 class AbsentOffsets:
-    """Reads gaps of one topic again, only committed records, without a consumer group."""
+    """Reads gaps of one topic again, only what is committed, without a consumer."""
 
-    def __init__(self, kafka: KafkaSettings, topic: str) -> None:
-        self._kafka = kafka
+    def __init__(self, access: KafkaAccess, admin: AdminClient, topic: str) -> None:
+        self._access = access
+        self._admin = admin
         self._topic = topic
-        self._consumer: Consumer | None = None
 
     def prove(self, gaps: Sequence[Gap]) -> dict[int, int]:
         """How many offsets per partition were proved to hold no record: all those of `gaps`.
 
-        Raises Refused when one does, so that it was lost on its way; NotYet when the gaps cannot be read now.
+        Raises Refused when one does, so that it was lost on its way; NotYet or KafkaException when the gaps cannot be
+        read now.
         """
         proved: dict[int, int] = {}
         try:
-            for passage in passages(gaps):
-                self._read(passage)
-                for gap in (gap for run in passage for gap in run):
-                    proved[gap.partition] = proved.get(gap.partition, 0) + gap.end - gap.first
+            if gaps:
+                self._read_again(sorted(gaps))
         except (Refused, NotYet, KafkaException):
             metrics.UNPROVED.set(sum(gap.end - gap.first for gap in gaps))
             raise
+        for gap in gaps:
+            proved[gap.partition] = proved.get(gap.partition, 0) + gap.end - gap.first
         metrics.UNPROVED.set(0)
         return proved
 
-    def _read(self, passage: Sequence[Sequence[Gap]]) -> None:
-        """Read over the gaps of several partitions, each from its first gap to its last."""
-        awaited = {gaps[0].partition: gaps for gaps in passage}
-        consumer = self._consumer = self._consumer or self._made()
-        consumer.assign([TopicPartition(self._topic, p, gaps[0].first) for p, gaps in awaited.items()])
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _read_again(self, gaps: Sequence[Gap]) -> None:
+        addresses = leaders(self._admin, self._topic, sorted({gap.partition for gap in gaps}))
+        brokers: dict[tuple[str, int], Broker] = {}
+        with ExitStack() as connections:
+            for partition, mine in groupby(gaps, key=lambda gap: gap.partition):
+                address = addresses[partition]
+                if address not in brokers:
+                    brokers[address] = connections.enter_context(Broker(self._access, *address))
+                self._pass(brokers[address], partition, list(mine))
+
+    def _pass(self, broker: Broker, partition: int, gaps: Sequence[Gap]) -> None:
+        """Look at all batches that reach into gaps of one partition."""
+        place, number, position = f"{self._topic}[{partition}]", 0, 0
+        while number < len(gaps):
+            position = max(position, gaps[number].first)
+            batches, aborted = self._fetched(broker, partition, position)
+            for batch in committed(batches, aborted):
+                try:
+                    lost = lost_in(batch, gaps)
+                except ValueError as error:
+                    raise NotYet(Cause.KAFKA, f"{place}: {gaps[number]} cannot be read again: {error}") from error
+                if lost is not None:
+                    raise Refused(
+                        f"{place}: offset {lost} holds a record, but the batch that goes beyond it has none: it was "
+                        "lost on its way to ingestion, and going on would never bill it; start ingestion again: it "
+                        "reads the offset again. If this comes back, report it with this offset"
+                    )
+            position = max(position, batches[-1].last_offset) + 1
+            while number < len(gaps) and gaps[number].end <= position:
+                number += 1
+
+    def _fetched(
+        self, broker: Broker, partition: int, position: int
+    ) -> tuple[list[RecordBatch], list[tuple[int, int]]]:
+        place = f"{self._topic}[{partition}]: the offsets from {position} on"
         try:
-            while awaited:
-                messages = consumer.consume(num_messages=1_000, timeout=0.2)
-                if messages:
-                    deadline = time.monotonic() + PATIENCE_SECONDS
-                for message in messages:
-                    self._check(message, awaited)
-                if time.monotonic() > deadline:
-                    raise NotYet(Cause.KAFKA, f"{self._topic}: {next(iter(awaited.values()))[0]} cannot be read again")
-        finally:
-            consumer.unassign()
-
-    def _check(self, message: Message, awaited: dict[int, Sequence[Gap]]) -> None:
-        """One record: it must lie in no gap; one behind the last gap of its partition ends its passage."""
-        if (error := message.error()) is not None:
-            if error.code() in NOWHERE:
-                # The sink that is made anew looks what is left, and refuses when records are lost.
-                raise NotYet(Cause.KAFKA, f"{self._topic}: offsets that were to be read again are gone: {error.str()}")
-            raise KafkaException(error)
-        partition, offset = message.partition(), message.offset()
-        assert partition is not None
-        assert offset is not None
-        gaps = awaited.get(partition)
-        if gaps is None:
-            return
-        before = bisect_right(gaps, offset, key=lambda gap: gap.first) - 1
-        if before >= 0 and offset < gaps[before].end:
-            raise Refused(
-                f"{self._topic}[{partition}]: offset {offset} holds a record, but the batch that goes beyond it has "
-                "none: it was lost on its way to ingestion, and going on would never bill it; start ingestion again: "
-                "it reads the offset again. If this comes back, report it with this offset"
-            )
-        if offset >= gaps[-1].end:
-            del awaited[partition]
-
-    def _made(self) -> Consumer:
-        return Consumer(
-            {
-                **self._kafka,
-                "group.id": "weir",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                "queued.max.messages.kbytes": 16 << 10,
-            }
-        )
-
-    def close(self) -> None:
-        """Leave the broker."""
-        if self._consumer is not None:
-            self._consumer.close()
+            fetched = broker.fetch(self._topic, partition, position, FETCH_BYTES)
+            batches = list(batches_of(fetched.batches))
+        except ValueError as error:
+            raise NotYet(Cause.KAFKA, f"{place} cannot be read again: {error}") from error
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                raise
+            # The sink that is made anew looks what is left, and refuses when records are lost.
+            raise NotYet(Cause.KAFKA, f"{place}, which were to be read again, are gone") from error
+        if not batches:
+            raise NotYet(Cause.KAFKA, f"{place} cannot be read again: the partition's leader does not have them yet")
+        return batches, fetched.aborted
 
 
-def passages(gaps: Iterable[Gap]) -> Iterator[list[list[Gap]]]:
-    """Gaps that are read at once: of each partition those that are near to each other."""
-    runs = [list(_runs(mine)) for _, mine in groupby(sorted(gaps), key=lambda gap: gap.partition)]
-    for passage in zip_longest(*runs):
-        yield [run for run in passage if run is not None]
+def lost_in(batch: RecordBatch, gaps: Sequence[Gap]) -> int | None:
+    """The first offset in `gaps` (of the batch's partition, in order) at which a committed batch holds a record.
 
-
-def _runs(gaps: Iterable[Gap]) -> Iterator[list[Gap]]:
-    run: list[Gap] = []
-    for gap in gaps:
-        if run and gap.first - run[-1].end > NEAR_RECORDS:
-            yield run
-            run = []
-        run.append(gap)
-    if run:
-        yield run
+    Raises ValueError when that cannot be known.
+    """
+    end = batch.last_offset + 1
+    first = bisect_right(gaps, batch.base_offset, key=lambda gap: gap.end)
+    overlaps = gaps[first : bisect_right(gaps, batch.last_offset, key=lambda gap: gap.first)]
+    if not overlaps or batch.count == 0:
+        return None
+    if batch.count == end - batch.base_offset:
+        return max(batch.base_offset, overlaps[0].first)
+    # A topic that was compacted once has batches with holes of their own.
+    for record in records_of(batch, overlaps[0].partition, overlaps[0].first, largest_bytes=0):
+        if record.is_unknown:
+            raise ValueError(record.problem)
+        if any(gap.first <= record.offset < gap.end for gap in overlaps):
+            return record.offset
+    return None

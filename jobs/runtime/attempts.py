@@ -1,7 +1,8 @@
 """What a driver was about to read, written before it reads: the next start knows where this one failed.
 
 A position from which nothing was committed is tried again with a hundredth of the records, until the record that ends
-the driver stands alone. Only one that fails alone, again and again, is given up: people and machines kill drivers too.
+the driver stands alone. Only one that cannot be read or judged alone, again and again, is given up: people and machines
+kill drivers too, and what fails when a record is stored is the store's fault, or ours.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ class Attempt:
     careful_records: int = 0
     """So many records are looked at before Spark reads any; 0: Spark reads."""
     failed_alone: int = 0
-    """How often the record at the position of `partition` has failed while it stood alone."""
+    """How often the record at the position of `partition` has failed to be read or judged while it stood alone."""
     partition: int | None = None
+    is_blameless: bool = False
+    """Whether a failure from now on is no record's: each was judged, or the driver ends for another reason."""
 
     @property
     def is_careful(self) -> bool:
@@ -44,7 +47,13 @@ class Attempt:
         return self.records == 1 and self.failed_alone >= ALONE_LIMIT
 
     def failed(self) -> Attempt:
-        """Nothing was committed: the next is a hundredth of it, and goes on so until as many are passed."""
+        """Nothing was committed: the next is a hundredth of it, and goes on so until as many are passed.
+
+        What failed after its record had been judged is tried again as it was: another store, database or release may
+        be all that it needed. A record that was to be given up is judged once more then.
+        """
+        if self.is_blameless:
+            return replace(self, failed_alone=min(self.failed_alone, ALONE_LIMIT - 1), is_blameless=False)
         if self.is_careful and self.records == 1:
             return replace(self, failed_alone=self.failed_alone + 1)
         passing = self.records if self.is_careful else max(self.records, SPARK_READS_AHEAD)
@@ -63,7 +72,7 @@ class Attempt:
         if not self.is_careful:
             return Attempt(positions, most)
         if dict(positions) == dict(self.positions):
-            return self
+            return replace(self, is_blameless=False)
         return Attempt(positions, min(self.records, most), self.careful_records)
 
 
@@ -78,7 +87,7 @@ class Attempts:
         with self._ownership.transaction() as cursor:
             cursor.execute(
                 """
-                SELECT epoch, positions, records, careful_records, failed_alone, partition,
+                SELECT epoch, positions, records, careful_records, failed_alone, partition, blameless,
                        (SELECT how FROM exits e WHERE e.job = a.job AND e.ended_at >= a.begun_at
                         ORDER BY ended_at DESC LIMIT 1)
                 FROM attempts a WHERE job = %s
@@ -101,11 +110,13 @@ class Attempts:
         with self._ownership.transaction() as cursor:
             cursor.execute(
                 """
-                INSERT INTO attempts (job, epoch, positions, records, careful_records, failed_alone, partition)
-                VALUES (%s, %s, %s, %s, %s, %s, %s)
+                INSERT INTO attempts
+                    (job, epoch, positions, records, careful_records, failed_alone, partition, blameless)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
                 ON CONFLICT (job) DO UPDATE SET epoch = excluded.epoch, positions = excluded.positions,
                     records = excluded.records, careful_records = excluded.careful_records,
-                    failed_alone = excluded.failed_alone, partition = excluded.partition, begun_at = clock_timestamp()
+                    failed_alone = excluded.failed_alone, partition = excluded.partition,
+                    blameless = excluded.blameless, begun_at = clock_timestamp()
                 """,
                 [
                     self._ownership.job,
@@ -115,6 +126,7 @@ class Attempts:
                     attempt.careful_records,
                     attempt.failed_alone,
                     attempt.partition,
+                    attempt.is_blameless,
                 ],
             )
 
@@ -122,6 +134,12 @@ class Attempts:
         """Nothing is about to be read: whatever ends this driver now, no record did."""
         with self._ownership.transaction() as cursor:
             cursor.execute("DELETE FROM attempts WHERE job = %s", [self._ownership.job])
+
+    def blame_nothing(self) -> None:
+        """The driver stops reading, and not for what it read: the next start goes on as this one would have."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute("DELETE FROM attempts WHERE job = %s AND careful_records = 0", [self._ownership.job])
+            cursor.execute("UPDATE attempts SET blameless = true WHERE job = %s", [self._ownership.job])
 
     def last_words(self) -> str:
         """Why the driver of the last attempt ended, as far as it could say."""

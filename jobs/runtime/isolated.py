@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -20,12 +20,20 @@ class Isolation(StrEnum):
     SKIPPED = "skipped"
 
 
-Isolated = Mapping[tuple[int, int], Isolation]
-"""By partition and offset."""
+Place = tuple[int, int]
+"""Partition and offset."""
+Isolated = Mapping[Place, Isolation]
 
 _ADD = """
-INSERT INTO isolated_records (topic_id, topic, partition, "offset", reason, detail, size_bytes)
-VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO isolated_records (topic_id, topic, partition, "offset", reason, detail, size_bytes, asked_by)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+_PENDING = """
+SELECT partition, "offset", reason FROM isolated_records WHERE topic_id = %s AND journalled_at IS NULL
+"""
+_AT = """
+FROM unnest(%s::int[], %s::bigint[]) AS place (partition, at)
+WHERE r.topic_id = %s AND r.journalled_at IS NULL AND r.partition = place.partition AND r."offset" = place.at
 """
 LONGEST_DETAIL = 2_000
 
@@ -33,15 +41,16 @@ LONGEST_DETAIL = 2_000
 def add_isolated(
     cursor: psycopg.Cursor[Any],
     topic: Topic,
-    place: tuple[int, int],
+    place: Place,
     reason: Isolation,
     *,
     detail: str,
     size_bytes: int | None = None,
+    asked_by: str | None = None,
 ) -> bool:
-    """Let the record at `place` (partition, offset) become a dead letter; False when it is to become one already."""
+    """Let the record at `place` become a dead letter; False when it is to become one already, or has become one."""
     text = detail.replace("\0", "")[:LONGEST_DETAIL]
-    added = cursor.execute(_ADD, [topic.topic_id, topic.name, *place, reason.value, text, size_bytes])
+    added = cursor.execute(_ADD, [topic.topic_id, topic.name, *place, reason.value, text, size_bytes, asked_by])
     return added.rowcount == 1
 
 
@@ -55,27 +64,46 @@ class IsolatedRecords:
     def pending(self) -> Isolated:
         """Those that the journal does not have yet."""
         with self._ownership.transaction() as cursor:
-            cursor.execute(
-                'SELECT partition, "offset", reason FROM isolated_records'
-                " WHERE topic_id = %s AND journalled_at IS NULL",
-                [self._topic.topic_id],
-            )
-            return {(partition, offset): Isolation(reason) for partition, offset, reason in cursor.fetchall()}
+            return self._pending(cursor)
 
-    def add(self, place: tuple[int, int], reason: Isolation, detail: str, size_bytes: int | None = None) -> None:
-        """As `add_isolated`."""
-        with self._ownership.transaction() as cursor:
-            add_isolated(cursor, self._topic, place, reason, detail=detail, size_bytes=size_bytes)
+    def _pending(self, cursor: psycopg.Cursor[Any]) -> dict[Place, Isolation]:
+        cursor.execute(_PENDING, [self._topic.topic_id])
+        return {(partition, offset): Isolation(reason) for partition, offset, reason in cursor.fetchall()}
 
-    def journalled(self, positions: Mapping[int, int]) -> None:
-        """The journal has all records below `positions`."""
+    def add(self, places: Iterable[Place], reason: Isolation, detail: str, size_bytes: int | None = None) -> None:
+        """As `add_isolated`, for the next batch. What is not journalled by then is withdrawn (`settle`)."""
         with self._ownership.transaction() as cursor:
-            cursor.execute(
-                """
-                UPDATE isolated_records r SET journalled_at = clock_timestamp()
-                FROM unnest(%s::int[], %s::bigint[]) AS p (partition, next_offset)
-                WHERE topic_id = %s AND journalled_at IS NULL
-                  AND r.partition = p.partition AND r."offset" < p.next_offset
-                """,
-                [list(positions.keys()), list(positions.values()), self._topic.topic_id],
-            )
+            for place in places:
+                add_isolated(cursor, self._topic, place, reason, detail=detail, size_bytes=size_bytes)
+
+    def journalled(self, places: Collection[Place]) -> None:
+        """The journal has these as what they were to become."""
+        with self._ownership.transaction() as cursor:
+            self._mark(cursor, places)
+
+    def settle(
+        self, positions: Mapping[int, int], skipped_in: Callable[[Collection[Place]], Collection[Place]]
+    ) -> None:
+        """At a start from `positions`: what became of those that were pending when the last driver ended.
+
+        What a driver has found and not journalled is withdrawn: what comes now may judge the record after all. A skip
+        stays; one that came while its record was being judged came too late, and is no skip. `skipped_in`: those of
+        places that the journal has as skipped.
+        """
+        with self._ownership.transaction() as cursor:
+            pending = self._pending(cursor)
+            passed = {place for place in pending if place[1] < positions.get(place[0], 0)}
+            skips = {place for place, reason in pending.items() if reason is Isolation.SKIPPED}
+            done = (passed - skips) | set(skipped_in(passed & skips) if passed & skips else ())
+            self._mark(cursor, done)
+            self._delete(cursor, (pending.keys() - skips - passed) | (passed - done))
+
+    def _mark(self, cursor: psycopg.Cursor[Any], places: Collection[Place]) -> None:
+        cursor.execute(f"UPDATE isolated_records r SET journalled_at = clock_timestamp() {_AT}", self._at(places))
+
+    def _delete(self, cursor: psycopg.Cursor[Any], places: Collection[Place]) -> None:
+        using = _AT.replace("FROM", "USING", 1)
+        cursor.execute(f"DELETE FROM isolated_records r {using}", self._at(places))
+
+    def _at(self, places: Collection[Place]) -> list[Any]:
+        return [[partition for partition, _ in places], [offset for _, offset in places], self._topic.topic_id]

@@ -58,11 +58,12 @@ STORE_IS_AWAY = re.compile(
 )
 """In the words of the library under delta-rs and obstore, whose errors have one type for all."""
 
+CANNOT_FETCH = re.compile(r"Cannot fetch record for offset \d+ in \d+ milliseconds")
 JAVA_KAFKA_IS_AWAY = re.compile(
     r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network|BrokerNotAvailable|LeaderNotAvailable"
     r"|NotLeaderOrFollower|CoordinatorNotAvailable|CoordinatorLoadInProgress|KafkaStorage|NotController"
     r"|FencedLeaderEpoch|UnknownLeaderEpoch|OffsetNotAvailable|ReplicaNotAvailable|ThrottlingQuotaExceeded)Exception"
-    r"|Cannot fetch record for offset \d+ in \d+ milliseconds|No resolvable bootstrap urls"
+    rf"|{CANNOT_FETCH.pattern}|No resolvable bootstrap urls"
 )
 JAVA_STORE_IS_AWAY = re.compile(
     r"java\.net\.(Connect|SocketTimeout|UnknownHost|NoRouteToHost|Socket)Exception|Unable to execute HTTP request"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from jobs.runtime.kafka import EARLIEST, TIMEOUT_SECONDS, Topic, offsets
+from jobs.runtime.kafka import EARLIEST, Topic, offsets
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.kafka_wire import Broker
+from jobs.runtime.leaders import leaders
 from jobs.runtime.record_batches import LogRecord, batches_of, committed, records_of
 
 FETCH_BYTES = 1 << 20
@@ -24,11 +24,7 @@ class PlainLook:
         self._access = access
         self._topic = topic
         self._earliest = offsets(admin, topic, EARLIEST)
-        described = admin.describe_topics(TopicCollection([topic.name]), request_timeout=TIMEOUT_SECONDS)
-        leaders = {found.id: found.leader for found in described[topic.name].result().partitions}
-        if without := [str(partition) for partition in topic.partitions if leaders.get(partition) is None]:
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"no leader of {', '.join(without)}"))
-        self._leaders = {partition: (leaders[partition].host, leaders[partition].port) for partition in leaders}
+        self._leaders = leaders(admin, topic.name, topic.partitions)
 
     def next_records(
         self,
@@ -42,8 +38,8 @@ class PlainLook:
         """At most `most` records, about in the order of their stamps; of each partition those that come next.
 
         A partition without a position starts at its beginning; `only`: of this one alone. The partitions share the
-        budget, but of each at least one record comes. Of one above `largest_bytes` only what it is. Raises
-        KafkaException.
+        budget, but of each at least one record comes. Of one above `largest_bytes` only what it is, and so of what
+        cannot be read here (`LogRecord.problem`). Raises KafkaException.
         """
         partitions = self._topic.partitions if only is None else (only,)
         share_bytes = max(1, budget_bytes // max(1, len(partitions)))
@@ -65,7 +61,11 @@ class PlainLook:
         with Broker(self._access, *self._leaders[partition]) as broker:
             while True:
                 fetched = broker.fetch(self._topic.name, partition, position, FETCH_BYTES)
-                batches = list(batches_of(fetched.batches))
+                try:
+                    batches = list(batches_of(fetched.batches))
+                except ValueError as error:
+                    yield LogRecord(partition, position, 0, False, 0, None, None, f"{error}")
+                    return
                 if not batches:
                     return
                 for batch in committed(batches, fetched.aborted):
@@ -76,8 +76,8 @@ class PlainLook:
 def average_record_bytes(look: PlainLook, positions: Mapping[int, int], largest_bytes: int) -> int:
     """Mean size of the next records to read, key and value, unpacked, from a sample; 1 when there is none.
 
-    Larger ones than `largest_bytes` count as that: they are not read so.
+    Larger ones than `largest_bytes` count as that: they are not read so. One whose size nobody can say may be as large.
     """
     sample = look.next_records(positions, SAMPLE, FETCH_BYTES, largest_bytes)
-    sizes = [min(record.size_bytes, largest_bytes) for record in sample]
+    sizes = [largest_bytes if record.is_unknown else min(record.size_bytes, largest_bytes) for record in sample]
     return max(1, sum(sizes) // max(1, len(sizes)))

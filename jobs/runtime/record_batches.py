@@ -17,6 +17,8 @@ import pyarrow as pa
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 """baseOffset, batchLength, leaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
 producerId, producerEpoch, baseSequence, recordsCount."""
+_BEGINNING = struct.Struct(">qiib")
+"""Of a batch; or of a record of long ago: its offset, length, crc and magic. (Of a pack of such its last offset.)"""
 _BEFORE_LENGTH_BYTES = 12
 MAGIC = 2
 _XERIAL = b"\x82SNAPPY\x00"
@@ -43,6 +45,13 @@ class LogRecord:
     key: bytes | None
     value: bytes | None
     problem: str | None = None
+    unpacked_with: int | None = None
+    """Of a record that could not be unpacked: the last offset of its batch, which is unpacked whole or not at all."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it could not be read here, for another reason than its size; that may be this reader's fault."""
+        return self.problem is not None and self.problem != TOO_LARGE
 
 
 TOO_LARGE = "too_large"
@@ -60,6 +69,7 @@ class RecordBatch:
     producer_id: int
     count: int
     packed: memoryview
+    magic: int = MAGIC
 
     @property
     def is_append_time(self) -> bool:
@@ -78,20 +88,31 @@ class RecordBatch:
 
 
 def batches_of(data: bytes) -> Iterator[RecordBatch]:
-    """The whole batches in an answer of a broker; the last may be cut off. Raises ValueError for older formats."""
-    view, at = memoryview(data), 0
-    while at + _HEADER.size <= len(view):
-        base, length, _, magic, _, attributes, last, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(
-            view, at
-        )
+    """The whole batches in an answer of a broker; the last may be cut off. Raises ValueError for what is none.
+
+    A record, or a pack of records, in a format of long ago is a batch of which only the last offset is known.
+    """
+    view, at, following = memoryview(data), 0, 0
+    while at + _BEGINNING.size <= len(view):
+        offset, length, _, magic = _BEGINNING.unpack_from(view, at)
         end = at + _BEFORE_LENGTH_BYTES + length
-        if magic != MAGIC:
-            raise ValueError(f"the records from offset {base} on have message format {magic}, which is none of today")
         if end > len(view):
             return
-        packed = view[at + _HEADER.size : end]
-        yield RecordBatch(base, base + last, attributes, first_ms, max_ms, producer, count, packed)
+        if magic < MAGIC:
+            yield RecordBatch(following, offset, 0, 0, 0, -1, -1, view[at:end], magic)
+            following = offset + 1
+        elif magic == MAGIC and end - at >= _HEADER.size:
+            batch = _headed(view[at:end])
+            yield batch
+            following = batch.last_offset + 1
+        else:
+            raise ValueError(f"the records from offset {offset} on have message format {magic}, which is none of today")
         at = end
+
+
+def _headed(view: memoryview) -> RecordBatch:
+    base, _, _, _, _, attributes, last, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(view)
+    return RecordBatch(base, base + last, attributes, first_ms, max_ms, producer, count, view[_HEADER.size :])
 
 
 def committed(batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
@@ -112,7 +133,9 @@ def committed(batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, int]]
 def records_of(batch: RecordBatch, partition: int, position: int, largest_bytes: int) -> Iterator[LogRecord]:
     """The records of a batch from `position` on, one at a time; of one above `largest_bytes` only what it is.
 
-    What cannot be unpacked makes a record with a `problem` for each offset that it may have been.
+    What cannot be unpacked makes a record with a `problem` for each offset that it may have been: without key and
+    value, with the stamp of the batch's newest; of the formats of long ago with none, as of a producer that stamps
+    wrongly. An offset among them may hold no record at all (after compaction); only Spark can say.
     """
     following = max(position, batch.base_offset)
     try:
@@ -126,10 +149,12 @@ def records_of(batch: RecordBatch, partition: int, position: int, largest_bytes:
         problem = f"{type(error).__name__}: {error}"
         for offset in range(following, batch.last_offset + 1):
             stamp = (batch.max_timestamp_ms, batch.is_append_time)
-            yield LogRecord(partition, offset, *stamp, 0, None, None, problem)
+            yield LogRecord(partition, offset, *stamp, 0, None, None, problem, batch.last_offset)
 
 
 def _unpacked(batch: RecordBatch) -> BinaryIO:
+    if batch.magic != MAGIC:
+        raise ValueError(f"message format {batch.magic} of long ago")
     codec = batch.attributes & 0x07
     packed = pa.py_buffer(batch.packed)
     if codec == 0:

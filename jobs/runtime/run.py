@@ -32,8 +32,11 @@ from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter, went_round
-from jobs.runtime.source import Source, TableSource, TopicSource
+from jobs.runtime.source import Source
 from jobs.runtime.spark import java_runs, spark_session
+from jobs.runtime.table_source import TableSource
+from jobs.runtime.topic_source import TopicSource
+from jobs.runtime.unfetched import Unfetched
 from jobs.runtime.waiting import Waiting, until_done
 from monitoring.liveness import LOOP, START_SECONDS
 
@@ -69,9 +72,12 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         if not isinstance(job, PostgresJob):
             held.callback(LogCleanup(environment.tables, job.writes).close)
         checkpoints = new_checkpoints(environment.checkpoints / job.name, ownership.epoch)
-        context = Context(config, environment, spark, ownership)
+        context, unfetched = Context(config, environment, spark, ownership), Unfetched()
         until_done(
-            lambda: _drive(job, context, reporter, stopping, checkpoints), waiting, stopping, reporter.report_waiting
+            lambda: _drive(job, context, reporter, stopping, checkpoints, unfetched=unfetched),
+            waiting,
+            stopping,
+            reporter.report_waiting,
         )
         reporter.report_stopped()
 
@@ -87,7 +93,13 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
 
 
 def _drive(
-    job: AnyJob, context: Context[Any], reporter: Reporter, stopping: threading.Event, checkpoints: Iterator[Path]
+    job: AnyJob,
+    context: Context[Any],
+    reporter: Reporter,
+    stopping: threading.Event,
+    checkpoints: Iterator[Path],
+    *,
+    unfetched: Unfetched,
 ) -> None:
     """Make sink and source from what is committed, and go on until asked to stop."""
     config, environment = context.config, context.environment
@@ -107,6 +119,8 @@ def _drive(
         try:
             Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
         except Exception as error:
+            if isinstance(source, TopicSource):
+                unfetched.end_if_waiting_is_in_vain(error, source.positions(), source.is_answered)
             if obstacle_of(error) is not None:
                 source.blame_no_record()
             raise

@@ -16,6 +16,7 @@ import typer
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, Row, print_rows
 from local.commands.restamp import restamp
+from local.commands.skip import skip
 from local.errors import CannotRun
 
 DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
@@ -81,6 +82,7 @@ def summary_rows(
 
 journal = typer.Typer(invoke_without_command=True)
 journal.command("restamp")(restamp)
+journal.command("skip")(skip)
 
 
 @journal.callback()

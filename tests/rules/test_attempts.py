@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +53,28 @@ def test_whoever_kills_drivers_makes_no_dead_letter_of_a_good_record(length: int
     in_a_row = max((len(run) for run in "".join("x" if kill else " " for kill in kills).split()), default=0)
     _, given_up = starts(length, None, kills)
     assert not given_up or in_a_row >= ALONE_LIMIT
+
+
+@given(st.lists(st.sampled_from(["sink", "waits", "kill", "judging"]), min_size=1, max_size=40))
+def test_only_what_fails_before_it_is_judged_is_given_up(failures: list[str]) -> None:
+    """One record, alone, again and again: the sink fails after it was judged, or the driver waits or is killed."""
+    attempt, in_a_row = Attempt({0: 0}, 1).failed(), 0
+    for failure in failures:
+        is_its_own = failure in ("kill", "judging")
+        last = attempt if is_its_own else replace(attempt, is_blameless=True)
+        attempt = last.resumed({0: 0}, MOST) if failure == "waits" else last.failed()
+        in_a_row = in_a_row + 1 if is_its_own else min(in_a_row, ALONE_LIMIT - 1)
+        assert not attempt.is_blameless
+        assert attempt.must_give_up == (in_a_row >= ALONE_LIMIT) or failure == "waits"
+    if not {"kill", "judging"} & set(failures):
+        assert not attempt.must_give_up
+
+
+def test_a_verdict_whose_dead_letter_was_not_stored_is_looked_at_once_more() -> None:
+    judged = replace(Attempt({0: 0}, 1, 1, failed_alone=ALONE_LIMIT), is_blameless=True)
+    again = judged.failed()
+    assert not again.must_give_up
+    assert again.failed().must_give_up
 
 
 def test_two_kills_without_progress_only_make_batches_smaller() -> None:

@@ -13,6 +13,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.received import EPOCH, INSTANT
 from jobs.ingestion.rules import Reason
+from jobs.runtime.isolated import Isolation
 
 CONFIG = IngestionConfig(accept_past_seconds=3_600, accept_future_seconds=60)
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -32,7 +33,7 @@ instants = distances.map(lambda distance: NOW + distance)
 events = st.tuples(
     st.tuples(instants, st.none() | instants),
     st.sampled_from([True, True, False]),
-    st.sampled_from([None, "malformed"]),
+    st.sampled_from([None, "malformed", *Isolation]),
     instants,
     st.none() | instants,
 )
@@ -57,6 +58,7 @@ def test_differential_columns_and_rules_judge_each_event_alike(
         )
         acceptance = CONFIG.accept_window.judge(reading.event_time, at)
         expected = reason or (None if acceptance is Acceptance.ACCEPTED else acceptance.value)
-        assert row["reason"] == (expected if stamped else Reason.UNSTAMPED)
+        is_isolated = reason in set(Isolation)
+        assert row["reason"] == (expected if stamped or is_isolated else Reason.UNSTAMPED)
         assert (row["event_time"], row["clock_offset_ms"]) == (reading.event_time, reading.offset_ms)
         assert row["content_digest"] == (None if row["reason"] else 7)

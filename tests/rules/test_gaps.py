@@ -1,15 +1,18 @@
-"""Gaps of a batch, against the offsets that are not in it; and what a second reader must pass."""
+"""Gaps of a batch, against the offsets that are not in it; and whether the log holds a record there."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import replace
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.gaps import gaps_in
-from jobs.runtime.absent_offsets import NEAR_RECORDS, Gap, passages
+from jobs.runtime.absent_offsets import Gap, lost_in
+from jobs.runtime.record_batches import batches_of
+from tests.rules.test_record_batches import batch_at
 
 SCHEMA: dict[str, type[pl.DataType]] = {"partition": pl.Int32, "offset": pl.Int64}
 
@@ -24,18 +27,29 @@ def test_oracle_gaps_are_the_offsets_below_the_last_row_that_no_row_has(log: dic
     assert {(gap.partition, offset) for gap in found for offset in range(gap.first, gap.end)} == passed - set(rows)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2 * NEAR_RECORDS), st.integers(1, 3)), max_size=12))
-def test_every_gap_is_read_once_and_what_is_far_apart_is_not_read_through(gaps: list[tuple[int, int, int]]) -> None:
-    at: dict[int, int] = {}
-    made = []
-    for partition, records, absent in gaps:
-        first = at.get(partition, 0) + records
-        at[partition] = first + absent
-        made.append(Gap(partition, first, first + absent))
-    found = list(passages(made))
-    assert sorted(gap for passage in found for run in passage for gap in run) == sorted(made)
-    for passage in found:
-        assert len({run[0].partition for run in passage}) == len(passage)
-        for run in passage:
-            assert {gap.partition for gap in run} == {run[0].partition}
-            assert all(b.first - a.end <= NEAR_RECORDS for a, b in pairwise(run))
+@given(
+    st.integers(0, 20),
+    st.sets(st.integers(0, 9), min_size=1),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), max_size=6),
+    st.booleans(),
+)
+def test_a_batch_that_holds_a_record_of_a_gap_names_the_first(
+    base: int, deltas: set[int], steps: list[tuple[int, int]], is_whole: bool
+) -> None:
+    """`steps`: records before a gap, and offsets in it. Compaction leaves batches that are not whole."""
+    held = sorted({base + delta for delta in deltas}) if not is_whole else list(range(base, base + len(deltas)))
+    gaps, at = [], 0
+    for records, absent in steps:
+        gaps.append(Gap(0, at + records, at + records + absent))
+        at = gaps[-1].end
+    inside = [offset for offset in held if any(gap.first <= offset < gap.end for gap in gaps)]
+    (batch,) = batches_of(batch_at(base, [offset - base for offset in held]))
+    assert lost_in(batch, gaps) == (inside[0] if inside else None)
+
+
+def test_a_gap_in_a_batch_that_cannot_be_read_is_not_proved() -> None:
+    (whole,) = batches_of(batch_at(0, [0, 2, 3]))
+    broken = replace(whole, attributes=whole.attributes | 4)
+    with pytest.raises(ValueError, match="ZSTD decompress"):
+        lost_in(broken, [Gap(0, 1, 2)])
+    assert lost_in(broken, [Gap(0, 4, 9)]) is None

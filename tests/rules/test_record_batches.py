@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.runtime.record_batches import CHUNK_BYTES, TOO_LARGE, batches_of, committed, records_of
+from jobs.runtime.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.record_batches import CHUNK_BYTES, TOO_LARGE, LogRecord, batches_of, committed, records_of
 
 MIB = 1 << 20
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -34,17 +36,25 @@ def text(value: bytes | None) -> bytes:
     return varint(-1) if value is None else varint(len(value)) + value
 
 
-def packed(records: Sequence[Record], codec: int) -> bytes:
+def packed(records: Sequence[Record], codec: int, deltas: Sequence[int] | None = None) -> bytes:
+    """`deltas`: of the records' offsets from the batch's first; one after the other when left out."""
     plain = bytearray()
-    for number, (key, value) in enumerate(records):
+    for number, (delta, (key, value)) in enumerate(zip(deltas or range(len(records)), records, strict=True)):
         headers = varint(1) + text(b"trace") + text(b"1")
-        body = b"\0" + varint(number * 7) + varint(number) + text(key) + text(value) + headers
+        body = b"\0" + varint(number * 7) + varint(delta) + text(key) + text(value) + headers
         plain += varint(len(body)) + body
     return bytes(plain) if codec == NONE else pa.compress(bytes(plain), codec=CODEC_NAMES[codec], asbytes=True)
 
 
 def batch(base: int, count: int, payload: bytes, attributes: int = APPEND_TIME, producer: int = -1) -> bytes:
     body = struct.pack(">ibIhiqqqhii", 0, 2, 0, attributes, count - 1, 1_000, STAMP_MS, producer, 0, 0, count)
+    return struct.pack(">qi", base, len(body) + len(payload)) + body + payload
+
+
+def batch_at(base: int, deltas: Sequence[int]) -> bytes:
+    """A batch with records at these distances from its first offset, as compaction leaves it."""
+    payload = packed([(b"k", b"v")] * len(deltas), NONE, deltas)
+    body = struct.pack(">ibIhiqqqhii", 0, 2, 0, APPEND_TIME, max(deltas), 1_000, STAMP_MS, -1, 0, 0, len(deltas))
     return struct.pack(">qi", base, len(body) + len(payload)) + body + payload
 
 
@@ -131,8 +141,41 @@ def test_records_of_transactions_that_were_given_up_are_not_there() -> None:
     assert kept == [1, 2, 4]
 
 
-def test_the_formats_of_long_ago_are_refused() -> None:
-    old = bytearray(batch(0, 1, packed([(b"k", b"v")], NONE)))
-    old[16] = 1
-    with pytest.raises(ValueError, match="message format 1"):
-        read(bytes(old))
+@given(st.integers(0, 4), st.sampled_from([0, 1]))
+def test_the_formats_of_long_ago_are_records_that_only_spark_can_read(position: int, magic: int) -> None:
+    """A pack names the offset of its last record only, and is shorter than the head of a batch of today."""
+    before = batch(0, 1, packed([(b"k", b"0")], NONE))
+    old = struct.pack(">qiib", 3, 9, 0, magic) + b"old!"
+    after = batch(4, 1, packed([(b"k", b"4")], NONE))
+    unknown = [(offset, None) for offset in (1, 2, 3)]
+    expected = [(0, (b"k", b"0")), *unknown, (4, (b"k", b"4"))]
+    assert read(before + old + after, position) == [found for found in expected if found[0] >= position]
+    (found, *_) = (record for each in batches_of(old) for record in records_of(each, 0, 3, MIB))
+    assert found.is_unknown
+    assert not found.is_append_time
+
+
+def test_what_is_no_batch_is_refused() -> None:
+    newer = bytearray(batch(0, 1, packed([(b"k", b"v")], NONE)))
+    newer[16] = 3
+    for data in (bytes(newer), struct.pack(">qiib", 0, 9, 0, 2) + b"cut!"):
+        with pytest.raises(ValueError, match="message format"):
+            read(data)
+
+
+class Sample(PlainLook):
+    """A look that finds these records, whatever the log holds."""
+
+    def __init__(self, records: list[LogRecord]) -> None:
+        self._found = records
+
+    def next_records(self, *_: object, **__: object) -> list[LogRecord]:
+        return self._found
+
+
+def test_a_record_whose_size_nobody_can_say_counts_as_the_largest() -> None:
+    known = LogRecord(0, 0, 0, True, 100, b"", b"")
+    unknown, large = replace(known, size_bytes=0, problem="broken"), replace(known, size_bytes=9 * MIB)
+    assert average_record_bytes(Sample([]), {}, MIB) == 1
+    assert average_record_bytes(Sample([known, known]), {}, MIB) == 100
+    assert average_record_bytes(Sample([unknown, large]), {}, MIB) == MIB

@@ -15,7 +15,7 @@ from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.report import Reporter
 from jobs.runtime.run import Driver, new_checkpoints
-from jobs.runtime.source import TableSource
+from jobs.runtime.table_source import TableSource
 from jobs.runtime.waiting import Waiting
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB

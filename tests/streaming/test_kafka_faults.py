@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ from jobs.runtime.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.heartbeat import Heartbeat
 from jobs.runtime.kafka import LATEST, describe_again, describe_topic, list_partitions, offsets
+from jobs.runtime.kafka_access import KafkaAccess
 from jobs.streams import CatalogTopic
 from local.cli import app
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker, until
@@ -72,17 +74,16 @@ def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
 def test_offsets_that_cannot_be_read_again_are_not_passed(broker: str) -> None:
     topic = Topic.make(broker)
     topic.append("a", "b", "c")
-    absent = AbsentOffsets({"bootstrap.servers": broker}, topic.name)
-    try:
-        with pytest.raises(Refused, match="offset 1 holds a record"):
-            absent.prove([Gap(0, 1, 2)])
-        for deleted in topic.admin.delete_records([TopicPartition(topic.name, 0, 2)]).values():
-            deleted.result()
-        with pytest.raises(NotYet, match="gone") as waits:
-            absent.prove([Gap(0, 0, 2)])
-        assert waits.value.cause is Cause.KAFKA
-    finally:
-        absent.close()
+    absent = AbsentOffsets(KafkaAccess(bootstrap=broker), topic.admin, topic.name)
+    with pytest.raises(Refused, match="offset 1 holds a record"):
+        absent.prove([Gap(0, 1, 2)])
+    with pytest.raises(NotYet, match="does not have them yet"):
+        absent.prove([Gap(0, 3, 4)])
+    for deleted in topic.admin.delete_records([TopicPartition(topic.name, 0, 2)]).values():
+        deleted.result()
+    with pytest.raises(NotYet, match="gone") as waits:
+        absent.prove([Gap(0, 0, 2)])
+    assert waits.value.cause is Cause.KAFKA
 
 
 def test_an_added_partition_holds_the_frontier_until_it_is_read(
@@ -276,3 +277,45 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str, monkeyp
         describe_topic(topic.admin, topic.name)
     topic.create()
     assert describe_again(topic.admin, topic.name) == describe_topic(topic.admin, topic.name)
+
+
+def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_else_is(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_KAFKA_BOOTSTRAP", broker)
+    monkeypatch.setenv("WEIR_POSTGRES_URL", database)
+    monkeypatch.setenv("WEIR_TABLES", str(tmp_path))
+    monkeypatch.setattr(getpass, "getuser", lambda: "ops")
+    topic = Topic.make(broker)
+
+    def skip(offset: int, *, of: str = topic.name, partition: int = 0, reason: str = "ends ingestion") -> str:
+        asked = ["journal", "skip", of, str(partition), str(offset), "--reason", reason, "--timeout", "0"]
+        return str(CliRunner().invoke(app, asked).exception)
+
+    with (
+        ingestion(spark, broker, database, tmp_path, topic.name) as sink,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        topic.append("a", "b", "c")
+        sink.process(batch(spark, topic).where("id = 'a' OR source = 'weir'"))
+        at_b = sink.positions()[0]
+        assert "what it holds never changes" in skip(at_b - 1)
+        assert "there is no record" in skip(at_b + 2)
+        assert "no partition 1" in skip(at_b, partition=1)
+        assert "reads its events from" in skip(at_b, of="catalog.prices")
+        assert "say why" in skip(at_b, reason=" ")
+        assert "it is kept" in skip(at_b)
+        assert "already, as `skipped`" in skip(at_b)
+        sink.process(batch(spark, topic))
+        rows = journal(tmp_path).select("id", "disposition", "reason").rows()
+        assert rows == [("a", "accepted", None), ("b", "rejected", "skipped"), ("c", "accepted", None)]
+        kept = connection.execute("SELECT asked_by, detail, journalled_at IS NOT NULL FROM isolated_records")
+        assert [(who.partition("@")[0], *rest) for who, *rest in kept] == [("ops", "ends ingestion", True)]
+
+        # A driver that ended between the commit and this; and a skip that came while its record was judged.
+        connection.execute("UPDATE isolated_records SET journalled_at = NULL")
+        late = 'INSERT INTO isolated_records SELECT topic_id, topic, partition, "offset" + 1, reason, detail'
+        connection.execute(f"{late} FROM isolated_records")
+        with ingestion(spark, broker, database, tmp_path, topic.name):
+            found = connection.execute('SELECT "offset", journalled_at IS NOT NULL FROM isolated_records')
+            assert found.fetchall() == [(at_b, True)]

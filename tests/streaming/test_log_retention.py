@@ -17,7 +17,7 @@ from jobs.runtime.job import Context
 from jobs.runtime.log_cleanup import LogCleanup, clean_log
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.source import TableSource
+from jobs.runtime.table_source import TableSource
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, EventType, Table

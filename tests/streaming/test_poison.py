@@ -7,7 +7,7 @@ journal of the same log that was read at once, without a failure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,22 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from typer.testing import CliRunner
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, JournalSink, build
+from jobs.runtime import record_batches
+from jobs.runtime.attempts import ALONE_LIMIT
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
-from jobs.runtime.kafka import describe_topic
+from jobs.runtime.kafka import LATEST, Topic, describe_topic, offsets
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.plain_look import PlainLook
-from jobs.runtime.source import TopicSource
+from jobs.runtime.topic_source import TopicSource
 from jobs.streams import Table
 from local.broker import ensure_topics
+from local.cli import app
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
 
@@ -69,19 +73,35 @@ def produce(bootstrap: str, topic: str, values: list[tuple[int, bytes]], **setti
     assert producer.flush(30) == 0
 
 
+def in_transaction(bootstrap: str, topic: str, value: bytes, end: Callable[[Producer], None]) -> None:
+    """A transaction with one record in every partition, each followed by its marker."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for partition in range(PARTITIONS):
+        producer.produce(topic, value, None, partition)
+    producer.flush()
+    end(producer)
+
+
 class Driver:
     """One start of ingestion: a new epoch, a sink and a source."""
 
     def __init__(self, spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, where: Environment) -> None:
-        ownership = Ownership.take(JOB.name, where.postgres_url, {})
+        ownership = Ownership.take(JOB.name, where.postgres_url, config.model_dump(mode="json"))
         self._spark, self._job, self._config, self._where = spark, job, config, where
         self._sink = JournalSink(Context(config, where, spark, ownership))
         self._source = TopicSource(job, config, where, self._sink, ownership)
 
-    def run(self) -> None:
-        """Read all that is there: what comes before Spark, then as Spark reads. Raises what a record causes."""
+    def run(self, *, stores: bool = True) -> None:
+        """Read all that is there: what comes before Spark, then as Spark reads. Raises what a record causes.
+
+        A driver that `stores` nothing ends, as one whose store refuses what it is given.
+        """
         try:
             for batch in self._source.backlog(self._spark):
+                if not stores:
+                    raise RuntimeError("poisoned store")
                 self._sink.process(batch)
             self._sink.process(self._job.build(self._read(), self._config))
         finally:
@@ -102,6 +122,11 @@ def where(database: str, folder: Path, bootstrap: str) -> Environment:
         checkpoints=folder / "checkpoints",
         jars=Path(),
     )
+
+
+@pytest.fixture
+def environment(database: str, tmp_path: Path, bootstrap: str) -> Environment:
+    return where(database, tmp_path, bootstrap)
 
 
 def journal(folder: Path, topic: str) -> pl.DataFrame:
@@ -134,6 +159,10 @@ def fails_on_poison(records: DataFrame, config: IngestionConfig) -> DataFrame:
     return build(records.withColumn("value", checked), config)
 
 
+def topic_of(bootstrap: str, topic: str) -> Topic:
+    return describe_topic(AdminClient({"bootstrap.servers": bootstrap}), topic)
+
+
 def isolated(database: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(database) as connection:
         return connection.execute(
@@ -146,13 +175,7 @@ def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: st
         values = [(at % PARTITIONS, event(10 * number + at) * 20) for at in range(10)]
         produce(bootstrap, topic, values, **{"compression.type": codec})
     for end in (Producer.commit_transaction, Producer.abort_transaction, Producer.commit_transaction):
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-        producer.init_transactions()
-        producer.begin_transaction()
-        for partition in range(PARTITIONS):
-            producer.produce(topic, end.__name__.encode(), None, partition)
-        producer.flush()
-        end(producer)
+        in_transaction(bootstrap, topic, end.__name__.encode(), end)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     expected = [consumer.poll(30) for _ in range(50 + 2 * PARTITIONS)]
@@ -174,7 +197,7 @@ def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: st
 def test_a_record_that_ends_every_driver_becomes_a_dead_letter_and_no_other_differs(
     spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
 ) -> None:
-    config = IngestionConfig(topic=topic, max_records_per_batch=800, heartbeat_interval_seconds=60)
+    config = IngestionConfig(topic=topic, max_records_per_batch=300, heartbeat_interval_seconds=60)
     values = [(number % PARTITIONS, event(number)) for number in range(8)]
     values[5] = (1, POISON)
     values[6:6] = [(0, event(2)), (0, event(4, time="2026-11-21T11:00:00Z")), (0, b"no event"), (0, b"x" * 2 * MIB)]
@@ -204,12 +227,80 @@ def test_a_record_that_ends_every_driver_becomes_a_dead_letter_and_no_other_diff
     assert found_sizes == [(2 * MIB + 1,), (len(POISON) + 1,)]
 
 
+def stands_alone(environment: Environment, *, failed: int = 0) -> None:
+    """The next record, as after the failures that divide a batch, and so many of its own."""
+    with psycopg.connect(environment.postgres_url) as connection:
+        connection.execute("UPDATE attempts SET records = 1, careful_records = 1, failed_alone = %s", [failed])
+
+
+def test_a_record_that_only_spark_can_unpack_is_judged_and_a_sink_that_stores_nothing_makes_none_a_dead_letter(
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not unpacked here because of a limit of our own reader, which takes any such pack for too large."""
+    monkeypatch.setattr(record_batches, "MOST_SNAPPY_BYTES", 0)
+    events = [(0, event(number)) for number in range(3)]
+    produce(environment.kafka.bootstrap, topic, events, **{"compression.type": "snappy"})
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    first = Driver(spark, JOB, config, environment)
+    assert first._sink.record_bytes() > 100_000
+    assert list(first._source.backlog(spark)) == []
+    first._sink.close()
+    stands_alone(environment)
+    with pytest.raises(RuntimeError, match="poisoned store"):
+        Driver(spark, JOB, config, environment).run(stores=False)
+    stands_alone(environment, failed=ALONE_LIMIT - 1)
+    last = Driver(spark, JOB, config, environment)
+    for batch in last._source.backlog(spark):
+        last._sink.process(batch)
+    last._sink.close()
+    assert journal(tmp_path, topic)["request_id"].to_list() == ["r0", "r1", "r2"]
+    assert journal(tmp_path, topic)["reason"].drop_nulls().to_list() == []
+    assert isolated(environment.postgres_url) == []
+
+
+def test_a_verdict_that_was_not_stored_is_none_and_a_record_is_skipped_where_it_ends_every_driver(
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap, database = environment.kafka.bootstrap, environment.postgres_url
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    broken = TopicJob(JOB.name, JOB.writes, IngestionConfig, fails_on_poison, JournalSink)
+    produce(bootstrap, topic, [(0, POISON)])
+    with pytest.raises(Exception, match="poison"):
+        Driver(spark, broken, config, environment).run()
+    stands_alone(environment, failed=ALONE_LIMIT - 1)
+    with pytest.raises(RuntimeError, match="poisoned store"):
+        Driver(spark, broken, config, environment).run(stores=False)
+    assert [reason for *_, reason, _ in isolated(database)] == ["unreadable"]
+    # A release that can judge it comes: it does.
+    Driver(spark, JOB, config, environment).run()
+    assert journal(tmp_path, topic)["reason"].to_list() == ["malformed"]
+    assert isolated(database) == []
+
+    offset = offsets(AdminClient({"bootstrap.servers": bootstrap}), topic_of(bootstrap, topic), LATEST)[0]
+    produce(bootstrap, topic, [(0, POISON), (0, event(2))])
+    with pytest.raises(Exception, match="poison"):
+        Driver(spark, broken, config, environment).run()
+    for name, value in (("KAFKA_BOOTSTRAP", bootstrap), ("POSTGRES_URL", database), ("TABLES", environment.tables)):
+        monkeypatch.setenv(f"WEIR_{name}", value)
+    asked = ["journal", "skip", topic, "0", str(offset), "--reason", "ends ingestion", "--timeout", "0"]
+    assert "it is kept" in str(CliRunner().invoke(app, asked).exception)
+    Driver(spark, broken, config, environment).run()
+    rows = journal(tmp_path, topic).select("offset", "reason", "request_id", "value").rows()[1:]
+    assert rows[0] == (offset, "skipped", None, POISON)
+    assert rows[1][:3] == (offset + 1, None, "r2")
+    assert isolated(database) == [(0, offset, "skipped", True)]
+
+
 def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbours_count(
     spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
 ) -> None:
-    """Nothing that unpacks it whole could live in a driver's container; here nothing does."""
+    """Nothing that unpacks it whole could live in a driver's container; here nothing does.
+
+    Nor what proves that the marker of a transaction, which lies before it, is no record.
+    """
     batch = packed_batch([event(1), 1 << 30, event(2)], key=b"a")
     assert len(batch) < 200_000
+    in_transaction(bootstrap, topic, event(0), Producer.commit_transaction)
     append(bootstrap, topic, 0, batch)
     produce(bootstrap, topic, [(0, event(3)), (1, event(4))])
     environment = where(database, tmp_path, bootstrap)
@@ -226,11 +317,13 @@ def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbou
 
     rows = journal(tmp_path, topic)
     assert rows.select("partition", "offset", "reason", "request_id").rows() == [
-        (0, 0, None, "r1"),
-        (0, 1, "too_large", None),
-        (0, 2, None, "r2"),
-        (0, 3, None, "r3"),
-        (1, 0, None, "r4"),
+        (0, 0, None, "r0"),
+        (0, 2, None, "r1"),
+        (0, 3, "too_large", None),
+        (0, 4, None, "r2"),
+        (0, 5, None, "r3"),
+        (1, 0, None, "r0"),
+        (1, 2, None, "r4"),
     ]
     assert rows.filter(reason="too_large").select("key", "value").row(0) == (b"a", None)
     with psycopg.connect(database) as connection:

@@ -19,7 +19,7 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.job import Context, TableSink
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.source import TableSource
+from jobs.runtime.table_source import TableSource
 from jobs.runtime.upstream import Upstream
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB

@@ -140,8 +140,8 @@ def ingestion(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     events = list_partitions(admin, [topic])[0]
     ends = offsets(admin, events, LATEST)
-    ownership = Ownership.take(NAME, database, {})
     settings = IngestionConfig(topic=topic, heartbeat_interval_seconds=60, **config)
+    ownership = Ownership.take(NAME, database, settings.model_dump(mode="json"))
     with ExitStack() as held:
         held.callback(ownership.close)
         sink = JournalSink(Context(settings, where, spark, ownership))
