@@ -20,7 +20,7 @@ from jobs.runtime.delta import FRONTIER, instant_of, open_table
 from jobs.streams import Table
 
 MEMORY_DAYS = 36
-"""Accept window and dedupe horizon, and a day of clocks: what is younger may decide about the next event."""
+"""Accept window and dedupe horizon by default, and a day of clocks. Longer ones hold back by `remembered_days`."""
 ZONES = timedelta(days=2)
 """A month begins at most 26 h before UTC's, in any zone and after any change of zone."""
 
@@ -45,6 +45,18 @@ class Removed:
     table: str
     before: date
     rows: int
+
+
+_MEMORY = """
+SELECT ceil(greatest((config ->> 'dedupe_horizon_seconds')::float8, (config ->> 'accept_past_seconds')::float8) / 86400)
+FROM jobs WHERE job = 'ingestion'
+"""
+
+
+def remembered_days(connection: psycopg.Connection[Any]) -> int:
+    """Days that ingestion, as it was last started, remembers, and a day of clocks: no younger row may go."""
+    row = connection.execute(_MEMORY).fetchone()
+    return MEMORY_DAYS if row is None or row[0] is None else max(MEMORY_DAYS, int(row[0]) + 1)
 
 
 def oldest_open_day(today: date) -> date:
@@ -81,10 +93,11 @@ _SESSIONS = "DELETE FROM sessions WHERE retracted_at < %(before)s"
 
 def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today: date) -> Iterator[Removed]:
     """Remove what is too old from Postgres, one transaction per table; `connection` commits by itself."""
+    remembered = remembered_days(connection)
     steps = (
         ("batches", _BATCHES, _days_before(today, retention.batches_days)),
         ("exits", _EXITS, _days_before(today, retention.exits_days)),
-        ("sources", _SOURCES, _days_before(today, retention.retired_sources_days)),
+        ("sources", _SOURCES, _days_before(today, _at_least(remembered, retention.retired_sources_days))),
         (
             "sessions",
             _SESSIONS,
@@ -99,6 +112,10 @@ def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today
 
 def _days_before(today: date, days: int | None) -> date | None:
     return None if days is None else today - timedelta(days=days)
+
+
+def _at_least(remembered: int, days: int | None) -> int | None:
+    return None if days is None else max(remembered, days)
 
 
 _POSITIONS = "SELECT job, next_position FROM positions WHERE input = %s"
@@ -118,7 +135,7 @@ def retain_days(
         return None
     frontier = instant_of(found.transaction_version(FRONTIER))
     reached = today if frontier is None else min(today, frontier.date())
-    before = first_kept(reached, days)
+    before = first_kept(reached, max(days, remembered_days(connection)))
     read = _first_lsn_needed(tables, table, connection)
     rows = 0
     for day, (records, highest) in sorted(_log_dates(found).items()):

@@ -139,7 +139,13 @@ def usage(
     ] = ",".join(Key),
     account: AccountOption = None,
     timezone: Annotated[
-        ZoneInfo, typer.Option(parser=zone, metavar="ZONE", help="Whose days and months P1D and P1M are.")
+        ZoneInfo,
+        typer.Option(
+            parser=zone,
+            metavar="ZONE",
+            help="Whose days and months P1D and P1M are, of all accounts alike. It is a view: the months of a bill are "
+            "each account's own, as the dashboard's page Bills has them.",
+        ),
     ] = UTC_ZONE,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

@@ -100,6 +100,22 @@ def test_no_day_goes_that_a_reader_needs(
     assert lsns(journal)[0] == first_kept
 
 
+def test_nothing_goes_that_a_longer_horizon_remembers(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    journal = journal_until(tmp_path, TODAY, 100)
+    joins_at(journal.tables, 201)
+    sessionization_at(database, 201)
+    progress(database, "ingestion", noon(TODAY), report={"frontier": noon(TODAY).isoformat()})
+    for name in ("dedupe_horizon_seconds", "accept_past_seconds"):
+        config = Jsonb({"dedupe_horizon_seconds": 86_400, "accept_past_seconds": 86_400} | {name: 89.5 * 86_400})
+        connection.execute("UPDATE jobs SET config = %s WHERE job = 'ingestion'", [config])
+        done = retained(journal, connection)
+        assert done is not None
+        assert done.before == TODAY - 91 * DAY
+        assert lsns(journal)[0] == 201 - 2 * 92
+
+
 def test_rows_that_say_what_was_decided_by_stay(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
