@@ -15,6 +15,7 @@ from local.commands.drain import drain
 from local.commands.journal import journal
 from local.commands.produce import produce
 from local.commands.retain import retain
+from local.commands.rules import rules
 from local.commands.sessions import sessions
 from local.commands.stack import down, up
 from local.commands.status import status
@@ -42,6 +43,7 @@ app.command()(usage)
 app.command()(sessions)
 app.command()(stragglers)
 app.command()(types)
+app.command()(rules)
 app.command("dead-letters")(dead_letters)
 app.add_typer(journal, name="journal")
 

@@ -6,7 +6,6 @@ Such a batch waits: until the clock has passed the stamp, or until a person says
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -77,14 +76,14 @@ def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta
         )
 
 
-def followed(records: pl.DataFrame, restamps: Sequence[Restamp]) -> str | None:
-    """What the journal keeps of the restamps that records of a batch (partition, offset) are given; None without."""
+def followed(records: pl.DataFrame, restamps: Sequence[Restamp]) -> Mapping[str, Any]:
+    """What the journal's `rules` say of the restamps that records of a batch (partition, offset) are given."""
     found = []
     for restamp in restamps:
         offsets = records.filter(restamp.holds())["offset"]
         if not offsets.is_empty():
             found.append({"partition": restamp.partition, "from": offsets.min(), "to": offsets.max()})
-    return json.dumps({"restamped": found}) if found else None
+    return {"restamped": found} if found else {}
 
 
 def settle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -52,6 +53,11 @@ class Clocks(BaseModel):
 
 class IngestionConfig(JobConfig):
     """`jobs.ingestion.config`."""
+
+    DECIDING: ClassVar[tuple[str, ...]] = (
+        *("accept_past_seconds", "accept_future_seconds", "clocks"),
+        *("dedupe_horizon_seconds", "exact_horizon_seconds", "max_record_bytes"),
+    )
 
     trigger_interval_seconds: float = Field(
         default=5, gt=0, le=600, description="Seconds from the start of one micro-batch to the next; at most 600."

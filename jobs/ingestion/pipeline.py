@@ -35,6 +35,8 @@ from jobs.runtime.isolated import IsolatedRecords, Isolation
 from jobs.runtime.job import Context, Progress, TopicJob
 from jobs.runtime.kafka import describe_topic, list_partitions
 from jobs.runtime.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.rules_in_force import TRANSACTION as RULES
+from jobs.runtime.rules_in_force import RulesInForce, rules_text
 from jobs.runtime.topic_doubts import settings_of, tell_doubts
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
@@ -66,6 +68,7 @@ class JournalSink:
         self._residual = self._unaccounted()
         self._ownership = owner
         self._believe_clocks()
+        self._rules = RulesInForce(self._writer, config.deciding)
         self._index = IdentityIndex(JournalIdentities(self._writer), config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
@@ -111,10 +114,16 @@ class JournalSink:
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
-        restamped = pl.lit(followed(records, seen.restamps), pl.String)
-        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(restamped).alias("rules"))
+        now = datetime.now(UTC)
+        in_force = self._rules.said(first_lsn, now)
+        if in_force:
+            transactions[RULES] = first_lsn
+        said = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
+        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(said).alias("rules"))
         self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE))
-        self._writer.commit(journal_rows(rows, frontier, datetime.now(UTC)), transactions)
+        self._writer.commit(journal_rows(rows, frontier, now), transactions)
+        if in_force:
+            self._rules.kept(first_lsn, now)
         self._settle(seen)
         if set_aside_here := places_set_aside(stamped):
             self._isolated.journalled(set_aside_here)

@@ -30,7 +30,7 @@ from jobs.runtime.errors import Cause, NotYet
 from jobs.runtime.job import Context, Progress, TableJob
 from jobs.runtime.position import Position, position_after, recall_position, transactions_of, with_fingerprint
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
-from jobs.runtime.rules_in_force import Held, History, RulesInForce
+from jobs.runtime.rules_in_force import Held, History, RulesInForce, rules_text
 from jobs.runtime.upstream import Upstream
 from jobs.streams import USAGE, Disposition, Table
 
@@ -144,12 +144,12 @@ class UsageSink:
             transactions[FRONTIER] = microseconds_of(frontier)
         # Rules that changed hold from the next batch on: what decides is kept before it decides.
         first = after.next_lsn if self._rules.history else self._history[0].first
-        rules = self._rules.text(first, now.date()) if len(usage) else None
-        if rules is not None:
+        rules = self._rules.said(first, now) if len(usage) else {}
+        if rules:
             transactions[RULES] = self._usage.next_lsn
-        self._usage.commit(usage_rows(usage, self._usage.next_lsn, now, rules), transactions)
-        if rules is not None:
-            self._rules.kept(first, now.date())
+        self._usage.commit(usage_rows(usage, self._usage.next_lsn, now, rules_text(rules)), transactions)
+        if rules:
+            self._rules.kept(first, now)
             self._history = self._rules.history
         self._memory, self._at, self._frontier = memory, after, frontier
 

@@ -1,8 +1,9 @@
 """What decides, with the position from which it holds: a change never decides the past again.
 
-A Delta job keeps the whole history as JSON in the column `rules` of one row, `[{"from": 1, "rules": {...}}, ...]`, and
-the lsn of that row in the transaction `rules`. `from` is an lsn of the job's input. joins keeps its history so, billing
-in the table `rules` (`rules_table.py`), sessionization in `session_gaps`; what ingestion is told is kept nowhere yet.
+A Delta job keeps the whole history as JSON in the column `rules` of one row, `{"in_force": [{"from": 1, ...}, ...]}`,
+and the lsn of that row in the transaction `rules`. `from` is an lsn of what the rules decide: of the journal for
+ingestion, which numbers it, and for joins, which reads it. billing has the table `rules` (`rules_table.py`),
+sessionization `session_gaps`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 import polars as pl
@@ -19,16 +20,18 @@ from deltalake import DeltaTable
 from jobs.runtime.delta import DeltaWriter
 
 TRANSACTION = "rules"
+IN_FORCE = "in_force"
 Rules = Mapping[str, Any]
 """The deciding fields of a job's configuration (`JobConfig.deciding`)."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Rules, and the first position that they decide."""
+    """Rules, the first position that they decide, and when that was written down."""
 
     first: int
     rules: Rules
+    since: datetime | None = None
 
 
 History = tuple[Held, ...]
@@ -40,9 +43,9 @@ def rules_at(history: History, position: int) -> Rules:
     return next((held.rules for held in reversed(history) if held.first <= position), history[0].rules)
 
 
-def extended(history: History, first: int, present: Rules) -> History:
+def extended(history: History, first: int, present: Rules, now: datetime | None = None) -> History:
     """The history when `present` rules decide from `first` on: the same when it ends with them."""
-    return history if history and history[-1].rules == present else (*history, Held(first, present))
+    return history if history and history[-1].rules == present else (*history, Held(first, present, now))
 
 
 def read_history(table: DeltaTable) -> tuple[History, date | None]:
@@ -50,21 +53,32 @@ def read_history(table: DeltaTable) -> tuple[History, date | None]:
     lsn = table.transaction_version(TRANSACTION)
     if lsn is None:
         return (), None
-    rows = pl.scan_pyarrow_dataset(table.to_pyarrow_dataset()).filter(pl.col("lsn") == lsn)
-    found = rows.select("rules", "log_date").collect()
-    if found.is_empty() or found["rules"][0] is None:
-        return (), None
-    return parse_history(found["rules"][0]), found["log_date"][0]
+    files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(
+        pl.col("min.lsn").fill_null(lsn) <= lsn, pl.col("max.lsn").fill_null(lsn) >= lsn
+    )
+    # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.
+    for path, log_date in files.select("path", "partition.log_date").iter_rows():
+        file = pl.scan_parquet(f"{table.table_uri.rstrip('/')}/{path}", hive_partitioning=False, glob=False)
+        try:
+            found = file.filter(pl.col("lsn") == lsn).select("rules").collect()
+        except pl.exceptions.ComputeError as error:
+            # So Polars tells of a store that is away, which is waited for by what it says.
+            raise OSError(str(error)) from error
+        if not found.is_empty():
+            return parse_history(found["rules"][0]), log_date
+    return (), None
 
 
 def parse_history(text: str) -> History:
-    """The column `rules` of a row that has it."""
-    return tuple(Held(held["from"], held["rules"]) for held in json.loads(text))
+    """The column `rules` of a row that has the history."""
+    return tuple(
+        Held(held["from"], held["rules"], datetime.fromisoformat(held["since"])) for held in json.loads(text)[IN_FORCE]
+    )
 
 
-def history_text(history: History) -> str:
-    """The column `rules` for a history."""
-    return json.dumps([{"from": held.first, "rules": held.rules} for held in history], sort_keys=True)
+def rules_text(said: Mapping[str, Any]) -> str | None:
+    """The column `rules` of a row that says something of what decides (`RulesInForce.said`, a job's own words)."""
+    return json.dumps(said, sort_keys=True) if said else None
 
 
 class RulesInForce:
@@ -75,23 +89,20 @@ class RulesInForce:
         self._present = present
         self.history, self._kept_on = read_history(writer.table)
 
-    @property
-    def is_new(self) -> bool:
-        """Whether the present rules are not yet those that the history ends with."""
-        return not self.history or self.history[-1].rules != self._present
-
-    def text(self, first: int, today: date) -> str | None:
-        """What the first row of a commit keeps: None when the table knows it. New rules hold from `first` on.
+    def said(self, first: int, now: datetime) -> Mapping[str, Any]:
+        """What the first row of a commit must say: nothing when the table knows it. New rules hold from `first` on.
 
         Each log date has its copy, because retention removes whole days from the old end.
         """
-        if not self.is_new and self._kept_on == today:
-            return None
-        return history_text(self._with_present(first))
+        history = extended(self.history, first, self._present, now)
+        if history == self.history and self._kept_on == now.date():
+            return {}
+        return {IN_FORCE: [_said(held) for held in history]}
 
-    def kept(self, first: int, today: date) -> None:
-        """The commit with `text(first, today)` is done."""
-        self.history, self._kept_on = self._with_present(first), today
+    def kept(self, first: int, now: datetime) -> None:
+        """The commit with `said(first, now)` is done."""
+        self.history, self._kept_on = extended(self.history, first, self._present, now), now.date()
 
-    def _with_present(self, first: int) -> History:
-        return extended(self.history, first, self._present)
+
+def _said(held: Held) -> Mapping[str, Any]:
+    return {"from": held.first, "since": held.since and held.since.isoformat(), "rules": held.rules}

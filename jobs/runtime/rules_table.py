@@ -9,13 +9,13 @@ from psycopg.types.json import Jsonb
 
 from jobs.runtime.rules_in_force import Held, History, Rules, extended
 
-_HISTORY = "SELECT first_position, rules FROM rules WHERE job = %s ORDER BY first_position"
+_HISTORY = "SELECT first_position, rules, since FROM rules WHERE job = %s ORDER BY first_position"
 _KEEP = "INSERT INTO rules (job, first_position, rules) VALUES (%s, %s, %s)"
 
 
 def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
     """The rules that made a job's rows, for whoever recomputes them."""
-    return tuple(Held(*row[:2]) for row in connection.execute(_HISTORY, [job]).fetchall())
+    return tuple(Held(*row) for row in connection.execute(_HISTORY, [job]).fetchall())
 
 
 class RulesTable:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
-Value = str | int | float | bool | Decimal | datetime | None
+Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | None
 Row = Mapping[str, Value]
 
 _UNBOUNDED_WIDTH = 100_000
@@ -113,7 +113,7 @@ def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> No
         console.print("Nothing to list.")
 
 
-def _json_value(value: Value) -> str | int | float | bool | None:
+def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | None:
     if isinstance(value, Decimal | datetime):
         return _text(value)
     return value
@@ -129,6 +129,8 @@ def _text(value: Value) -> str:
             return plain(Decimal(repr(value)))
         case datetime():
             return rfc3339(value)
+        case Mapping():
+            return json.dumps(value)
     return str(value)
 
 

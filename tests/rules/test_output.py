@@ -57,6 +57,13 @@ def test_csv_says_the_same_as_json() -> None:
     assert row == {name: str(value) for name, value in json.loads(printed([ROW], Format.JSON))[0].items()}
 
 
+def test_an_object_is_one_in_json_and_its_text_elsewhere() -> None:
+    rows: list[Row] = [{"rules": {"grace_seconds": 900}}]
+    assert json.loads(printed(rows, Format.JSON, ("rules",))) == rows
+    assert '{"grace_seconds": 900}' in printed(rows, Format.TABLE, ("rules",))
+    assert printed(rows, Format.CSV, ("rules",)) == 'rules\n"{""grace_seconds"": 900}"\n'
+
+
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**25), max_value=10**25))
 def test_a_decimal_keeps_its_value_in_plain_notation(value: Decimal) -> None:
     assert Decimal(plain(value)) == value

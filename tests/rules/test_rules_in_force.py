@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.runtime.rules_in_force import History, extended, history_text, parse_history, rules_at
+from jobs.runtime.rules_in_force import History, extended, rules_at
 
 RULES: list[dict[str, Any]] = [
     {"grace_seconds": grace, "late_policy": {"requests": "drop"}} for grace in (60, 300, 900)
@@ -32,7 +32,6 @@ def test_oracle_the_history_says_of_every_position_what_decided_it_and_nothing_t
     assert {at: rules_at(history, at) for at in decided} == decided
     changes = [at for at in decided if at == adopted or decided[at] != decided[at - 1]]
     assert [held.first for held in history] == changes
-    assert parse_history(history_text(history)) == history
 
 
 def test_before_the_first_known_rules_those_are_answered_and_without_any_nothing() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars as pl
 import psycopg
 import pytest
 from confluent_kafka import TopicPartition
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     NewPartitions,
     ResourceType,
 )
+from deltalake import DeltaTable
 from psycopg import sql
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -29,8 +31,10 @@ from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.heartbeat import Heartbeat
 from jobs.runtime.kafka import LATEST, describe_again, describe_topic, list_partitions, offsets
 from jobs.runtime.kafka_access import KafkaAccess
-from jobs.streams import CatalogTopic
+from jobs.runtime.rules_in_force import read_history
+from jobs.streams import CatalogTopic, Table
 from local.cli import app
+from tests.streaming.disposing import DISPOSED, disposed
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker, until
 
 CLOCK_THAT_CAN_BE_SET = """
@@ -247,7 +251,7 @@ def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
         assert rows["id"].to_list() == ["a", "b", "c", "d"]
         assert rows["received_at"].to_list()[-2:] == [reached, reached]
         kept = {"restamped": [{"partition": 0, "from": position, "to": position + 1}]}
-        assert [json.loads(rules) for rules in every_row(tmp_path)["rules"].drop_nulls()] == [kept]
+        assert [json.loads(rules) for rules in every_row(tmp_path)["rules"].drop_nulls()][1:] == [kept]
 
         set_back(slow, "0")
         topic.append("e")
@@ -319,3 +323,33 @@ def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_els
         with ingestion(spark, broker, database, tmp_path, topic.name):
             found = connection.execute('SELECT "offset", journalled_at IS NOT NULL FROM isolated_records')
             assert found.fetchall() == [(at_b, True)]
+
+
+def wait_until(instant: datetime) -> None:
+    until(lambda: datetime.now(UTC) > instant)
+
+
+def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_same_again(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    """A change holds from the first row of the first batch that it decided, and nothing before is decided again."""
+    topic = Topic.make(broker)
+    strict = {"accept_past_seconds": 3_600}
+    forgetful = {"accept_past_seconds": 86_400, "dedupe_horizon_seconds": 1, "exact_horizon_seconds": 1}
+    starts: list[tuple[int, dict[str, int]]] = []
+    for config in (strict, forgetful, strict):
+        with ingestion(spark, broker, database, tmp_path, topic.name, **config) as sink:
+            wait_until(datetime.now(UTC) + timedelta(seconds=1))
+            topic.append("same", "same")
+            topic.append(f"old{len(starts)}", age=timedelta(hours=2))
+            starts.append((len(every_row(tmp_path)) + 1, config))
+            sink.process(batch(spark, topic))
+    history = read_history(DeltaTable(f"{tmp_path}/{Table.JOURNAL}"))[0]
+    found = every_row(tmp_path).filter(pl.col("topic") == topic.name)
+    expected = disposed(pl.DataFrame(batch(spark, topic).toArrow()), found, history)
+    assert found.select(DISPOSED).rows() == expected.rows()
+    assert [held.first for held in history] == [first for first, _ in starts]
+    for held, (_, config) in zip(history, starts, strict=True):
+        assert held.rules.items() >= config.items()
+    of_starts = found.filter(pl.col("id").str.starts_with("old"))["disposition"].to_list()
+    assert of_starts == ["rejected", "accepted", "rejected"]

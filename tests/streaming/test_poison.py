@@ -134,7 +134,7 @@ def journal(folder: Path, topic: str) -> pl.DataFrame:
     rows = pl.DataFrame(DeltaTable(f"{folder}/{Table.JOURNAL}").to_pyarrow_table())
     events = rows.filter((pl.col("topic") == topic) & (pl.col("source").fill_null("") != "weir"))
     assert events.sort("lsn").group_by("partition").agg(pl.col("offset").is_sorted())["offset"].all()
-    return events.sort("partition", "offset").drop("lsn", "first_lsn", "log_date", "logged_at", "frontier")
+    return events.sort("partition", "offset").drop("lsn", "first_lsn", "log_date", "logged_at", "frontier", "rules")
 
 
 def starts_until_all_is_read(

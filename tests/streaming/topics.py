@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -98,10 +99,10 @@ class Topic:
 
         until(are_known)
 
-    def append(self, *ids: str, partition: int = 0, timestamp: int = 0) -> None:
+    def append(self, *ids: str, partition: int = 0, timestamp: int = 0, age: timedelta = timedelta()) -> None:
         """One event per id."""
         for name in ids:
-            self.producer.produce(self.name, event(name), b"a", partition=partition, timestamp=timestamp)
+            self.producer.produce(self.name, event(name, age), b"a", partition=partition, timestamp=timestamp)
             assert self.producer.flush(30) == 0
 
     def transaction(self, *ids: str, commit: bool) -> None:
@@ -118,9 +119,9 @@ class Topic:
             producer.abort_transaction()
 
 
-def event(name: str) -> bytes:
-    """An unknown type of event that needs nothing but its envelope."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def event(name: str, age: timedelta = timedelta()) -> bytes:
+    """An unknown type of event that needs nothing but its envelope, and occurred so long ago."""
+    now = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
     envelope = {"specversion": "1.0", "type": "t", "source": "s", "id": name, "subject": "a", "time": now}
     return json.dumps(envelope).encode()
 

@@ -1,0 +1,40 @@
+"""A second opinion on dispositions: a whole topic judged again, each record by the rules that held at its lsn."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.repeats import candidates, entries, repeats
+from jobs.ingestion.set_aside import set_aside
+from jobs.runtime.rules_in_force import History, rules_at
+from jobs.streams import Disposition
+
+DISPOSED = ("lsn", "offset", "disposition", "reason", "first_lsn", "event_time")
+
+
+def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> pl.DataFrame:
+    """`DISPOSED` of all records (`classify`) of one partition, one after the other; of the journal only their places.
+
+    Places are lsn and received_at, by offset.
+    """
+    placed = records.join(journal.select("offset", "lsn", "received_at"), on="offset").sort("lsn")
+    accepted: list[pl.DataFrame] = []
+    told: list[pl.DataFrame] = []
+    for row in placed.iter_slices(1):
+        config = IngestionConfig.model_validate(rules_at(history, row["lsn"].item()))
+        judged = judged_by_reception(set_aside(row, {}, config.max_record_bytes), config)
+        first_lsn, disposition = None, Disposition.REJECTED
+        if judged["reason"].item() is None:
+            asking = candidates(judged, config.horizons, config.clocks.device)
+            found = repeats(asking, pl.concat([entries(judged).clear(), *accepted])).sort("first_lsn").head(1)
+            disposition = Disposition.ACCEPTED
+            if not found.is_empty():
+                first_lsn = found["first_lsn"].item()
+                disposition = Disposition.DUPLICATE if found["same"].item() else Disposition.CONFLICT
+            else:
+                accepted.append(entries(judged))
+        said = judged.with_columns(disposition=pl.lit(disposition.value), first_lsn=pl.lit(first_lsn, pl.Int64))
+        told.append(said.select(DISPOSED))
+    return pl.concat(told)
