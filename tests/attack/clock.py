@@ -14,7 +14,7 @@ import pytest
 from local.broker import BrokerPorts, answers, prepare, server_command
 from local.jars import broker_jars
 from local.ports import kept_port
-from tests.e2e.metering import wait_until
+from tests.waiting import wait_until
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from local.stack import Stack
-from tests.e2e.metering import new_customer, wait_until
+from tests.e2e.metering import new_customer
 from tests.e2e.test_away import JOBS, frozen, restart, undisturbed, waits_for
 from tests.e2e.watched import Watch
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.attack
 

@@ -13,9 +13,10 @@ from local.positions import Positions, describe, ends
 from local.stack import Stack
 from tests.attack.conftest import CHUNK_ROWS, TIMEOUT_SECONDS
 from tests.attack.traffic import send_in_flight
-from tests.e2e.metering import drain, new_customer, wait_until
+from tests.e2e.metering import drain, new_customer
 from tests.e2e.test_failures import frozen_drivers
 from tests.e2e.watched import works_again
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.attack
 

@@ -12,7 +12,8 @@ from jobs.streams import EVENTS_TOPIC, Table
 from local.positions import Positions, describe, ends
 from local.stack import Stack
 from tests.attack.clock import ClockedBroker, clocked_broker
-from tests.e2e.metering import drain, new_customer, wait_until, weir
+from tests.e2e.metering import drain, new_customer, weir
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(900)]
 PAIRS = 60

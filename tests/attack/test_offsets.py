@@ -20,8 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from jobs.streams import EVENTS_TOPIC, Table
 from local.positions import Positions
 from local.stack import Stack
-from tests.e2e.metering import Customer, drain, new_customer, wait_until
+from tests.e2e.metering import Customer, drain, new_customer
 from tests.e2e.watched import Watch
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(600)]
 TRANSACTIONS = 60

@@ -14,9 +14,10 @@ import psycopg
 import pytest
 
 from local.stack import Stack
-from tests.e2e.metering import drain, new_customer, wait_until
+from tests.e2e.metering import drain, new_customer
 from tests.e2e.test_failures import frozen_drivers
 from tests.e2e.watched import works_again
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(900)]
 JOBS = ("ingestion", "sessionization", "joins", "billing")

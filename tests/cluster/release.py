@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from tests import waiting
 
 CHART = Path(__file__).parents[2] / "charts" / "weir"
 VALUES = Path(__file__).with_name("values.yaml")
@@ -16,6 +18,8 @@ JOBS = ("ingestion", "sessionization", "joins", "billing")
 RUNNING_SECONDS = 300
 STATUS = ("weir", "status", "--format", "json")
 _began = time.monotonic()
+wait_until = partial(waiting.wait_until, every_seconds=1)
+"""Asking the cluster is a process each time."""
 
 
 def tell(text: str) -> None:
@@ -29,14 +33,6 @@ def run(*command: str, check: bool = True, timeout: float = 300) -> str:
     if check:
         assert answer.returncode == 0, f"{' '.join(command)}\n{answer.stdout}\n{answer.stderr}"
     return answer.stdout
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Poll once a second. Fails when the time is over."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
-        time.sleep(1)
 
 
 @dataclass(frozen=True)

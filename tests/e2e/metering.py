@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -133,11 +132,3 @@ def new_customer(stack: Stack, folder: Path) -> Customer:
     applied = weir(stack, "catalog", "apply", str(file))
     assert applied.returncode == 0, applied.stdout + applied.stderr
     return Customer(account)
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Fail when `condition` does not hold within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.2)

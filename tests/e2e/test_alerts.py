@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from local.stack import Stack, running_stack
-from tests.e2e.metering import new_customer, wait_until
+from tests.e2e.metering import new_customer
 from tests.e2e.watched import STEADY_EPOCH, STEADY_SOURCE, Traffic, Watch, ago, hurried
+from tests.waiting import wait_until
 
 HEALTHY_SECONDS = 40
 """As many minutes of the rules' time."""

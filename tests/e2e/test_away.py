@@ -19,7 +19,8 @@ import psycopg
 import pytest
 
 from local.stack import Stack, running_stack
-from tests.e2e.metering import Customer, drain, new_customer, wait_until
+from tests.e2e.metering import Customer, drain, new_customer
+from tests.waiting import wait_until
 
 JOBS = ("ingestion", "sessionization", "joins", "billing")
 BACK_WITHIN_SECONDS = 60

@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from local.stack import Stack, running_stack
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import rule_file
-from tests.e2e.metering import wait_until
+from tests.waiting import wait_until
 
 SCALE = 1 / 60
 SILENT_AFTER_SECONDS = 20

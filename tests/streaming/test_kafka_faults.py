@@ -34,8 +34,10 @@ from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import CatalogTopic, Table
 from local.cli import app
+from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed
-from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, running_broker, until
+from tests.streaming.topics import Topic, batch, every_row, ingestion, journal
+from tests.waiting import wait_until
 
 CLOCK_THAT_CAN_BE_SET = """
 CREATE SCHEMA slow;
@@ -134,7 +136,7 @@ def test_an_added_partition_gets_heartbeats_without_a_restart(broker: str) -> No
         topic.admin.create_partitions([NewPartitions(topic.name, 2)])[topic.name].result()
         topic.wait_for(2)
         listed = list_partitions(topic.admin, [topic.name])[0]
-        until(lambda: offsets(topic.admin, listed, LATEST)[1] > 0)
+        wait_until(lambda: offsets(topic.admin, listed, LATEST)[1] > 0, "a heartbeat in the new partition")
     finally:
         beats.close()
 
@@ -325,8 +327,8 @@ def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_els
             assert found.fetchall() == [(at_b, True)]
 
 
-def wait_until(instant: datetime) -> None:
-    until(lambda: datetime.now(UTC) > instant)
+def wait_past(instant: datetime) -> None:
+    wait_until(lambda: datetime.now(UTC) > instant, f"{instant} being over")
 
 
 def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_same_again(
@@ -339,7 +341,7 @@ def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_
     starts: list[tuple[int, dict[str, int]]] = []
     for config in (strict, forgetful, strict):
         with ingestion(spark, broker, database, tmp_path, topic.name, **config) as sink:
-            wait_until(datetime.now(UTC) + timedelta(seconds=1))
+            wait_past(datetime.now(UTC) + timedelta(seconds=1))
             topic.append("same", "same")
             topic.append(f"old{len(starts)}", age=timedelta(hours=2))
             starts.append((len(every_row(tmp_path)) + 1, config))

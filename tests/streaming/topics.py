@@ -1,11 +1,9 @@
-"""A real broker with Weir's topics, and ingestion's sink on a topic of events of a test's own."""
+"""A topic of events of a test's own, on a real broker, and ingestion's sink on it."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,38 +26,9 @@ from jobs.runtime.kafka import LATEST, list_partitions, offsets
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.ownership import Ownership
 from jobs.streams import Table
-from local import broker
-from local.broker import BrokerPorts
-from local.jars import broker_jars
-from local.ports import free_ports
+from tests.waiting import wait_until
 
-START_LIMIT_SECONDS = 90
 IS_EVENT = pl.col("topic").str.starts_with("events-")
-
-
-@contextmanager
-def running_broker(folder: Path) -> Iterator[str]:
-    """A broker with Weir's topics; gives its address."""
-    clients, controller = free_ports(2)
-    ports = BrokerPorts(clients, controller)
-    broker.prepare(folder, broker_jars(), ports)
-    with (folder / "broker.log").open("ab") as log:
-        server = subprocess.Popen(broker.server_command(folder, broker_jars()), stdout=log, stderr=log)
-    try:
-        until(lambda: broker.answers(ports.bootstrap))
-        broker.ensure_topics(ports.bootstrap)
-        yield ports.bootstrap
-    finally:
-        server.kill()
-        server.wait()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + START_LIMIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @dataclass
@@ -97,7 +66,7 @@ class Topic:
             found = self.producer.list_topics(self.name, timeout=10).topics[self.name].partitions
             return len(listed) == len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
-        until(are_known)
+        wait_until(are_known, f"{self.name} being known with {partitions} partitions")
 
     def append(self, *ids: str, partition: int = 0, timestamp: int = 0, age: timedelta = timedelta()) -> None:
         """One event per id."""
@@ -147,7 +116,10 @@ def ingestion(
         held.callback(ownership.close)
         sink = JournalSink(Context(settings, where, spark, ownership))
         held.callback(sink.close)
-        until(lambda: all(end > ends[partition] for partition, end in offsets(admin, events, LATEST).items()))
+        wait_until(
+            lambda: all(end > ends[partition] for partition, end in offsets(admin, events, LATEST).items()),
+            "a first heartbeat in every partition",
+        )
         yield sink
 
 
