@@ -1,4 +1,8 @@
-"""Catalog changes for the journal: the `catalog.*` topics, read to their end before each batch of events."""
+"""Catalog changes for the journal: the `catalog.*` topics, read to their end before each batch of events.
+
+Whoever publishes an account publishes its prices before it. So accounts are read first: what comes while they are read
+waits for the next batch, and the prices of those that were read are in their topic when its end is asked for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from jobs.ingestion.rules import Reason
 from jobs.runtime.catalog_changes import change_problem
 from jobs.runtime.kafka import Positions, TopicsReader, stamp
 from jobs.runtime.kafka_access import KafkaSettings
-from jobs.streams import Disposition
+from jobs.streams import CatalogTopic, Disposition
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "topic": pl.String,
@@ -35,16 +39,26 @@ class CatalogReader:
 
     def __init__(self, kafka: KafkaSettings, admin: AdminClient, ledgers: Sequence[OffsetLedger]) -> None:
         self._ledgers = {ledger.topic.name: ledger for ledger in ledgers}
-        positions = {(name, p): at for name, ledger in self._ledgers.items() for p, at in ledger.next_offsets().items()}
-        self._reader = TopicsReader(kafka, admin, [ledger.topic for ledger in ledgers], positions)
+        accounts = [ledger for ledger in ledgers if ledger.topic.name == CatalogTopic.ACCOUNTS]
+        others = [ledger for ledger in ledgers if ledger not in accounts]
+        # A reader each, because one may read on beyond the ends that it asked for.
+        self._readers = [_reader(kafka, admin, group) for group in (accounts, others)]
 
     def add(self, topic: str, positions: Mapping[int, int]) -> None:
         """Read partitions that the topic got, too."""
-        self._reader.add({(topic, partition): at for partition, at in positions.items()})
+        accounts, others = self._readers
+        reader = accounts if topic == CatalogTopic.ACCOUNTS else others
+        reader.add({(topic, partition): at for partition, at in positions.items()})
 
     def read_to_end(self) -> tuple[list[Message], Positions]:
-        """All changes up to now, and the positions after them."""
-        return self._reader.read_to_end()
+        """All changes up to now, and the positions after them. An account comes with what was published before it."""
+        changes: list[Message] = []
+        positions: dict[tuple[str, int], int] = {}
+        for reader in self._readers:
+            read, after = reader.read_to_end()
+            changes += read
+            positions |= after
+        return changes, positions
 
     def rows(self, changes: Sequence[Message]) -> pl.DataFrame:
         """Changes as journal rows with `received_at`, in the order of their append."""
@@ -62,7 +76,13 @@ class CatalogReader:
 
     def close(self) -> None:
         """Leave the broker."""
-        self._reader.close()
+        for reader in self._readers:
+            reader.close()
+
+
+def _reader(kafka: KafkaSettings, admin: AdminClient, ledgers: Sequence[OffsetLedger]) -> TopicsReader:
+    positions = {(ledger.topic.name, p): at for ledger in ledgers for p, at in ledger.next_offsets().items()}
+    return TopicsReader(kafka, admin, [ledger.topic for ledger in ledgers], positions)
 
 
 def _row(change: Message) -> tuple[Any, ...]:
