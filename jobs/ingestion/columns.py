@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
 from jobs.ingestion.config import Clocks
-from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member
+from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member, settled
 from jobs.streams import EventType
 
 STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
@@ -24,13 +24,12 @@ def typed(documents: DataFrame, clocks: Clocks) -> DataFrame:
     (`sent`, of a device only); by type `has_request` and `has_completion`, and under their own names the fields that
     such events have; and `is_plain` (nothing else stands in `data`). Instants are as read; `storable` bounds them.
     """
-    # In steps that use each other's columns, because Spark makes a method of each, and Java by default does not
-    # compile a method above 8,000 bytes of bytecode.
-    return (
+    made = (
         documents.select("*", *_envelope())
         .withColumns({**_families(), "device_sent": _device_sent(clocks)})
         .select("*", _is_plain().alias("is_plain"), *_data())
     )
+    return settled(made, *(name for name in made.columns if name not in documents.columns))
 
 
 def storable(instant: Column) -> Column:

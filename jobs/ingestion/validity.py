@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
-from jobs.ingestion.document import REQUEST_TEXTS, TOKENS, is_given, is_given_at, texts_given
+from jobs.ingestion.document import REQUEST_TEXTS, TOKENS, is_given, is_given_at, settled, texts_given
 from jobs.ingestion.rules import Reason
 from jobs.streams import EventType
 
@@ -26,13 +26,15 @@ def judged(events: DataFrame) -> DataFrame:
     bytecode: all of them in one expression would be interpreted, for every record.
     """
     attributes = F.concat_ws("", "id", "source", "type", "account")
-    return (
+    reasoned = (
         events.withColumn("has_controls", attributes.rlike(rules.ATTRIBUTE_CONTROLS))
         .withColumn("bad_envelope", _first(_envelope_rules()))
         .withColumn("bad_request", _first(_request_rules()))
         .withColumn("bad_completion", _first(_completion_rules()))
         .withColumn("reason", F.coalesce("unreadable", "bad_envelope", "bad_request", "bad_completion"))
+        .select(*events.columns, "reason")
     )
+    return settled(reasoned, "reason")
 
 
 def _envelope_rules() -> Iterable[Rule]:

@@ -12,6 +12,9 @@ SHUFFLE_PARTITIONS = 2
 JAVA_OPTIONS = " ".join(
     [
         "-XX:+UseSerialGC",
+        # Spark reads, copies and writes JSON by calling itself for each level, of which it takes 1,000. Before Java has
+        # compiled that, a mebibyte, the default, holds hardly as many; and a stack that is full ends the whole process.
+        "-Xss8m",
         # Else only the thread that wanted memory ends, and the driver waits for it for ever instead of starting again.
         "-XX:+ExitOnOutOfMemoryError",
         # Java would interpret a method above 8,000 bytes for ever, and Spark writes a wide stage as one: judging events
