@@ -48,6 +48,10 @@ class Watch:
         alerts = _get(f"{self._prometheus}/api/v1/alerts")["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
+    def is_quiet(self) -> bool:
+        """Whether no alert fires or is about to."""
+        return not _get(f"{self._prometheus}/api/v1/alerts")["data"]["alerts"]
+
     def told(self) -> set[str]:
         """Names of the alerts that Alertmanager would tell of now."""
         return {alert["labels"]["alertname"] for alert in _get(f"{self._alertmanager}/api/v2/alerts?active=true")}
