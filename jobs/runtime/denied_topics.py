@@ -34,8 +34,8 @@ class Denials:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def known(self, topic: str) -> None:
-        """The broker knows it."""
+    def interrupted(self, topic: str) -> None:
+        """The broker knows it, or is away: a denial that comes later is a new one."""
         self._since.pop(topic, None)
 
     def met(self, topic: str, error: KafkaException, now: float) -> NotYet | Refused:

@@ -64,11 +64,12 @@ def describe_topic(admin: AdminClient, name: str) -> Topic:
         settings = _settings(admin, name)
     except KafkaException as error:
         if obstacle := obstacle_of(error):
+            DENIALS.interrupted(name)
             raise obstacle from error
         if is_denial(error.args[0]):
             raise DENIALS.met(name, error, time.monotonic()) from error
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; mend that, then start again") from error
-    DENIALS.known(name)
+    DENIALS.interrupted(name)
     _refuse_settings(name, settings)
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
+from jobs.runtime import kafka
 from jobs.runtime.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
 from jobs.runtime.errors import Cause, NotYet, Refused
 
@@ -27,8 +31,18 @@ def test_a_denial_is_waited_for_and_believed_once_it_has_lasted() -> None:
 def test_a_topic_that_was_known_in_between_is_waited_for_anew() -> None:
     denials = Denials()
     denials.met("events", denial(), 0.0)
-    denials.known("events")
+    denials.interrupted("events")
     assert isinstance(denials.met("events", denial(), BELIEVED_AFTER_SECONDS), NotYet)
+
+
+def test_a_broker_that_was_away_in_between_has_just_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    denials, now = Denials(), time.monotonic()
+    monkeypatch.setattr(kafka, "DENIALS", denials)
+    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 0.3)
+    denials.met("events", denial(), now - BELIEVED_AFTER_SECONDS)
+    with pytest.raises(NotYet):
+        kafka.describe_topic(AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}), "events")
+    assert isinstance(denials.met("events", denial(), now), NotYet)
 
 
 def test_each_topic_is_judged_by_itself() -> None:
