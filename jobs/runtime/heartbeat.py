@@ -27,12 +27,11 @@ class Heartbeat:
         self._topic = topic
         self._epoch = epoch
         self._interval = interval
-        self._producer = self._new_producer()
+        self._producer, self._is_dead = self._new_producer(), False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def _new_producer(self) -> Producer:
-        self._is_dead = False
         return Producer({**self._kafka, "linger.ms": 0, "enable.idempotence": True})
 
     def start(self) -> None:
@@ -46,11 +45,11 @@ class Heartbeat:
                 return
 
     def _beat(self) -> None:
-        if self._is_dead:
-            # An idempotent producer whose sequence the broker has lost fails for ever, and says so once.
-            log.warning("the heartbeat's producer is made anew")
-            self._producer = self._new_producer()
         try:
+            if self._is_dead:
+                # An idempotent producer whose sequence the broker has lost fails for ever, and says so once.
+                log.warning("the heartbeat's producer is made anew")
+                self._producer, self._is_dead = self._new_producer(), False
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.
             metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
             for partition in metadata.topics[self._topic].partitions:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from jobs.runtime.heartbeat import Heartbeat
+from jobs.runtime.kafka_access import KafkaSettings
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 
@@ -64,6 +65,20 @@ def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> No
             assert beats._producer is not before
     finally:
         beats.close()
+
+
+def test_a_producer_that_could_not_be_made_anew_is_tried_again_at_the_next_beat(bootstrap: str, tmp_path: Path) -> None:
+    """While a certificate's file is exchanged, say."""
+    settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
+    beats = Heartbeat(settings, TOPIC, 1, timedelta(seconds=60))
+    raise_fatal_error(beats._producer)
+    beats._beat()
+    settings |= {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "none.pem")}
+    beats._beat()
+    assert end_of(bootstrap) == 0
+    settings.pop("security.protocol")
+    beats._beat()
+    assert beats_beyond(bootstrap, 0)
 
 
 def failed() -> float:
