@@ -232,7 +232,7 @@ RETENTION_HEADROOM = GaugeMetric(
 TABLES_FREE = GaugeMetric(
     "weir_tables_free_ratio",
     "",
-    "Share of the tables' file system that is free; absent where they are in an object store.",
+    "Share of the tables' file system that is free; absent in an object store, and where nobody says its size.",
     jobs=_INGESTION,
 )
 

@@ -42,11 +42,15 @@ def retention_headroom(
 
 
 def free_share(tables: str) -> float | None:
-    """The free share of what the tables' file system gives to us, as `df` has it; None for an object store."""
+    """The free share of what the tables' file system gives to us, as `df` has it.
+
+    None for an object store, and for a file system that does not say how large it is (some that a process serves).
+    """
     if "://" in tables:
         return None
     usage = shutil.disk_usage(tables)
-    return usage.free / (usage.used + usage.free)
+    size_bytes = usage.used + usage.free
+    return usage.free / size_bytes if size_bytes else None
 
 
 class TopicRetention:

@@ -59,3 +59,8 @@ def test_a_folder_has_a_share_that_is_free_and_an_object_store_has_none(tmp_path
     assert share is not None
     assert 0 <= share <= 1
     assert free_share("s3://bucket/tables") is None
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="a file system without a size, which only Linux has for sure")
+def test_a_file_system_that_does_not_say_how_large_it_is_ends_nobody() -> None:
+    assert free_share("/proc") is None
