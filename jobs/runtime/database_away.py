@@ -1,5 +1,7 @@
 """Which errors of Postgres say that it is away. Where there is a code it decides; libpq's own errors have only words.
 
+Words that nobody knows may be of another language: then the server is asked once more, for its code.
+
 A server that answered, and will answer the same until a person does something, is not away: no such role or database,
 no entry in pg_hba.conf, a certificate that is not believed, a limit of a statement.
 """
@@ -9,6 +11,8 @@ from __future__ import annotations
 import re
 
 import psycopg
+
+from jobs.runtime.postgres_ping import starts_or_stops
 
 AWAY_CLASSES = ("08", "53", "58")
 """The connection, resources (sessions, memory, disk) and the server's own system. Not 54: a statement is too large."""
@@ -28,6 +32,8 @@ ANSWERED_AWAY = re.compile(
     r"|login has been failing|conn crashed|pooler|timed?[- ]?out|unavailable|try again",
     re.IGNORECASE,
 )
+LOST = re.compile(r"(consuming input|sending query|flushing|the connection is )")
+"""How psycopg begins what it says of a session that was there: whoever was let in is not refused by its words."""
 WRONG_HERE = re.compile(
     r"certificate|unknown ca\b|private key|does not support SSL|no password supplied"
     r"|invalid (sslmode|connection option|port|integer value)|authentication (method|failed|requirement)"
@@ -47,7 +53,10 @@ def database_is_away(error: psycopg.Error) -> bool:
         return error.sqlstate in AWAY_CODES or error.sqlstate.startswith(AWAY_CLASSES)
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
-    return not any(_is_final(line) for line in str(error).splitlines())
+    text = str(error)
+    if LOST.match(text) or not any(_is_final(line) for line in text.splitlines()):
+        return True
+    return starts_or_stops(error)
 
 
 def _is_final(line: str) -> bool:

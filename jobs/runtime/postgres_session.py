@@ -11,6 +11,8 @@ from typing import Any, Self, TypeVar
 
 import psycopg
 
+from jobs.runtime.postgres_ping import is_there
+
 CONNECT_TIMEOUT_SECONDS = 5
 SILENT_AFTER_SECONDS = 10.0
 """A statement may take longer. Then the server is asked on another session whether it is there at all."""
@@ -28,7 +30,7 @@ class Session(psycopg.Connection[Any]):
 
     silent_after_seconds = SILENT_AFTER_SECONDS
     is_patient = False
-    """Whether a server that accepts another session is given more time for its statement."""
+    """Whether a server that answers to somebody else is given more time for its statement."""
     address = ""
 
     @classmethod
@@ -76,8 +78,8 @@ class Session(psycopg.Connection[Any]):
             return False
         try:
             psycopg.connect(self.address, connect_timeout=CONNECT_TIMEOUT_SECONDS).close()
-        except psycopg.Error:
-            return False
+        except psycopg.Error as error:
+            return is_there(error)
         return True
 
 

@@ -32,6 +32,7 @@ AWAY = (
     f'{AT}FATAL:  database "weir" is not currently accepting connections',
     "terminating connection due to administrator command",
     "consuming input failed: FATAL:  terminating connection due to administrator command",
+    "consuming input failed: FATAL:  arrêt des connexions suite à la demande de l'administrateur",
     f"{AT}FATAL:  server login has been failing, cached error: connect failed (server_login_retry)",
     f"{AT}FATAL:  no more connections allowed (max_client_conn)",
     f"{AT}session is read-only",

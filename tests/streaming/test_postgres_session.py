@@ -62,6 +62,19 @@ def test_a_statement_that_is_slow_on_a_living_server_is_waited_for(database: str
     session.close()
 
 
+def test_a_slow_statement_is_waited_for_also_when_no_other_session_is_free(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("DROP ROLE IF EXISTS limited")
+        owner.execute("CREATE ROLE limited LOGIN PASSWORD 'word' CONNECTION LIMIT 1")
+    there = urlsplit(database)
+    limited = there._replace(netloc=f"limited:word@{there.hostname}:{there.port}").geturl()
+    session = Session.to(limited, "slow", silent_after_seconds=0.2, is_patient=True)
+    with pytest.raises(psycopg.OperationalError, match="too many connections"):
+        psycopg.connect(limited)
+    assert session.execute("SELECT pg_sleep(1)").rowcount == 1
+    session.close()
+
+
 def test_an_error_of_the_server_is_told_as_it_is(database: str) -> None:
     session = Session.to(database, "wrong")
     assert session.execute("SELECT pg_backend_pid()").fetchone() == (session.info.backend_pid,), "no pooler is seen"
