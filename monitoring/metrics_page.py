@@ -7,7 +7,7 @@ from monitoring.metrics import JOBS, METRICS
 
 _HEAD = """# Metrics
 
-Generated from `metrics.py` by `python -m monitoring.render`. Each application serves `/metrics` with its own series.
+Generated from `metrics/` by `python -m monitoring.render`. Each application serves `/metrics` with its own series.
 Label values are closed sets; never a user, a request or free text.
 
 | name | kind | unit | labels | exposed by | meaning |

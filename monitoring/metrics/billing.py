@@ -1,0 +1,61 @@
+"""What billing says of windows, stragglers and money."""
+
+from __future__ import annotations
+
+from monitoring.instruments import CounterMetric, GaugeMetric
+from monitoring.metrics.labels import DECISIONS, GIVEN_AT_START, METERS, WINDOW_STATES
+
+BILLING = ("billing",)
+
+LATE = CounterMetric(
+    "weir_late_usage_rows_total",
+    "rows",
+    "Usage rows received within grace after their window's end: included.",
+    {"meter": METERS},
+    BILLING,
+)
+STRAGGLERS = CounterMetric(
+    "weir_stragglers_total",
+    "rows",
+    "Usage rows received after their window's grace, by what the meter's late policy decided.",
+    {"meter": METERS, "decision": DECISIONS},
+    BILLING,
+)
+STRAGGLER_ROWS = GaugeMetric(
+    "weir_straggler_rows",
+    "rows",
+    "All stragglers in the database, by what was decided.",
+    {"meter": METERS, "decision": DECISIONS},
+    BILLING,
+    from_database=True,
+)
+STRAGGLER_AMOUNT = GaugeMetric(
+    "weir_straggler_amount",
+    "currency units",
+    "Money of all stragglers in the database, signed: what they changed (correct) or would have changed (drop).",
+    {"meter": METERS, "decision": DECISIONS, "currency": GIVEN_AT_START},
+    BILLING,
+    from_database=True,
+)
+WINDOWS = GaugeMetric(
+    "weir_usage_windows",
+    "windows",
+    "Rows of usage_windows of the hour before billing's frontier and later, by state.",
+    {"state": WINDOW_STATES},
+    BILLING,
+    from_database=True,
+)
+UNPRICED = CounterMetric(
+    "weir_unpriced_usage_rows_total",
+    "rows",
+    "Usage rows with a quantity that no price matched.",
+    {"meter": METERS},
+    BILLING,
+)
+UNMETERED = CounterMetric(
+    "weir_unmetered_usage_rows_total",
+    "rows",
+    "Usage rows whose completion reported no quantity (null).",
+    {"meter": METERS},
+    BILLING,
+)

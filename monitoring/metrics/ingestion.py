@@ -1,0 +1,151 @@
+"""What ingestion says of records, events, identities, sources and the room that is left."""
+
+from __future__ import annotations
+
+from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
+from monitoring.metrics.labels import DISPOSITIONS, GIVEN_AT_START, ISOLATIONS, SOURCE_STATES, TOPIC_SETTINGS
+
+INGESTION = ("ingestion",)
+LATENESS_BUCKETS = (0, 1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600, 86_400, 604_800, 3_024_000)
+
+EVENTS = CounterMetric(
+    "weir_events_total",
+    "events",
+    "Records committed to the journal; only rejected ones have a reason.",
+    {"disposition": DISPOSITIONS, "reason": GIVEN_AT_START},
+    INGESTION,
+)
+ABSENT = CounterMetric(
+    "weir_absent_offsets_total",
+    "offsets",
+    "Kafka offsets that were proved to hold no record (markers, aborted transactions).",
+    jobs=INGESTION,
+)
+UNPROVED = GaugeMetric(
+    "weir_unproved_offsets",
+    "offsets",
+    "Offsets of the batch in hand that no row has and that are not proved to hold no record: it is not committed.",
+    jobs=INGESTION,
+)
+HEARTBEATS_FAILED = CounterMetric(
+    "weir_failed_heartbeats_total",
+    "heartbeats",
+    "Heartbeats that the broker did not acknowledge; partitions without traffic move the frontier by them alone.",
+    jobs=INGESTION,
+)
+IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", jobs=INGESTION)
+IDENTITY_MEMORY = GaugeMetric(
+    "weir_identity_memory_bytes", "bytes", "Memory of the identity index: rows and filters.", jobs=INGESTION
+)
+IDENTITIES_EVICTED = GaugeMetric(
+    "weir_identity_segments_evicted",
+    "segments",
+    "Parts of the exact horizon, of a million journal rows each, for which identity_memory_mib has no room.",
+    jobs=INGESTION,
+)
+IDENTITY_READS = CounterMetric(
+    "weir_identity_journal_reads_total",
+    "segments",
+    "Parts of the journal, of a million rows each, that were read to look identities up.",
+    jobs=INGESTION,
+)
+IDENTITY_FILTERS_DROPPED = CounterMetric(
+    "weir_identity_filters_dropped_total",
+    "segments",
+    "Parts of the journal whose identity filters had no room: a look-up reads them again.",
+    jobs=INGESTION,
+)
+CLOCK_CORRECTED = CounterMetric(
+    "weir_corrected_clock_events_total",
+    "events",
+    "Device events whose event time was corrected by the clock offset.",
+    jobs=INGESTION,
+)
+UNCORRECTED = CounterMetric(
+    "weir_uncorrected_clock_events_total",
+    "events",
+    "Device events without senttime: their clock could not be judged.",
+    jobs=INGESTION,
+)
+UNKNOWN_TYPE = CounterMetric(
+    "weir_unknown_type_events_total",
+    "events",
+    "Accepted events of a type that Weir does not know: kept, and billed to nobody.",
+    jobs=INGESTION,
+)
+UNKNOWN_TYPES = GaugeMetric(
+    "weir_unknown_types",
+    "events",
+    "Accepted events of types that Weir does not know, ever: the 20 types with the most, the others as `other`.",
+    {"type": GIVEN_AT_START},
+    INGESTION,
+    from_database=True,
+)
+LATENESS = HistogramMetric(
+    "weir_event_lateness_seconds",
+    "seconds",
+    "Accepted requests, completions and usage events, by how long after the end of their minute they were received.",
+    jobs=INGESTION,
+    buckets=LATENESS_BUCKETS,
+)
+RESIDUAL = GaugeMetric(
+    "weir_conservation_residual_records",
+    "records",
+    "Kafka offsets that were passed, less those proved to hold no record and rows of the journal: must be 0.",
+    jobs=INGESTION,
+)
+UNLISTED = CounterMetric(
+    "weir_unlisted_source_events_total",
+    "events",
+    "Accepted events of sources that are not listed: more than 1,000 new ones came within an hour. They are billed.",
+    jobs=INGESTION,
+)
+ISOLATED = GaugeMetric(
+    "weir_isolated_records",
+    "records",
+    "Records that became dead letters whatever they say: too large, unreadable, or skipped by an operator.",
+    {"reason": ISOLATIONS},
+    jobs=INGESTION,
+    from_database=True,
+)
+TOPIC_AT_RISK = GaugeMetric(
+    "weir_topic_at_risk",
+    "",
+    "1 when this setting of the topic of events, as it was at the start, puts events at risk, else 0.",
+    {"setting": TOPIC_SETTINGS},
+    jobs=INGESTION,
+)
+SOURCES = GaugeMetric(
+    "weir_sources",
+    "sources",
+    "Sources that are not retired, by whether they were silent for too long when the frontier was reached.",
+    {"state": SOURCE_STATES},
+    INGESTION,
+    from_database=True,
+)
+MISSING = GaugeMetric(
+    "weir_missing_sequence_numbers",
+    "events",
+    "Sequence numbers that lie between two that arrived, of sources that are not retired.",
+    jobs=INGESTION,
+    from_database=True,
+)
+UNSEQUENCED = GaugeMetric(
+    "weir_unsequenced_sources",
+    "sources",
+    "Sources that are not retired whose sequence numbers had more than 1,000 holes and are no longer kept.",
+    jobs=INGESTION,
+    from_database=True,
+)
+RETENTION_HEADROOM = GaugeMetric(
+    "weir_retention_headroom_ratio",
+    "",
+    "Share of the retention of `events`, in time or size, that is left before a record goes that was not read yet.",
+    jobs=INGESTION,
+)
+TABLES_FREE = GaugeMetric(
+    "weir_tables_free_ratio",
+    "",
+    "Share of the tables' file system that is free; absent in an object store, and where nobody says its size.",
+    jobs=INGESTION,
+)

@@ -1,0 +1,28 @@
+"""What joins says of outcomes, and of what waits for one."""
+
+from __future__ import annotations
+
+from monitoring.instruments import CounterMetric, GaugeMetric
+from monitoring.metrics.labels import JOIN_OUTCOMES
+
+JOINS = ("joins",)
+
+OUTCOMES = CounterMetric(
+    "weir_join_outcomes_total",
+    "outcomes",
+    "Usage rows, by what became of the request.",
+    {"outcome": JOIN_OUTCOMES},
+    JOINS,
+)
+WAITING = GaugeMetric(
+    "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=JOINS
+)
+WAITING_MEMORY = GaugeMetric(
+    "weir_join_memory_bytes", "bytes", "Memory for requests and completions that a later row can meet.", jobs=JOINS
+)
+WAITING_MEMORY_LIMIT = GaugeMetric(
+    "weir_join_memory_limit_bytes",
+    "bytes",
+    "Most of that memory (waiting_memory_mib): beyond it joins waits.",
+    jobs=JOINS,
+)
