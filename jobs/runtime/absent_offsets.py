@@ -20,7 +20,8 @@ from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.kafka_wire import Broker
 from jobs.runtime.leaders import leaders
-from jobs.runtime.record_batches import RecordBatch, batches_of, committed, records_of
+from jobs.runtime.log_records import records_of
+from jobs.runtime.record_batches import RecordBatch, batches_of, committed
 from monitoring import metrics
 
 FETCH_BYTES = 1 << 20

@@ -22,8 +22,8 @@ from jobs.runtime.attempts import ALONE_LIMIT, Attempt, Attempts
 from jobs.runtime.heartbeat import heartbeat
 from jobs.runtime.isolated import Isolated, IsolatedRecords, Isolation
 from jobs.runtime.job import TopicSink
+from jobs.runtime.log_records import TOO_LARGE, LogRecord
 from jobs.runtime.plain_look import PlainLook
-from jobs.runtime.record_batches import TOO_LARGE, LogRecord
 
 log = structlog.get_logger()
 

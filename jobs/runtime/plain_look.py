@@ -11,7 +11,8 @@ from jobs.runtime.kafka import EARLIEST, Topic, offsets
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.kafka_wire import Broker
 from jobs.runtime.leaders import leaders
-from jobs.runtime.record_batches import LogRecord, batches_of, committed, records_of
+from jobs.runtime.log_records import LogRecord, records_of
+from jobs.runtime.record_batches import batches_of, committed
 
 FETCH_BYTES = 1 << 20
 SAMPLE = 1_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import KEPT, set_aside
 from jobs.runtime.isolated import Isolation
-from jobs.runtime.record_batches import MOST_KEY_BYTES, TOO_LARGE
+from jobs.runtime.log_records import MOST_KEY_BYTES, TOO_LARGE
 from monitoring import metrics
 
 LARGEST = 100_000

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.runtime.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.plain_look import PlainLook, average_record_bytes
-from jobs.runtime.record_batches import CHUNK_BYTES, TOO_LARGE, LogRecord, batches_of, committed, records_of
+from jobs.runtime.record_batches import batches_of, committed
+from jobs.runtime.unpacking import CHUNK_BYTES
 
 MIB = 1 << 20
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, JournalSink, build
-from jobs.runtime import record_batches
+from jobs.runtime import unpacking
 from jobs.runtime.attempts import ALONE_LIMIT
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
@@ -237,7 +237,7 @@ def test_a_record_that_only_spark_can_unpack_is_judged_and_a_sink_that_stores_no
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not unpacked here because of a limit of our own reader, which takes any such pack for too large."""
-    monkeypatch.setattr(record_batches, "MOST_SNAPPY_BYTES", 0)
+    monkeypatch.setattr(unpacking, "MOST_SNAPPY_BYTES", 0)
     events = [(0, event(number)) for number in range(3)]
     produce(environment.kafka.bootstrap, topic, events, **{"compression.type": "snappy"})
     config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
