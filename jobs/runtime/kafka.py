@@ -151,6 +151,8 @@ class TopicsReader:
                 "group.id": "weir",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
+                # As Java's client does by default: else a price would be what a disk made of it.
+                "check.crcs": True,
                 "auto.offset.reset": "error",
             }
         )

@@ -6,12 +6,16 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from jobs.runtime.crc32c import crc32c
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 """baseOffset, batchLength, leaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
 producerId, producerEpoch, baseSequence, recordsCount."""
 _BEGINNING = struct.Struct(">qiib")
 """Of a batch; or of a record of long ago: its offset, length, crc and magic. (Of a pack of such its last offset.)"""
 _BEFORE_LENGTH_BYTES = 12
+_UNCHECKED_BYTES = 21
+"""Up to and with the checksum, which is of all that follows."""
 MAGIC = 2
 
 
@@ -28,6 +32,14 @@ class RecordBatch:
     count: int
     packed: memoryview
     magic: int = MAGIC
+    crc: int = 0
+    checked: memoryview | None = None
+    """What `crc` is of; None in the formats of long ago."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether it is as its producer and its broker wrote it."""
+        return self.checked is not None and crc32c(self.checked) == self.crc
 
     @property
     def is_append_time(self) -> bool:
@@ -69,8 +81,9 @@ def batches_of(data: bytes) -> Iterator[RecordBatch]:
 
 
 def _headed(view: memoryview) -> RecordBatch:
-    base, _, _, _, _, attributes, last, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(view)
-    return RecordBatch(base, base + last, attributes, first_ms, max_ms, producer, count, view[_HEADER.size :])
+    base, _, _, magic, crc, attributes, last, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(view)
+    packed, checked = view[_HEADER.size :], view[_UNCHECKED_BYTES:]
+    return RecordBatch(base, base + last, attributes, first_ms, max_ms, producer, count, packed, magic, crc, checked)
 
 
 def committed(batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:

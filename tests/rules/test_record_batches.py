@@ -6,12 +6,14 @@ import io
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.runtime.crc32c import crc32c
 from jobs.runtime.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.record_batches import batches_of, committed
@@ -49,15 +51,18 @@ def packed(records: Sequence[Record], codec: int, deltas: Sequence[int] | None =
 
 
 def batch(base: int, count: int, payload: bytes, attributes: int = APPEND_TIME, producer: int = -1) -> bytes:
-    body = struct.pack(">ibIhiqqqhii", 0, 2, 0, attributes, count - 1, 1_000, STAMP_MS, producer, 0, 0, count)
-    return struct.pack(">qi", base, len(body) + len(payload)) + body + payload
+    numbers = struct.pack(">hiqqqhii", attributes, count - 1, 1_000, STAMP_MS, producer, 0, 0, count)
+    return with_checksum(base, numbers + payload)
 
 
 def batch_at(base: int, deltas: Sequence[int]) -> bytes:
     """A batch with records at these distances from its first offset, as compaction leaves it."""
-    payload = packed([(b"k", b"v")] * len(deltas), NONE, deltas)
-    body = struct.pack(">ibIhiqqqhii", 0, 2, 0, APPEND_TIME, max(deltas), 1_000, STAMP_MS, -1, 0, 0, len(deltas))
-    return struct.pack(">qi", base, len(body) + len(payload)) + body + payload
+    numbers = struct.pack(">hiqqqhii", APPEND_TIME, max(deltas), 1_000, STAMP_MS, -1, 0, 0, len(deltas))
+    return with_checksum(base, numbers + packed([(b"k", b"v")] * len(deltas), NONE, deltas))
+
+
+def with_checksum(base: int, checked: bytes) -> bytes:
+    return struct.pack(">qiibI", base, 9 + len(checked), 0, 2, crc32c(checked)) + checked
 
 
 def read(data: bytes, position: int = 0, largest_bytes: int = MIB) -> list[tuple[int, Record | None]]:
@@ -123,6 +128,30 @@ def test_javas_snappy_is_a_stream_of_blocks() -> None:
         stream.write(struct.pack(">i", len(block)) + block)
     data = batch(0, 2, stream.getvalue(), APPEND_TIME | SNAPPY)
     assert read(data) == [(0, (b"k", b"x" * 50_000)), (1, (b"k", b"y" * 50_000))]
+
+
+@given(st.binary(min_size=4, max_size=300) | st.binary(min_size=4, max_size=4).map(lambda few: few * 1_000))
+def test_oracle_the_checksum_is_that_of_one_bit_after_the_other(data: bytes) -> None:
+    register = 0xFFFFFFFF
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
+    assert crc32c(data) == register ^ 0xFFFFFFFF
+    assert crc32c(memoryview(data)) == crc32c(data)
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+@given(st.sampled_from(range(5)), st.data())
+def test_nothing_is_read_of_a_batch_in_which_a_bit_was_turned(codec: int, data: st.DataObject) -> None:
+    whole = batch(4, 2, packed([(b"k", b'{"input_tokens": 1000}'), (b"k", b"2")], codec), APPEND_TIME | codec)
+    # What comes before says where it ends, and is no part of what is checked.
+    bit = data.draw(st.integers(8 * 17, 8 * len(whole) - 1))
+    turned = bytearray(whole)
+    turned[bit // 8] ^= 1 << bit % 8
+    (found,) = batches_of(bytes(turned))
+    # As many as it says, which a bit may have made two billion.
+    assert all(record.is_unknown for record in islice(records_of(found, 0, 0, MIB), 5))
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD, 7])

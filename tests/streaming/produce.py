@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
+from jobs.runtime.crc32c import crc32c
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.kafka_wire import Broker
 
 PRODUCE, PRODUCE_VERSION = 0, 7
 ZSTD = 4
 ZEROS = bytes(1 << 20)
-_CASTAGNOLI = 0x82F63B78
 
 
 def packed_batch(values: Iterable[bytes | int], key: bytes) -> bytes:
@@ -33,7 +33,7 @@ def packed_batch(values: Iterable[bytes | int], key: bytes) -> bytes:
             count += 1
     payload: bytes = packed.getvalue().to_pybytes()
     body = struct.pack(">hiqqqhii", ZSTD, count - 1, 0, 0, -1, -1, -1, count) + payload
-    header = struct.pack(">qiibI", 0, 4 + 1 + 4 + len(body), -1, 2, _crc32c(body))
+    header = struct.pack(">qiibI", 0, 4 + 1 + 4 + len(body), -1, 2, crc32c(body))
     return header + body
 
 
@@ -60,23 +60,3 @@ def _varint(number: int) -> bytes:
         out.append((zigzag & 0x7F) | 0x80)
         zigzag >>= 7
     return bytes([*out, zigzag])
-
-
-def _table() -> list[int]:
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ (_CASTAGNOLI if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_TABLE = _table()
-
-
-def _crc32c(data: bytes) -> int:
-    value = 0xFFFFFFFF
-    for byte in data:
-        value = (value >> 8) ^ _TABLE[(value ^ byte) & 0xFF]
-    return value ^ 0xFFFFFFFF
