@@ -38,7 +38,7 @@ from jobs.runtime.table_source import TableSource
 from jobs.runtime.topic_source import TopicSource
 from jobs.runtime.unfetched import Unfetched
 from jobs.runtime.waiting import Waiting, until_done
-from monitoring.liveness import LOOP, START_SECONDS
+from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
 
 log = structlog.get_logger()
 
@@ -63,7 +63,12 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     )
     with ExitStack() as held:
         held.callback(spark.stop)
-        ownership = until_done(lambda: _own(job, config, environment), waiting, stopping)
+        ownership = until_done(
+            lambda: _own(job, config, environment),
+            waiting,
+            stopping,
+            lambda: went_round(job.name, datetime.now(UTC)),
+        )
         if ownership is None:
             return
         held.callback(ownership.close)
@@ -83,8 +88,11 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
 
 
 def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
-    """Take the job. Raises Refused when the database has another schema, or another time."""
-    went_round(job.name, datetime.now(UTC))
+    """Take the job. Raises Refused when the database has another schema, or another time.
+
+    An attempt is no report: a driver that is refused at each start must be seen to be down.
+    """
+    LOOP.comes_round_within(ROUND_SECONDS)
     if not schema_is_current(environment.postgres_url):
         raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
     refuse_clock_skew(environment.postgres_url)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import psycopg
 import pytest
@@ -13,6 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 
+from jobs.billing import pipeline as billing
+from jobs.runtime import run
+from jobs.runtime.config import Environment
 from jobs.runtime.errors import Cause, Fenced, NotYet, Refused
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Waiting, pause_seconds, until_done
@@ -122,3 +127,16 @@ def spark(cause: str) -> StreamingQueryException:
 def test_only_what_does_not_answer_is_waited_for(error: Exception, cause: Cause | None) -> None:
     found = obstacle_of(error)
     assert (found and found.cause) == cause
+
+
+def test_a_start_that_is_refused_is_no_report_else_a_driver_that_gets_no_further_would_not_be_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def reported() -> float | None:
+        return REGISTRY.get_sample_value(metrics.LAST_REPORT.name, {"job": billing.JOB.name})
+
+    before = reported()
+    monkeypatch.setattr(run, "schema_is_current", lambda _: False)
+    with pytest.raises(Refused, match="migrate"):
+        run._own(billing.JOB, billing.JOB.config(), cast("Environment", SimpleNamespace(postgres_url="")))
+    assert reported() == before
