@@ -172,6 +172,7 @@ class UsageSink:
             "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
             "waiting_bytes": self._memory.size_bytes(),
             "waiting_limit_bytes": self._limit_bytes,
+            "timeout_seconds": self._config.completion_timeout_seconds,
         }
 
     def close(self) -> None:

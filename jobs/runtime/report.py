@@ -56,6 +56,7 @@ GAUGES = {
     "waiting": metrics.WAITING,
     "waiting_bytes": metrics.WAITING_MEMORY,
     "waiting_limit_bytes": metrics.WAITING_MEMORY_LIMIT,
+    "timeout_seconds": metrics.TIMEOUT,
     "residual": metrics.RESIDUAL,
 }
 """The metric behind each number of a sink's status."""

@@ -12,8 +12,8 @@ LATE_SHARE = 0.05
 UNPAIRED_SHARE = 0.05
 FEWEST_EVENTS = 20
 MANY_WAITING = 100
-WAITING_SECONDS = 60
-"""Mean wait of a request for its completion: far above any model's answer, well below the timeout."""
+WAITING_SHARE = 0.5
+"""Of the timeout: as long a mean wait has no model whose timeout is well chosen."""
 
 EVENTS = (
     Alert(
@@ -88,11 +88,12 @@ EVENTS = (
         "WaitingRequestsGrowing",
         Severity.TICKET,
         f"sum(weir_join_waiting_records) > {MANY_WAITING} and"
-        f" sum(weir_join_waiting_records) / sum(rate(weir_join_outcomes_total[10m])) > {WAITING_SECONDS}"
+        " sum(weir_join_waiting_records) / sum(rate(weir_join_outcomes_total[10m]))"
+        f" > {WAITING_SHARE} * max(weir_join_timeout_seconds)"
         # While these two do nothing there are no outcomes to divide by.
         ' unless on () max(max_over_time(weir_waiting{job=~"ingestion|joins"}[10m])) == 1',
         "Requests wait for their completions",
-        "{{ $value }} requests and completions wait for their partner, for more than a minute on average.",
+        "{{ $value }} requests and completions wait for their partner, on average for more than half of the timeout.",
         timedelta(minutes=5),
     ),
     Alert(

@@ -26,3 +26,9 @@ WAITING_MEMORY_LIMIT = GaugeMetric(
     "Most of that memory (waiting_memory_mib): beyond it joins waits.",
     jobs=JOINS,
 )
+TIMEOUT = GaugeMetric(
+    "weir_join_timeout_seconds",
+    "seconds",
+    "How long a request waits for its completion, if its model has no timeout of its own.",
+    jobs=JOINS,
+)

@@ -47,6 +47,11 @@ def frontier_of_billing() -> str:
     return of("weir_frontier_timestamp_seconds", job="billing")
 
 
+def counted(alert: str, counter: str, **labels: str) -> Case:
+    """One event, which is told for a quarter of an hour."""
+    return Case(alert, {counter: "3+0x10 4+0x60"}, 11, (labels,), until_minute=25)
+
+
 CASES = [
     # Billing's frontier stands still from minute 20 on, so it is stale from minute 21 on: 14.4 % of an hour later it
     # burns the budget too fast, 6 % of six hours later also slowly.
@@ -166,12 +171,7 @@ CASES = [
     Case("DeadLetters", {rejected("malformed"): "5+0x10 6+0x60"}, 11, ({"reason": "malformed"},), until_minute=20),
     Case("DeadLetters", {rejected("too_old"): "0+0x30 9+0x60"}, 31, ({"reason": "too_old"},)),
     Case("FutureTimestamps", {rejected("future"): "5+0x10 8+0x60"}, 11, until_minute=20),
-    Case(
-        "DuplicateConflicts",
-        {of("weir_events_total", disposition="conflict", reason=""): "5+0x10 6+0x60"},
-        11,
-        until_minute=25,
-    ),
+    counted("DuplicateConflicts", of("weir_events_total", disposition="conflict", reason="")),
     # From minute 20 on every sixth outcome is abandoned: of the half hour before minute 29 that is more than 5 %.
     Case(
         "OutcomesUnpaired",
@@ -182,14 +182,9 @@ CASES = [
         39,
         ({"outcome": "abandoned"},),
     ),
-    Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 6001+0x60"}, 16),
-    Case(
-        "StragglersDropped",
-        {of("weir_stragglers_total", meter="requests", decision="drop"): "3+0x10 4+0x60"},
-        11,
-        ({"meter": "requests"},),
-        until_minute=25,
-    ),
+    # A hundred outcomes a second, so for more than half of the ten minutes that each may wait.
+    Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 30001+0x60"}, 16),
+    counted("StragglersDropped", of("weir_stragglers_total", meter="requests", decision="drop"), meter="requests"),
     Case(
         "DroppedMoney",
         {of("weir_straggler_amount", meter="requests", decision="drop", currency="EUR"): "5+0x10 6 6.01+0x60"},
@@ -206,13 +201,7 @@ CASES = [
         12,
         ({"currency": "GBP"},),
     ),
-    Case(
-        "UnpricedUsage",
-        {of("weir_unpriced_usage_rows_total", meter="requests"): "3+0x10 4+0x60"},
-        11,
-        ({"meter": "requests"},),
-        until_minute=25,
-    ),
+    counted("UnpricedUsage", of("weir_unpriced_usage_rows_total", meter="requests"), meter="requests"),
     Case("SourceSilent", {of("weir_sources", state="silent"): "0+0x10 1+0x9 0+0x60"}, 12, until_minute=21),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x60"}, 12.25),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x9 12+0x60"}, 12.25, until_minute=21),
@@ -220,9 +209,9 @@ CASES = [
     Case("UnreadRecordsExpire", {"weir_retention_headroom_ratio{}": "1+0x10 0.19+0x60"}, 13),
     Case("TablesFillDisk", {"weir_tables_free_ratio{}": "0.2+0x10 0.19+0x60"}, 26),
     Case("TablesDiskFull", {"weir_tables_free_ratio{}": "0.05+0x10 0.049+0x60"}, 13),
-    Case("SourceFlood", {"weir_unlisted_source_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
-    Case("UnknownTypes", {"weir_unknown_type_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
-    Case("UncorrectedClocks", {"weir_uncorrected_clock_events_total{}": "3+0x10 4+0x60"}, 11, until_minute=25),
+    counted("SourceFlood", "weir_unlisted_source_events_total{}"),
+    counted("UnknownTypes", "weir_unknown_type_events_total{}"),
+    counted("UncorrectedClocks", "weir_uncorrected_clock_events_total{}"),
     Case("IdentitiesEvicted", {"weir_identity_segments_evicted{}": "0+0x9 2+0x60"}, 25),
 ]
 
@@ -272,6 +261,12 @@ def test_an_hour_of_healthy_series_fires_nothing(tmp_path: Path) -> None:
 def test_a_stack_that_was_down_over_night_and_catches_up_soon_fires_nothing(tmp_path: Path) -> None:
     series = with_changes({frontier_of_billing(): "-28800+0x7 474+60x60"})
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
+    check(tmp_path, series, never, SEVERITIES)
+
+
+def test_answers_that_take_minutes_are_healthy_where_the_timeout_is_longer(tmp_path: Path) -> None:
+    series = with_changes({"weir_join_waiting_records{}": "0+2800x10 28000+0x60"})
+    never = [Firing("WaitingRequestsGrowing", minute, ()) for minute in range(MINUTES + 1)]
     check(tmp_path, series, never, SEVERITIES)
 
 
