@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 import streamlit as st
 
+from dashboard.encodings import by_mark, time_axis
 from dashboard.filters import choose_hours
 from dashboard.freshness import Freshness, State
 from dashboard.panel import ask_every, current_time, head
@@ -100,14 +101,10 @@ def _timeline(episodes: Sequence[Episode]) -> alt.Chart:
         alt.Chart(alt.InlineData(bars))
         .mark_bar(height=12, cornerRadius=2)
         .encode(
-            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(format="%d %b %H:%M")),
+            x=time_axis("start"),
             x2="end:T",
             y=alt.Y("alert:N", title=None, axis=alt.Axis(labelLimit=260)),
-            color=alt.Color(
-                "state:N",
-                scale=alt.Scale(domain=list(_MARKS.values()), range=["#d0453e", "#7b8b9a"]),
-                legend=alt.Legend(orient="top", title=None),
-            ),
+            color=by_mark("state", _MARKS, ["#d0453e", "#7b8b9a"]),
             tooltip=["alert:N", "state:N", "start:T", "end:T"],
         )
         .properties(height=110 + 24 * len({episode.name for episode in episodes}))

@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 import streamlit as st
 
+from dashboard.encodings import by_mark
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask_every, head
 from dashboard.queries.conservation import DAYS, Conservation, read_conservation
@@ -75,11 +76,7 @@ def _bar(equation: Conservation) -> alt.Chart:
         .mark_bar(height=26)
         .encode(
             x=alt.X("records:Q", stack="zero", axis=None, scale=alt.Scale(domain=[0, received], nice=False)),
-            color=alt.Color(
-                "part:N",
-                scale=alt.Scale(domain=list(_MARKS.values()), range=COLORS),
-                legend=alt.Legend(orient="top", title=None),
-            ),
+            color=by_mark("part", _MARKS, COLORS),
             order="order:Q",
             tooltip=[
                 alt.Tooltip("part:N", title="Disposition"),

@@ -7,6 +7,7 @@ from datetime import datetime
 import altair as alt
 import streamlit as st
 
+from dashboard.encodings import by_mark
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask_every, current_time, head
@@ -90,11 +91,7 @@ def _per_minute(found: Outcomes) -> alt.Chart:
                 axis=alt.Axis(format="%H:%M"),
             ),
             y=alt.Y("sum(usage_rows):Q", title="Usage rows"),
-            color=alt.Color(
-                "outcome:N",
-                scale=alt.Scale(domain=list(_MARKS.values()), range=COLORS),
-                legend=alt.Legend(orient="top", title=None),
-            ),
+            color=by_mark("outcome", _MARKS, COLORS),
             tooltip=[
                 alt.Tooltip("minute:T", title="Minute", format="%Y-%m-%d %H:%M"),
                 alt.Tooltip("outcome:N", title="Outcome"),

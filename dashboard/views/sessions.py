@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import streamlit as st
 
+from dashboard.encodings import by_mark, time_axis
 from dashboard.filters import choose_account
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask, ask_every, head
@@ -153,10 +154,10 @@ def _timeline(sessions: Sequence[Session]) -> alt.Chart:
         alt.Chart(alt.InlineData(bars))
         .mark_bar(height=16, cornerRadius=2, stroke="#8090a0", strokeWidth=1)
         .encode(
-            x=alt.X("start:T", title="Time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(format="%d %b %H:%M")),
+            x=time_axis("start"),
             x2="end:T",
             y=alt.Y("state:N", title=None),
-            color=alt.Color("state:N", scale=alt.Scale(domain=list(_MARKS.values()), range=COLORS), legend=None),
+            color=by_mark("state", _MARKS, COLORS, has_legend=False),
             tooltip=["start:T", "end:T", "state:N", alt.Tooltip("events:Q", format=",")],
         )
         .properties(height=130)

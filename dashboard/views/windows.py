@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import altair as alt
 import streamlit as st
 
+from dashboard.encodings import by_mark
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask, ask_every, head
@@ -90,11 +91,7 @@ def _requests_per_minute(windows: Sequence[UsageWindow]) -> alt.LayerChart | alt
     base = alt.Chart(alt.InlineData(bars)).encode(x=x)
     columns = base.mark_bar().encode(
         y=alt.Y("sum(requests):Q", title="Requests"),
-        color=alt.Color(
-            "state:N",
-            scale=alt.Scale(domain=list(MARKS.values()), range=COLORS),
-            legend=alt.Legend(orient="top", title=None),
-        ),
+        color=by_mark("state", MARKS, COLORS),
         tooltip=[
             alt.Tooltip("minute:T", title="Minute", format="%Y-%m-%d %H:%M"),
             alt.Tooltip("state:N", title="State"),
