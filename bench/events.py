@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 ACCOUNTS = 50
 MODELS = 12
 USERS = 5_000
+GATEWAYS = 8
 DUPLICATES = 0.05
 """The share of records that are sent a second time."""
 COMPLETION_DELAY = 500
@@ -19,13 +21,13 @@ SPREAD_SECONDS = 240
 
 _REQUEST = (
     '{"specversion":"1.0","type":"ai.inference.request.v1","source":"gateway/eu-%d","id":"%s-r","subject":"acct-%02d",'
-    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%d","data":{"request_id":"%s","user_id":"user-%05d",'
+    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%%d","data":{"request_id":"%s","user_id":"user-%05d",'
     '"api_key_id":"key-%05d","model":"model-%02d","operation":"chat","route":"/v1/chat/completions","region":"eu-1",'
     '"content_hash":"%016x%016x"}}'
 )
 _COMPLETION = (
     '{"specversion":"1.0","type":"ai.inference.completion.v1","source":"gateway/eu-%d","id":"%s-c","subject":"acct-%02d",'
-    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%d","data":{"request_id":"%s","status":"completed",'
+    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%%d","data":{"request_id":"%s","status":"completed",'
     '"input_tokens":%d,"output_tokens":%d,"cached_tokens":%d,"cached":false,"usage_source":"provider","latency_ms":%d}}'
 )
 
@@ -38,16 +40,31 @@ class Record:
     value: bytes
 
 
+@dataclass(frozen=True)
+class Unsent:
+    """An event before its gateway sends it, and so numbers it: the text has `%d` in that place."""
+
+    gateway: int
+    key: bytes
+    text: str
+
+    def sent(self, sequence: int) -> Record:
+        """The record of the event with its gateway's next number."""
+        return Record(self.key, (self.text % sequence).encode())
+
+
 def records(count: int, run: str, now: datetime, seed: int = 1) -> Iterator[Record]:
     """Exactly `count` records; `run` keeps the ids of one call apart from those of another."""
     chance = random.Random(seed)
     seconds = [(now - timedelta(seconds=s)).strftime("%Y-%m-%dT%H:%M:%S") for s in range(SPREAD_SECONDS)]
-    waiting: list[Record] = []
+    waiting: list[Unsent] = []
+    sequences = [itertools.count() for _ in range(GATEWAYS)]
     left, number = count, 0
     while left > 0:
         request, completion = _pair(number, run, seconds, chance)
         waiting.append(completion)
-        due = [request, *([waiting.pop(0)] if len(waiting) > COMPLETION_DELAY else [])]
+        unsent = [request, *([waiting.pop(0)] if len(waiting) > COMPLETION_DELAY else [])]
+        due = [event.sent(next(sequences[event.gateway])) for event in unsent]
         for record in [*due, *(record for record in due if chance.random() < DUPLICATES)][:left]:
             left -= 1
             yield record
@@ -56,22 +73,23 @@ def records(count: int, run: str, now: datetime, seed: int = 1) -> Iterator[Reco
 
 def one_pair(run: str, now: datetime) -> Iterator[Record]:
     """A request and its completion, both now."""
-    yield from _pair(0, run, [now.strftime("%Y-%m-%dT%H:%M:%S")], random.Random(run))
+    pair = _pair(0, run, [now.strftime("%Y-%m-%dT%H:%M:%S")], random.Random(run))
+    yield from (event.sent(sequence) for sequence, event in enumerate(pair))
 
 
-def _pair(number: int, run: str, seconds: list[str], chance: random.Random) -> tuple[Record, Record]:
+def _pair(number: int, run: str, seconds: list[str], chance: random.Random) -> tuple[Unsent, Unsent]:
     request_id = f"{run}-{number:09d}"
     user, model = int(USERS * chance.random() ** 2), int(MODELS * chance.random() ** 2)
     account = user % ACCOUNTS
     second, milli = seconds[int(len(seconds) * chance.random())], number % 1_000
-    gateway = account % 8
+    gateway = account % GATEWAYS
     head = (gateway, request_id, account, second, milli, second, milli)
     hashed = (chance.getrandbits(64), chance.getrandbits(64))
-    request = _REQUEST % (*head, 2 * number, request_id, user, user, model, *hashed)
+    request = _REQUEST % (*head, request_id, user, user, model, *hashed)
     tokens = (200 + number % 3_000, 50 + number % 700, number % 90, 300 + number % 9_000)
-    completion = _COMPLETION % (*head, 2 * number + 1, request_id, *tokens)
+    completion = _COMPLETION % (*head, request_id, *tokens)
     key = b"acct-%02d" % account
-    return Record(key, request.encode()), Record(key, completion.encode())
+    return Unsent(gateway, key, request), Unsent(gateway, key, completion)
 
 
 def catalog() -> dict[str, list[dict[str, str]]]:

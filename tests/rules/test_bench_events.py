@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from bench.application import metric
-from bench.events import records
+from bench.events import GATEWAYS, records
 from bench.recording import Recording
 from bench.report import Line
 from jobs.streams import Table
@@ -35,6 +35,16 @@ def test_nearly_every_request_has_its_completion_and_a_twentieth_comes_twice() -
     assert completed <= requests
     assert len(requests - completed) <= 600
     assert 0.03 < sum(count > 1 for count in ids.values()) / len(ids) < 0.07
+
+
+def test_every_gateway_numbers_what_it_sends_without_a_hole() -> None:
+    numbers: dict[str, list[int]] = {}
+    for record in records(20_000, "run", NOW):
+        event = json.loads(record.value)
+        numbers.setdefault(event["source"], []).append(int(event["sequence"]))
+    assert len(numbers) == GATEWAYS
+    for sent in numbers.values():
+        assert list(dict.fromkeys(sent)) == list(range(max(sent) + 1))
 
 
 def test_a_user_is_of_one_account() -> None:
