@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from local.commands.drain import TimeoutOption
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 
 if TYPE_CHECKING:
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
 def compare(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `weir traffic --truth FILE` has written.")],
     *,
-    timeout: TimeoutOption = 600.0,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds to wait at most, from when all is decided that waits for its other part."),
+    ] = 600.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.
@@ -43,20 +45,29 @@ def compare(
 
 
 def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) -> Comparison:
-    """Wait until everything is decided and billed, and compare. Raises Stuck when that does not happen in time."""
+    """Wait until everything is decided and billed, and compare.
+
+    Raises Stuck when that does not happen within `timeout_seconds` after the last outcome can be decided.
+    """
     from local.draining import drain
     from local.traffic.compare import compare
 
     timeout = truth["policy"]["completion_timeout_seconds"]
-    decided_at = datetime.fromisoformat(truth["ends_at"]).timestamp() + timeout
 
     def explain(text: str) -> None:
-        left = decided_at - time.time()
-        why = f" (a request is abandoned {timeout} s after it was received: {left:.0f} s left)" if left > 0 else ""
+        left = undecided_seconds(truth, time.time())
+        why = f" (what waits for its other part is decided within {timeout} s: {left:.0f} s left)" if left > 0 else ""
         tell(text + why)
 
-    drain(stack, timeout_seconds, include_waiting=True, tell=explain)
+    limit_seconds = undecided_seconds(truth, time.time()) + timeout_seconds
+    drain(stack, limit_seconds, include_waiting=True, tell=explain)
     return compare(truth, stack.postgres_url, stack.tables)
+
+
+def undecided_seconds(truth: Truth, now: float) -> float:
+    """How long from `now` (seconds since 1970) a part that was sent last may wait for its other part."""
+    last_sent = datetime.fromisoformat(truth["ends_at"]).timestamp()
+    return max(0.0, last_sent + float(truth["policy"]["completion_timeout_seconds"]) - now)
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -91,8 +91,6 @@ def policy_of(stack: Deployment) -> Policy:
             jobs: dict[str, dict[str, Any]] = dict(database.execute("SELECT job, config FROM jobs").fetchall())
     except psycopg.Error as problem:
         raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
-    if jobs.get("joins", {}).get("completion_timeouts"):
-        raise CannotRun("Traffic knows one timeout for all models: leave out joins.completion_timeouts to generate it.")
     return Policy.of(jobs)
 
 

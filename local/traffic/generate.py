@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from local.traffic import events, scenarios
-from local.traffic.catalog import Catalog, make_catalog
+from local.traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
 from local.traffic.malformed import KINDS, kinds
 from local.traffic.placement import Placement, UnplaceableError
 from local.traffic.population import Population, Timeline
@@ -46,7 +46,7 @@ def generate(
     """
     rng = Random(f"traffic {seed}")
     timeline = Timeline.within(start_ms, max(1_000, int(records / rate * 1000)), placement)
-    _require_room(placement, timeline)
+    _require_room(placement, timeline, catalog)
     script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls())
     played = [t for t in TROUBLES if t.play is not scenarios.device or placement.policy.is_device("device/1")]
     _play(script, played, records)
@@ -98,10 +98,11 @@ def _malformed(script: Script, count: int) -> None:
         script.send_damaged(damage(document), key, at_ms, f"malformed_{name}")
 
 
-def _require_room(placement: Placement, timeline: Timeline) -> None:
+def _require_room(placement: Placement, timeline: Timeline, catalog: Catalog) -> None:
     policy = placement.policy
     placement.included(alone=True)
-    placement.apart()
+    for model in (*catalog.models, UNPRICED_MODEL):
+        placement.apart(model)
     seconds = timeline.duration_ms // 1000 + 2 * placement.margin_seconds
     if (horizon := policy.dedupe_horizon_seconds) < seconds:
         raise UnplaceableError(f"a dedupe horizon of {horizon} s is too short, it takes {seconds} s")

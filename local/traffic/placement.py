@@ -4,10 +4,10 @@
 sent, and arrives between then and `slack` later (the sender fails when it cannot keep that). An event's *lag* is the
 instant of sending minus its event time. A range of lags keeps the event at least `margin` away from
 
-* window end + grace, by the outcome's received_at (its last part's, plus the completion timeout if a part is missing):
+* window end + grace, by the outcome's received_at (its last part's, plus its timeout if a part is missing):
   included or straggler;
 * both ends of the accept window: accepted, `too_old` or `future`;
-* the completion timeout between two parts: matched, or abandoned and orphaned.
+* the completion timeout of the request's model between two parts: matched, or abandoned and orphaned.
 
 The catalog's changes (price or plan of before or after) are kept clear of by `script`, by event time. Being on time or
 late inside grace moves no total, and an event of this very minute is always near that boundary; only events that are
@@ -25,6 +25,8 @@ from typing import Any
 
 MINUTE_MS = 60_000
 DEVICE_FIRST_MS, DEVICE_LAST_MS = 5_000, 20_000
+LONGEST_CALL_MS = 20_000
+STRAGGLER_SPREAD_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Policy:
     """What the stack that will judge the traffic is configured to do; defaults are those of `weir demo`."""
 
     completion_timeout_seconds: int = 120
+    completion_timeouts: Mapping[str, int] = field(default_factory=dict)
     grace_seconds: int = 300
     late_policy: Mapping[str, str] = field(default_factory=dict)
     session_gap_seconds: int = 1_800
@@ -50,6 +53,12 @@ class Policy:
             if name in cls.__dataclass_fields__ and name != "device_patterns"
         }
         return cls(**known, device_patterns=tuple(jobs.get("ingestion", {}).get("clocks", {}).get("device", ())))
+
+    def timeout_seconds(self, model: str | None) -> int:
+        """How long a request of a model waits for its completion; None: a completion, which waits the longest."""
+        if model is None:
+            return max(self.completion_timeout_seconds, *self.completion_timeouts.values(), 0)
+        return self.completion_timeouts.get(model, self.completion_timeout_seconds)
 
     def is_device(self, source: str) -> bool:
         """Whether this source's clock is corrected."""
@@ -92,7 +101,7 @@ class Placement:
 
     def included(self, *, alone: bool = False) -> Lags:
         """On time or late, but not a straggler. `alone`: a part is missing, so that the timeout passes first."""
-        waits = self.policy.completion_timeout_seconds if alone else 0
+        waits = self.policy.timeout_seconds(None) if alone else 0
         most = self.policy.grace_seconds - self.margin_seconds - self.slack_seconds - waits
         return _lags(f"grace of {self.policy.grace_seconds} s (completion timeout {waits} s)", 0, most)
 
@@ -102,9 +111,11 @@ class Placement:
             f"grace of {self.policy.grace_seconds} s", 60 + self.margin_seconds, self.included().most_ms // 1000
         )
 
-    def straggler(self, most_seconds: int) -> Lags:
-        """Received at least the margin after its window's grace ended."""
-        return _lags("a straggler", self.policy.grace_seconds + self.margin_seconds + 60, most_seconds)
+    def straggler(self, near_seconds: int) -> Lags:
+        """Received at least the margin after its window's grace ended; no longer ago than that, if grace has room."""
+        least = self.policy.grace_seconds + self.margin_seconds + 60
+        accepted = self.old().most_ms // 1000
+        return _lags("a straggler", least, min(max(near_seconds, least + STRAGGLER_SPREAD_SECONDS), accepted))
 
     def early(self) -> Lags:
         """Dated after it is received, and still accepted."""
@@ -125,10 +136,12 @@ class Placement:
         nearest = self.policy.accept_past_seconds + self.margin_seconds
         return _lags("the past", nearest, nearest + 86_400)
 
-    def apart(self) -> Lags:
-        """Between the sending of two parts that are to find each other."""
-        most = self.policy.completion_timeout_seconds - self.margin_seconds - self.slack_seconds
-        return _lags(f"a completion timeout of {self.policy.completion_timeout_seconds} s", 0, most)
+    def apart(self, model: str) -> Lags:
+        """Between the sending of two parts that are to find each other: a call of this model may take as long."""
+        waits = self.policy.timeout_seconds(model)
+        most = waits - self.margin_seconds - self.slack_seconds
+        _lags(f"a completion timeout of {waits} s", LONGEST_CALL_MS // 1000, most)
+        return Lags(0, most * 1000)
 
     def is_straggler(self, window_end_ms: int, decided_ms: int) -> bool:
         """Whether the outcome of a request is a straggler. Raises UnplaceableError when that is not certain.

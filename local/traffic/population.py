@@ -9,11 +9,10 @@ from random import Random
 
 from local.traffic.catalog import Catalog
 from local.traffic.events import Call
-from local.traffic.placement import Placement
+from local.traffic.placement import LONGEST_CALL_MS, Placement
 
 GATEWAYS = ("gateway-eu", "gateway-us", "gateway-ap", "edge")
 BACKLOG_MS = 150_000
-LONGEST_CALL_MS = 20_000
 USERS = 12_000
 
 

@@ -12,6 +12,7 @@ from local.traffic.script import Script
 
 NOTHING = (0, 0, 0, 0)
 HOUR_MS = 3_600_000
+BEFORE_PRICES_CHANGED_MS = 3_000_000, 4_500_000
 
 
 def pair(script: Script, call: Call, kind: str, sent_ms: int | None = None) -> tuple[Document, Document, int]:
@@ -82,7 +83,7 @@ def out_of_order(script: Script) -> None:
     """The completion is there before its request."""
     call = script.take()
     ended_ms = script.timeline.sent_at(call.ended_ms)
-    asked_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart().most_ms))
+    asked_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
     script.send(events.completion(call), ended_ms, "out_of_order")
     script.send(events.request(call), asked_ms, "out_of_order")
     matched(script, call, asked_ms)
@@ -97,8 +98,8 @@ def late(script: Script) -> None:
 def straggler(script: Script) -> None:
     """Received well after its window's grace: of this session, or of the one before the prices changed."""
     near_ms, far_ms = script.near_past()
-    if script.rng.random() < 0.5:
-        near_ms, far_ms = 3_000_000, 4_500_000
+    if script.rng.random() < 0.5 and near_ms <= BEFORE_PRICES_CHANGED_MS[0]:
+        near_ms, far_ms = BEFORE_PRICES_CHANGED_MS
     start_ms = script.timeline.start_ms
     call, sent_ms = script.take_between(start_ms - far_ms, start_ms - near_ms)
     either(script, call, "straggler", sent_ms)

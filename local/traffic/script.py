@@ -108,8 +108,8 @@ class Script:
         raise AssertionError("no call fits; the catalog's changes leave no room")
 
     def near_past(self) -> tuple[int, int]:
-        """Between these times before now (milliseconds), all is a straggler and still in the user's session."""
-        lags = self.placement.straggler(most_seconds=1_000)
+        """Between these times before now (milliseconds), all is a straggler, if grace allows in the session of now."""
+        lags = self.placement.straggler(near_seconds=1_000)
         return lags.least_ms, lags.most_ms
 
     def _is_clear(self, call: Call, slack_ms: int = 0) -> bool:
@@ -138,8 +138,8 @@ class Script:
     def expect(self, call: Call, outcome: str, event_ms: int, sent_ms: int, quantities: tuple[int | None, ...]) -> None:
         """What must become of the call, when its last part is sent at `sent_ms`."""
         alone = outcome in ("abandoned", "orphaned")
-        decided_ms = sent_ms + (self.placement.policy.completion_timeout_seconds * 1000 if alone else 0)
         model = None if outcome == "orphaned" else call.model
+        decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if alone else 0)
         self.outcomes.append(Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, quantities))
 
 

@@ -44,7 +44,7 @@ def truth_of(traffic: Traffic) -> Truth:
         "started_at": rfc3339(traffic.start_ms),
         "ends_at": rfc3339(last_planned_ms(traffic)),
         "policy": {
-            "completion_timeout_seconds": policy.completion_timeout_seconds,
+            "completion_timeout_seconds": policy.timeout_seconds(None),  # of all models the longest
             "grace_seconds": policy.grace_seconds,
             "late_policy": dict(policy.late_policy),
             "session_gap_seconds": policy.session_gap_seconds,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -17,7 +19,11 @@ from local.traffic.truth import truth_of
 from tests.rules.test_traffic_truth import POLICY, START_MS, large, milliseconds, run
 
 MARGIN_MS, SLACK_MS, MINUTE_MS = 60_000, 30_000, 60_000
-GRACE_MS, TIMEOUT_MS = POLICY.grace_seconds * 1000, POLICY.completion_timeout_seconds * 1000
+WEIRS_OWN = replace(POLICY, completion_timeout_seconds=600, grace_seconds=900)
+BY_MODEL = replace(
+    POLICY, completion_timeouts={"aurora-nano": 300, "fjord-max": 110, "basalt-small": 400}, grace_seconds=700
+)
+POLICIES = (POLICY, WEIRS_OWN, BY_MODEL)
 PAST_MS, FUTURE_MS = POLICY.accept_past_seconds * 1000, POLICY.accept_future_seconds * 1000
 
 EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,8 +32,20 @@ traffics = st.builds(
     st.integers(0, 10_000),
     st.integers(200, 1_500),
     st.integers(START_MS, START_MS + 40 * 86_400_000),
+    policy=st.sampled_from(POLICIES),
     rate=st.floats(min_value=20, max_value=2_000),
 )
+
+
+def timeout_ms(traffic: Traffic, models: Iterable[str]) -> int:
+    """The shortest of what requests of these models wait."""
+    policy = traffic.placement.policy
+    return 1000 * min(policy.completion_timeouts.get(m, policy.completion_timeout_seconds) for m in models)
+
+
+def longest_timeout_ms(traffic: Traffic) -> int:
+    policy = traffic.placement.policy
+    return 1000 * max(policy.completion_timeout_seconds, *policy.completion_timeouts.values(), 0)
 
 
 def event_times(document: dict[str, Any], sent_ms: int) -> tuple[int, int]:
@@ -65,11 +83,15 @@ def test_the_ends_of_the_accept_window_are_far(traffic: Traffic) -> None:
 @given(traffics)
 def test_parts_of_one_request_are_far_from_the_completion_timeout(traffic: Traffic) -> None:
     sent: dict[tuple[str, str], list[int]] = defaultdict(list)
+    models: dict[tuple[str, str], set[str]] = defaultdict(set)
     for disposition, sent_ms, document in identified(traffic):
         if disposition == "accepted" and "request_id" in document["data"]:
-            sent[document["subject"], document["data"]["request_id"]].append(sent_ms)
-    for instants in sent.values():
-        assert max(instants) - min(instants) <= TIMEOUT_MS - MARGIN_MS - SLACK_MS
+            key = document["subject"], document["data"]["request_id"]
+            sent[key].append(sent_ms)
+            models[key] |= {document["data"]["model"]} if "model" in document["data"] else set()
+    for key, instants in sent.items():
+        if len(instants) > 1 and models[key]:
+            assert max(instants) - min(instants) <= timeout_ms(traffic, models[key]) - MARGIN_MS - SLACK_MS
 
 
 @EXAMPLES
@@ -77,22 +99,24 @@ def test_parts_of_one_request_are_far_from_the_completion_timeout(traffic: Traff
 def test_the_end_of_grace_is_far_from_every_outcome(traffic: Traffic) -> None:
     truth = truth_of(traffic)
     stragglers = {(s["account"], s["request_id"]) for s in truth["stragglers"]}
-    parts: dict[tuple[str, str], list[tuple[str, int, tuple[int, int]]]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[tuple[str, int, tuple[int, int], str]]] = defaultdict(list)
     for disposition, sent_ms, document in identified(traffic):
         kind = document["type"].split(".")[2] if document["type"].startswith("ai.") else ""
         if disposition == "accepted" and kind in ("request", "completion", "usage"):
             times = event_times(document, sent_ms)
-            parts[document["subject"], document["data"]["request_id"]].append((kind, sent_ms, times))
+            data = document["data"]
+            parts[document["subject"], data["request_id"]].append((kind, sent_ms, times, data.get("model", "")))
     for key, found in parts.items():
         by_kind: dict[str, tuple[int, tuple[int, int]]] = {}
-        for kind, sent_ms, times in found:
+        for kind, sent_ms, times, _ in found:
             by_kind.setdefault(kind, (sent_ms, times))
         whole = "usage" in by_kind or len(by_kind) == 2
         billed = by_kind.get("usage") or by_kind.get("completion") or by_kind["request"]
-        decided_ms = max(sent_ms for sent_ms, _ in by_kind.values()) + (0 if whole else TIMEOUT_MS)
+        waits_ms = longest_timeout_ms(traffic) if "completion" in by_kind else timeout_ms(traffic, [found[0][3]])
+        decided_ms = max(sent_ms for sent_ms, _ in by_kind.values()) + (0 if whole else waits_ms)
         first_ms, last_ms = billed[1]
         assert first_ms // MINUTE_MS == last_ms // MINUTE_MS
-        over_ms = (first_ms // MINUTE_MS + 1) * MINUTE_MS + GRACE_MS
+        over_ms = (first_ms // MINUTE_MS + 1) * MINUTE_MS + traffic.placement.policy.grace_seconds * 1000
         if key in stragglers:
             assert decided_ms >= over_ms + MARGIN_MS
         else:
@@ -121,8 +145,11 @@ def test_what_is_said_to_be_late_is_late_by_a_minute(traffic: Traffic) -> None:
     late = set(truth["late"])
     for outcome in traffic.outcomes:
         if outcome.request_id in late and outcome.outcome != "superseded":
-            end_ms = (outcome.event_ms // MINUTE_MS + 1) * MINUTE_MS
-            assert end_ms + MARGIN_MS <= outcome.decided_ms <= end_ms + GRACE_MS - MARGIN_MS - SLACK_MS
+            end_ms, grace_ms = (
+                (outcome.event_ms // MINUTE_MS + 1) * MINUTE_MS,
+                traffic.placement.policy.grace_seconds * 1000,
+            )
+            assert end_ms + MARGIN_MS <= outcome.decided_ms <= end_ms + grace_ms - MARGIN_MS - SLACK_MS
 
 
 def test_sessions_are_far_from_the_gap_in_a_run_of_the_usual_length() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from local.commands.compare import undecided_seconds
 from local.traffic.generate import Traffic, catalog_of, generate
 from local.traffic.placement import Placement, Policy, UnplaceableError
 from local.traffic.truth import digest, truth_of
@@ -201,6 +202,8 @@ def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
     [
         (Policy(grace_seconds=120), 500),
         (Policy(completion_timeout_seconds=30), 500),
+        (Policy(completion_timeouts={"aurora-nano": 100}), 500),
+        (Policy(completion_timeouts={"of others": 250}), 500),
         (Policy(accept_future_seconds=10), 500),
         (Policy(dedupe_horizon_seconds=60), 500),
         (Policy(), 50),
@@ -209,3 +212,12 @@ def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
 def test_a_stack_or_a_number_that_leaves_no_room_is_refused(policy: Policy, records: int) -> None:
     with pytest.raises(UnplaceableError):
         truth_of(run(1, records, policy=policy))
+
+
+def test_what_is_compared_may_wait_for_its_other_part_first() -> None:
+    traffic = run(1, policy=Policy(completion_timeout_seconds=110, completion_timeouts={"aurora-nano": 150}))
+    truth = truth_of(traffic)
+    last_sent = max(record.send_at_ms for record in traffic.records) / 1000
+    assert undecided_seconds(truth, last_sent) == 150
+    assert undecided_seconds(truth, last_sent + 140) == pytest.approx(10)
+    assert undecided_seconds(truth, last_sent + 151) == 0
