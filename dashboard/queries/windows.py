@@ -54,25 +54,30 @@ class UsageWindow:
 
 @dataclass(frozen=True)
 class UsageWindows:
-    """Newest first. `newest` is the end of the newest window with usage there ever was; None: there never was any."""
+    """Newest first. `newest` is the end of the newest window with usage there ever was; None: there never was any.
+
+    Windows that end at `closed_until` or before are closed; None as long as nobody knows.
+    """
 
     feed: Feed
     windows: tuple[UsageWindow, ...]
     is_cut: bool
     newest: datetime | None
+    closed_until: datetime | None
 
 
 _QUANTITIES = ("requests", "input_tokens", "output_tokens", "cached_tokens", "unpriced_quantity", "late_rows")
 
+_CLOSED = "SELECT closed_until FROM closed_usage"
 _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT 1"
 
 # A window that was corrected says so, whatever else it is: that is what its reader must know first.
 _WINDOWS = """
     SELECT window_start, window_end, {key} AS key, currency,
            CASE WHEN bool_or(corrected) THEN 'corrected'
-                WHEN %(frontier)s::timestamptz IS NULL OR window_end > %(frontier)s THEN 'open'
-                WHEN window_end + %(grace)s > %(frontier)s THEN 'closing'
-                ELSE 'closed' END AS state,
+                WHEN window_end <= %(closed_until)s::timestamptz THEN 'closed'
+                WHEN window_end <= %(frontier)s::timestamptz THEN 'closing'
+                ELSE 'open' END AS state,
            coalesce(sum(quantity) FILTER (WHERE meter = 'requests'), 0) AS requests,
            coalesce(sum(quantity) FILTER (WHERE meter = 'input_tokens'), 0) AS input_tokens,
            coalesce(sum(quantity) FILTER (WHERE meter = 'output_tokens'), 0) AS output_tokens,
@@ -94,15 +99,17 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, "billing")
         newest = cursor.execute(_NEWEST).fetchone()
+        closed = cursor.execute(_CLOSED).fetchone()
+        closed_until = closed["closed_until"] if closed else None
         rows = cursor.execute(
             _WINDOWS.format(key=chosen.by.value),
             {
                 "frontier": feed.frontier,
-                "grace": feed.grace or timedelta(),
+                "closed_until": closed_until,
                 "since": (feed.frontier or feed.read_at) - timedelta(hours=chosen.hours),
                 "account": chosen.account,
                 "limit": MOST_ROWS + 1,
             },
         ).fetchall()
     windows = tuple(UsageWindow(**whole(row, *_QUANTITIES)) for row in rows[:MOST_ROWS])
-    return UsageWindows(feed, windows, len(rows) > MOST_ROWS, newest["window_end"] if newest else None)
+    return UsageWindows(feed, windows, len(rows) > MOST_ROWS, newest["window_end"] if newest else None, closed_until)

@@ -55,8 +55,7 @@ def _live(chosen: WindowFilter) -> None:
 
 def _judge(live: UsageWindows) -> Freshness:
     if live.feed.reported_at is not None and live.newest is not None and live.feed.frontier is not None:
-        grace = live.feed.grace
-        is_final = grace is not None and live.newest + grace <= live.feed.frontier
+        is_final = live.closed_until is not None and live.newest <= live.closed_until
         found = freshness(live.feed, live.newest, "usage")
         if is_final and found.state is State.LIVE:
             return Freshness(State.IDLE, f"Every window is closed; {found.sentence[:1].lower()}{found.sentence[1:]}")

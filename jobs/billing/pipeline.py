@@ -5,6 +5,8 @@ Every signed quantity and amount is in exactly one window or dropped straggler, 
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -33,15 +35,17 @@ GROUP = [
 ]
 
 
-def build(usage: DataFrame, config: BillingConfig) -> DataFrame:
+def build(usage: DataFrame, config: BillingConfig, closed_before: datetime | None = None) -> DataFrame:
     """Usage rows → sums per window, price versions, sign and arrival; columns of `STAGED`.
+
+    Windows that ended by `closed_before` had closed under another grace: a longer one opens none of them again.
 
     The meters stay side by side: a quarter of the rows to group, and half the planning of a small batch. What is the
     same for a whole group (its sign, whether a completion came) is a key, so it costs nothing per row. Amounts are not
     added up: the database multiplies a sum of quantities by its unit price.
     """
     return (
-        _judged(usage, config)
+        _judged(usage, config, closed_before)
         .groupBy(*GROUP, *[f"{meter}_price_version" for meter in Meter])
         .agg(
             F.max("event_time").alias("event_time"),
@@ -53,12 +57,14 @@ def build(usage: DataFrame, config: BillingConfig) -> DataFrame:
     )
 
 
-def _judged(usage: DataFrame, config: BillingConfig) -> DataFrame:
+def _judged(usage: DataFrame, config: BillingConfig, closed_before: datetime | None) -> DataFrame:
     """Usage rows with their minute and their arrival: `late`, or a `straggler_lsn` of its own."""
     window_start = F.date_trunc("minute", "event_time")
     window_end = window_start + F.expr(f"INTERVAL '{int(MINUTE.total_seconds())}' SECOND")
     closes_at = window_end + F.expr(f"INTERVAL '{config.grace_seconds}' SECOND")
     is_straggler = F.col("received_at") >= closes_at
+    if closed_before is not None:
+        is_straggler |= window_end <= F.lit(closed_before)
     return usage.select(
         window_start.alias("window_start"),
         ((F.col("received_at") >= window_end) & ~is_straggler).alias("late"),
@@ -101,4 +107,5 @@ JOB = PostgresJob(
     build=build,
     staged=STAGED,
     fold=fold,
+    closes_after=lambda rules: timedelta(seconds=rules["grace_seconds"]),
 )

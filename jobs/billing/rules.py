@@ -19,9 +19,11 @@ class Decision(StrEnum):
     DROP = "drop"
 
 
-def decide(received_at: datetime, window: Window, grace: timedelta, policy: Decision) -> Decision | None:
+def decide(
+    received_at: datetime, window: Window, grace: timedelta, policy: Decision, closed_before: datetime | None = None
+) -> Decision | None:
     """The decision about a row of `window`; None for one that is no straggler and is simply included."""
-    return policy if arrival(received_at, window, grace) is Arrival.STRAGGLER else None
+    return policy if arrival(received_at, window, grace, closed_before) is Arrival.STRAGGLER else None
 
 
 def is_metered(quantity: int | None) -> bool:

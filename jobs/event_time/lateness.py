@@ -25,8 +25,13 @@ class WindowState(StrEnum):
     CORRECTED = "corrected"
 
 
-def arrival(received_at: datetime, window: Window, grace: timedelta) -> Arrival:
-    """Judge a row of `window` by when it was received: each border belongs to the later side."""
+def arrival(received_at: datetime, window: Window, grace: timedelta, closed_before: datetime | None = None) -> Arrival:
+    """Judge a row of `window` by when it was received: each border belongs to the later side.
+
+    `closed_before`: what ended by then had closed under another grace, so only stragglers reach it.
+    """
+    if closed_before is not None and window.end <= closed_before:
+        return Arrival.STRAGGLER
     if received_at < window.end:
         return Arrival.ON_TIME
     if received_at < window.end + grace:
@@ -34,15 +39,29 @@ def arrival(received_at: datetime, window: Window, grace: timedelta) -> Arrival:
     return Arrival.STRAGGLER
 
 
+def still_closed(frontier: datetime | None, delay: timedelta, closed_before: datetime | None) -> datetime | None:
+    """What was closed when `frontier` was reached, `delay` after its end, or before that: the latest such end."""
+    passed = None if frontier is None else frontier - delay
+    return max((at for at in (passed, closed_before) if at is not None), default=None)
+
+
 def window_state(
-    window: Window, grace: timedelta, frontier: datetime | None, *, corrected: bool = False
+    window: Window,
+    grace: timedelta,
+    frontier: datetime | None,
+    *,
+    corrected: bool = False,
+    closed_before: datetime | None = None,
 ) -> WindowState:
     """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
 
-    A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one.
+    A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one, and so is all
+    that reaches one that ended by `closed_before`.
     """
     if corrected:
         return WindowState.CORRECTED
+    if closed_before is not None and window.end <= closed_before:
+        return WindowState.CLOSED
     if frontier is None or frontier < window.end:
         return WindowState.OPEN
     return WindowState.CLOSING if frontier < window.end + grace else WindowState.CLOSED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import psycopg
@@ -137,15 +137,19 @@ class PostgresJob(Generic[C]):
     Only `columns` of the table are read. `build` reduces a batch to summaries (pure, built-in operators). They are
     copied into the temporary table `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them
     in the transaction that moves the position.
+
+    `closes_after`: how long after its end a result is closed under some rules; `build` is told what was shown closed
+    under earlier ones, up to and with which end. Without it nothing is said to be.
     """
 
     name: str
     reads: Table
     columns: tuple[str, ...]
     config: type[C]
-    build: Callable[[DataFrame, C], DataFrame]
+    build: Callable[[DataFrame, C, datetime | None], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
+    closes_after: Callable[[Mapping[str, Any]], timedelta] | None = None
 
 
 AnyJob = TopicJob[Any] | TableJob[Any] | PostgresJob[Any]

@@ -42,7 +42,7 @@ class PostgresSink:
         self._config = context.config
         self._ownership = context.ownership
         self._at, self._frontier = self._stored()
-        self._rules = RulesTable(context.ownership.connection, job.name, context.config.deciding)
+        self._rules = RulesTable(context.ownership.connection, job.name, context.config.deciding, job.closes_after)
         self._upstream = Upstream(context.environment.tables, job.reads)
 
     def _stored(self) -> tuple[Position, datetime | None]:
@@ -68,11 +68,12 @@ class PostgresSink:
     def process(self, batch: DataFrame) -> Progress:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
+        held = self._rules.in_force(self._at.next_lsn, self._frontier)
         summary, rows = reduce_once(
             batch,
             self._at.next_lsn,
             self._job.name,
-            lambda new: self._job.build(new, self._config),
+            lambda new: self._job.build(new, self._config, held.closed_before),
             FINGERPRINT[self._job.reads],
         )
         if rows.records == 0:
@@ -83,21 +84,24 @@ class PostgresSink:
             self._assert_position(cursor)
             self._stage(cursor, summary)
             counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
-            rules = self._rules.keep(cursor, rows.first)
+            self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
         self._at, self._frontier = after, frontier
-        self._rules.kept(rules)
+        self._rules.kept(held)
         return Progress(rows.records, counts)
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""
         frontier = self._frontier_at(self._at.next_lsn)
         if frontier != self._frontier:
+            held = self._rules.in_force(self._at.next_lsn, self._frontier)
             with self._ownership.transaction() as cursor:
                 self._assert_position(cursor)
+                self._rules.keep(cursor, held)
                 self._move(cursor, self._at, frontier)
             self._frontier = frontier
+            self._rules.kept(held)
         if self._at.next_lsn >= self._upstream.next_lsn:
             self._upstream.refresh()
 

@@ -27,20 +27,29 @@ Rules = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Held:
-    """Rules, the first position that they decide, and when that was written down."""
+    """Rules, the first position that they decide, and when that was written down.
+
+    `closed_before`: what ended by then was shown closed under earlier rules, and stays so.
+    """
 
     first: int
     rules: Rules
     since: datetime | None = None
+    closed_before: datetime | None = None
 
 
 History = tuple[Held, ...]
 """In the order of positions. Empty: nothing was ever decided, or by a version that kept no rules."""
 
 
+def held_at(history: History, position: int) -> Held:
+    """What decides `position`; before the first known rules, those. Raises IndexError without any."""
+    return next((held for held in reversed(history) if held.first <= position), history[0])
+
+
 def rules_at(history: History, position: int) -> Rules:
-    """The rules that decide `position`; before the first known ones, those. Raises IndexError without any."""
-    return next((held.rules for held in reversed(history) if held.first <= position), history[0].rules)
+    """The rules of `held_at`."""
+    return held_at(history, position).rules
 
 
 def extended(history: History, first: int, present: Rules, now: datetime | None = None) -> History:

@@ -93,10 +93,7 @@ _SESSIONS_KNOWN = f"""
     FROM positions JOIN jobs USING (job) WHERE job = %(job)s
 """
 _OPEN_SESSIONS = "SELECT count(*) FROM sessions WHERE retracted_at IS NULL AND session_end >= %(over_before)s"
-_WINDOWS_KNOWN = f"""
-    SELECT frontier, frontier - {_seconds("grace_seconds")} AS closed_until, frontier - interval '1 hour' AS shown_from
-    FROM positions JOIN jobs USING (job) WHERE job = %(job)s
-"""
+_WINDOWS_KNOWN = "SELECT frontier, closed_until, frontier - interval '1 hour' AS shown_from FROM closed_usage"
 _WINDOWS = """
     SELECT CASE
                WHEN corrected THEN 'corrected'

@@ -11,6 +11,8 @@ from typing import Any
 
 import psycopg
 
+from jobs.event_time.lateness import still_closed
+
 
 @dataclass(frozen=True)
 class GapInForce:
@@ -32,8 +34,7 @@ def gap_in_force(
     At a change the shorter of both counts, because readers go by the configuration as soon as a driver starts.
     """
     shortest = gap if last_gap is None else min(gap, last_gap)
-    passed = None if previous_frontier is None else previous_frontier - shortest
-    closed_before = max((at for at in (passed, last_closed_before) if at is not None), default=None)
+    closed_before = still_closed(previous_frontier, shortest, last_closed_before)
     return GapInForce(last_gap is None or gap > last_gap, closed_before)
 
 

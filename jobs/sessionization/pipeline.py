@@ -6,6 +6,7 @@ whatever gaps held before.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -31,7 +32,7 @@ STAGED = pa.schema(
 """One row per mini-session: what one micro-batch alone knows of a session."""
 
 
-def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
+def build(journal: DataFrame, config: SessionizationConfig, _closed_before: datetime | None = None) -> DataFrame:
     """Journal rows → mini-sessions, one row per (account, user_id, session_start); columns of `STAGED`.
 
     Only accepted requests with a user count. Spark joins two events that are exactly one gap apart, as the rule asks.

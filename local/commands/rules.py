@@ -15,10 +15,14 @@ COLUMNS = ("job", "table", "from_lsn", "since", "rules")
 
 _STATEMENT = """
     SELECT 'sessionization' AS job, 'journal' AS table, first_position AS from_lsn, recorded_at AS since,
-           jsonb_build_object('session_gap_seconds', extract(epoch FROM gap)::bigint) AS rules
+           jsonb_strip_nulls(jsonb_build_object(
+               'session_gap_seconds', extract(epoch FROM gap)::bigint, 'closed_before', closed_before
+           )) AS rules
     FROM session_gaps
     UNION ALL
-    SELECT job, 'usage', first_position, since, rules FROM rules
+    SELECT job, 'usage', first_position, since,
+           rules || jsonb_strip_nulls(jsonb_build_object('closed_before', closed_before))
+    FROM rules
     ORDER BY 1 DESC, 3
 """
 
@@ -36,7 +40,8 @@ def rules(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA
     """List what decides (time-outs, grace, horizons, gaps, late policies) and the first row that it decided.
 
     A change decides nothing again: what lies before its `from_lsn` stays as the line above it decided. What decided
-    before a job's first line is unknown, unless that is from lsn 1.
+    before a job's first line is unknown, unless that is from lsn 1. What ended by `closed_before` was closed under an
+    earlier line, and stays closed.
     """
     from local.stack import running_deployment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -62,13 +62,15 @@ class UsageQuery:
         return ["window_start", "window_end", *keys, "currency", *measures]
 
 
-def window_state(end: datetime, *, corrected: bool, frontier: datetime | None, grace: timedelta | None) -> WindowState:
+def window_state(
+    end: datetime, *, corrected: bool, frontier: datetime | None, closed_until: datetime | None
+) -> WindowState:
     """The state of the window that ends at `end`, when billing has folded everything received before `frontier`."""
     if corrected:
         return WindowState.CORRECTED
-    if frontier is None or frontier < end:
-        return WindowState.OPEN
-    return WindowState.CLOSED if grace is not None and frontier >= end + grace else WindowState.CLOSING
+    if closed_until is not None and end <= closed_until:
+        return WindowState.CLOSED
+    return WindowState.OPEN if frontier is None or frontier < end else WindowState.CLOSING
 
 
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
@@ -77,22 +79,16 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     A window longer than a minute is judged by its own end, which is that of its least advanced minute: a day that
     still runs is open, whether or not its last minutes have usage yet.
     """
-    frontier, grace = _billing_progress(database)
+    frontier, closed_until = _billing_progress(database)
     for row in select(database, _statement(query), _parameters(query)):
         start, end = bounds(query.window, row.pop("window_key"), query.zone)
-        state = window_state(end, corrected=row.pop("corrected"), frontier=frontier, grace=grace)
+        state = window_state(end, corrected=row.pop("corrected"), frontier=frontier, closed_until=closed_until)
         yield {"window_start": start, "window_end": end, **row, "state": state.value}
 
 
-def _billing_progress(database: Database) -> tuple[datetime | None, timedelta | None]:
-    progress = database.execute(
-        """
-        SELECT frontier, make_interval(secs => (config ->> 'grace_seconds')::float8) AS grace
-        FROM positions LEFT JOIN jobs USING (job)
-        WHERE job = 'billing' AND input = 'usage'
-        """
-    ).fetchone()
-    return (progress["frontier"], progress["grace"]) if progress else (None, None)
+def _billing_progress(database: Database) -> tuple[datetime | None, datetime | None]:
+    progress = database.execute("SELECT frontier, closed_until FROM closed_usage").fetchone()
+    return (progress["frontier"], progress["closed_until"]) if progress else (None, None)
 
 
 def _statement(query: UsageQuery) -> str:

@@ -18,7 +18,7 @@ from jobs.billing.rules import Decision, decide, is_metered, is_unmetered
 from jobs.event_time.lateness import Arrival, arrival
 from jobs.event_time.windows import MINUTE, tumbling
 from jobs.runtime.job import Counts
-from jobs.runtime.rules_in_force import History, rules_at
+from jobs.runtime.rules_in_force import History, held_at
 from jobs.streams import USAGE, Meter, Outcome
 from tests.pipelines.folding import fold_table, frame, rows_of
 
@@ -79,27 +79,31 @@ class Billed:
 
 def billed(rows: Iterable[dict[str, Any]], config: BillingConfig) -> Billed:
     """What `rows` bill, by the rules, in exact arithmetic."""
-    return _billed((row, config) for row in rows)
+    return _billed((row, config, None) for row in rows)
 
 
-def billed_by_history(rows: Iterable[dict[str, Any]], history: History) -> Billed:
+def billed_by_history(rows: list[dict[str, Any]], history: History) -> Billed:
     """The same by the rules that held, each row by those of its lsn."""
-    return _billed((row, BillingConfig.model_validate(rules_at(history, row["lsn"]))) for row in rows)
+    held = [held_at(history, row["lsn"]) for row in rows]
+    configs = [BillingConfig.model_validate(of_row.rules) for of_row in held]
+    return _billed(zip(rows, configs, [of_row.closed_before for of_row in held], strict=True))
 
 
-def _billed(rows: Iterable[tuple[dict[str, Any], BillingConfig]]) -> Billed:
+def _billed(rows: Iterable[tuple[dict[str, Any], BillingConfig, datetime | None]]) -> Billed:
     result = Billed()
-    for row, config in rows:
+    for row, config, closed_before in rows:
         for meter in Meter:
-            _bill(result, row, meter, config)
+            _bill(result, row, meter, config, closed_before)
     return result
 
 
-def _bill(result: Billed, row: dict[str, Any], meter: Meter, config: BillingConfig) -> None:
+def _bill(
+    result: Billed, row: dict[str, Any], meter: Meter, config: BillingConfig, closed_before: datetime | None
+) -> None:
     quantity, version = row.get(meter), row.get(f"{meter}_price_version")
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
     window = tumbling(row["event_time"])
-    decision = decide(row["received_at"], window, config.grace, config.late_policy[meter])
+    decision = decide(row["received_at"], window, config.grace, config.late_policy[meter], closed_before)
     if not (metered or unmetered):
         return
     signed = row["sign"] * (quantity or 0)
@@ -119,7 +123,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, config: BillingConf
         }
     if decision is Decision.DROP:
         return
-    late = arrival(row["received_at"], window, config.grace) is Arrival.LATE
+    late = arrival(row["received_at"], window, config.grace, closed_before) is Arrival.LATE
     key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
     cell = result.windows.setdefault(
         key,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.event_time.lateness import Arrival, WindowState, arrival, window_state
+from jobs.event_time.lateness import Arrival, WindowState, arrival, still_closed, window_state
 from jobs.event_time.windows import MINUTE, Window
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -73,3 +73,20 @@ def test_what_reaches_a_closed_window_is_a_straggler(frontier: timedelta, after:
         assert arrival(received_at, WINDOW, grace) is Arrival.STRAGGLER
     if state is not WindowState.OPEN:
         assert arrival(received_at, WINDOW, grace) is not Arrival.ON_TIME
+
+
+@given(st.lists(st.tuples(graces, st.timedeltas(timedelta(), timedelta(days=2))), min_size=1))
+def test_no_change_of_the_grace_opens_a_window_again_and_only_stragglers_reach_it(
+    held: list[tuple[timedelta, timedelta]],
+) -> None:
+    """Each grace with how far the frontier came under it."""
+    frontier, last, closed_before, was_closed = START, held[0][0], None, False
+    for grace, further in held:
+        closed_before = still_closed(frontier, min(last, grace), closed_before)
+        last = grace
+        for at in (frontier, frontier + further):
+            is_closed = window_state(WINDOW, grace, at, closed_before=closed_before) is WindowState.CLOSED
+            assert is_closed or not was_closed
+            assert not is_closed or arrival(at, WINDOW, grace, closed_before) is Arrival.STRAGGLER
+            was_closed = is_closed
+        frontier += further

@@ -1,12 +1,13 @@
 """Method: usage cut anywhere, by drivers with other rules and between failures, compared with the table `rules`.
 
-Windows and stragglers are to the last digit what each row makes of the rules that held at its lsn.
+Windows and stragglers are to the last digit what each row makes of the rules that held at its lsn; and what was shown
+closed is never shown otherwise, nor changed without a straggler.
 """
 
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from pyspark.sql import SparkSession
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.rules import Decision
-from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.postgres_sink import PostgresSink
 from jobs.runtime.rules_table import stored_history
 from jobs.streams import USAGE, Meter, Table
-from tests.pipelines.billing import billed_by_history, stored
+from local.commands.reading import read_only
+from local.commands.usage import UsageQuery, usage_rows
+from tests.pipelines.billing import NOON, billed_by_history, stored, usage_row
 from tests.pipelines.test_billing import random_row
 from tests.streaming.journals import environment
 
@@ -43,12 +46,26 @@ class Stage:
         chance = random.Random(5)
         self.rows = [random_row(chance, lsn) for lsn in range(1, 201)]
         self._spark, self._database, self._tables = spark, database, tables
-        usage = DeltaWriter(str(tables), Table.USAGE, "joins", 1)
-        placed = [{**LOGGED, "request_lsn": row["lsn"], **row} for row in self.rows]
-        usage.commit(pa.Table.from_pylist(placed, schema=USAGE), {LSN: len(placed) + 1})
+        self._usage = DeltaWriter(str(tables), Table.USAGE, "joins", 1)
+        self._commit(self.rows, {})
+
+    def _commit(self, rows: list[dict[str, Any]], transactions: dict[str, int]) -> None:
+        placed = [{**LOGGED, "request_lsn": row["lsn"], **row} for row in rows]
+        after = {LSN: self._usage.next_lsn + len(placed)}
+        self._usage.commit(pa.Table.from_pylist(placed, schema=USAGE), {**after, **transactions})
+
+    def grow(self, rows: list[dict[str, Any]], frontier: datetime) -> None:
+        """More usage, after which all that was received before `frontier` is there."""
+        self.rows += rows
+        self._commit(rows, {FRONTIER: microseconds_of(frontier)})
+
+    def fold_all(self, driver: PostgresSink) -> None:
+        self.fold(driver, len(self.rows) + 1)
+        for _ in range(2):  # The first look finds out that nothing more is there.
+            driver.advance()
 
     def driver(self, config: BillingConfig) -> PostgresSink:
-        ownership = Ownership.take(JOB.name, self._database, {})
+        ownership = Ownership.take(JOB.name, self._database, config.model_dump(mode="json"))
         return PostgresSink(JOB, Context(config, environment(self._database, self._tables), self._spark, ownership))
 
     def fold(self, driver: PostgresSink, end: int) -> None:
@@ -102,3 +119,54 @@ def test_a_database_that_kept_no_rules_takes_those_of_its_next_batch(stage: Stag
     assert held(database) == []
     stage.fold(driver, 51)
     assert held(database) == [(31, SHORT.deciding)]
+
+
+def states(database: str) -> dict[Any, Any]:
+    """What `weir usage` shows of every minute."""
+    with read_only(database) as connection:
+        return {row["window_start"]: row["state"] for row in usage_rows(connection, UsageQuery(group_by=()))}
+
+
+def arriving(chance: random.Random, first_lsn: int, since: datetime, rows: int) -> list[dict[str, Any]]:
+    """Usage of the last 20 minutes, received at `since` or within a minute after."""
+    received = [since + timedelta(seconds=chance.randint(0, 60)) for _ in range(rows)]
+    aged = [timedelta(seconds=chance.randint(0, 1_200)) for _ in received]
+    return [usage_row(lsn, at - age, age) for lsn, (at, age) in enumerate(zip(received, aged, strict=True), first_lsn)]
+
+
+def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(stage: Stage, database: str) -> None:
+    chance, reached = random.Random(3), NOON + timedelta(minutes=30)
+    driver = stage.driver(SHORT)
+    stage.grow([], reached)
+    stage.fold_all(driver)
+    shown, was_open = states(database), 0
+    for config, arrives in (
+        (LONG, 20),
+        (SHORT, 0),
+        (LONG, 20),
+        (LONG, 0),
+        (LONG, 20),
+        (DROP, 20),
+        (SHORT, 0),
+        (LONG, 20),
+    ):
+        final = {start for start, state in shown.items() if state in ("closed", "corrected")}
+        driver = stage.driver(config)
+        assert {start for start, state in states(database).items() if state in ("closed", "corrected")} >= final
+        stage.grow(arriving(chance, len(stage.rows) + 1, reached, arrives), reached + timedelta(minutes=1))
+        reached += timedelta(minutes=1)
+        stage.fold_all(driver)
+        shown = states(database)
+        assert {shown[start] for start in final} <= {"closed", "corrected"}
+        was_open += len(shown.keys() - final)
+    assert was_open
+    with psycopg.connect(database) as connection:
+        history = stored_history(connection, "billing")
+        found, expected = stored(connection), billed_by_history(stage.rows, history)
+    assert found.stragglers == expected.stragglers
+    assert found.windows == expected.windows
+    # Where no usage came nothing was decided by row, but what was shown closed is kept.
+    assert [(held.first, held.rules["grace_seconds"]) for held in history] == [
+        *((1, 120), (201, 600), (221, 600), (261, 120), (281, 600)),
+    ]
+    assert [held.closed_before is not None for held in history] == [False, True, True, True, True]
