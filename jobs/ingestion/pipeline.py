@@ -20,6 +20,7 @@ from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.device_clocks import uncorrected_events
+from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
@@ -69,6 +70,7 @@ class JournalSink:
         self._ownership = owner
         self._believe_clocks()
         self._rules = RulesInForce(self._writer, config.deciding)
+        self._looked_for = looked_for(config, self._rules.history)
         self._index = IdentityIndex(JournalIdentities(self._writer), config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
@@ -153,7 +155,7 @@ class JournalSink:
         """Every record's disposition; a repeat names the lsn of its first."""
         events = events.with_columns(pl.col("lsn").cast(pl.Int64))
         valid = events.filter(pl.col("reason").is_null())
-        repeats = self._index.find_repeats(candidates(valid, self._config.horizons, self._config.clocks.device))
+        repeats = self._index.find_repeats(candidates(valid, *self._looked_for))
         return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
             pl.when(pl.col("reason").is_not_null())
             .then(pl.lit(Disposition.REJECTED.value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.repeats import candidates, entries, repeats
 from jobs.ingestion.set_aside import set_aside
@@ -27,7 +28,8 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
         judged = judged_by_reception(set_aside(row, {}, config.max_record_bytes), config)
         first_lsn, disposition = None, Disposition.REJECTED
         if judged["reason"].item() is None:
-            asking = candidates(judged, config.horizons, config.clocks.device)
+            held = [one for one in history if one.first <= row["lsn"].item()]
+            asking = candidates(judged, *looked_for(config, held))
             found = repeats(asking, pl.concat([entries(judged).clear(), *accepted])).sort("first_lsn").head(1)
             disposition = Disposition.ACCEPTED
             if not found.is_empty():

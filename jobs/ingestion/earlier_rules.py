@@ -1,0 +1,24 @@
+"""What was accepted under earlier rules can be repeated today: a change of rules hides no repeat of it.
+
+How long before it occurs an event may be received, and whose clock says nothing of that, bound where a first is looked
+for. The first was judged by the rules of its own time, so of all rules that ever held the widest bounds count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.repeats import Horizons
+from jobs.runtime.rules_in_force import Held
+
+
+def looked_for(config: IngestionConfig, history: Iterable[Held]) -> tuple[Horizons, tuple[str, ...]]:
+    """What `candidates` takes of rows that are judged by `config`, after what was judged by `history`."""
+    earlier = [held.rules for held in history]
+    early_seconds = max([config.accept_future_seconds, *(rules["accept_future_seconds"] for rules in earlier)])
+    devices = [*config.clocks.device, *(pattern for rules in earlier for pattern in rules["clocks"]["device"])]
+    horizons = replace(config.horizons, early=timedelta(seconds=early_seconds))
+    return horizons, tuple(dict.fromkeys(devices))

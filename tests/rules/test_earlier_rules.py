@@ -1,0 +1,52 @@
+"""An event that is sent again is found, whatever rules it was accepted by the first time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from jobs.event_time.clock import Acceptance
+from jobs.ingestion.config import Clocks, IngestionConfig
+from jobs.ingestion.earlier_rules import looked_for
+from jobs.ingestion.repeats import candidates, entries, repeats
+from jobs.runtime.rules_in_force import History, extended
+from tests.rules.test_identity_index import START, event, frame
+
+DEVICES = Clocks(device=("gatew?y",))
+configs = st.builds(
+    IngestionConfig,
+    accept_future_seconds=st.sampled_from([0, 300, 86_400]),
+    exact_horizon_seconds=st.sampled_from([60, 3_600, 86_400]),
+    clocks=st.sampled_from([Clocks(), DEVICES]),
+)
+hours = st.floats(-30, 30).map(lambda number: timedelta(hours=number))
+
+
+def is_accepted(row: dict[str, Any], config: IngestionConfig) -> bool:
+    """A device's clock is corrected, so any `time` is accepted."""
+    if config.clocks == DEVICES:
+        return True
+    return config.accept_window.judge(row["occurred_at"], row["received_at"]) is Acceptance.ACCEPTED
+
+
+@given(st.lists(configs, min_size=1, max_size=3), configs, hours, st.floats(0, 34 * 24))
+def test_no_change_of_rules_hides_a_repeat(
+    before: list[IngestionConfig], now: IngestionConfig, ahead: timedelta, hours_later: float
+) -> None:
+    first = event(2, START, lsn=1, occurred_at=START + ahead)
+    again = {**first, "received_at": START + timedelta(hours=hours_later), "lsn": 2}
+    assume(is_accepted(first, before[0]) and is_accepted(again, now))
+    history: History = ()
+    for position, config in enumerate(before, start=1):
+        history = extended(history, position, config.deciding)
+    found = repeats(candidates(frame([again]), *looked_for(now, history)), entries(frame([first])))
+    assert found.rows() == [(2, 1, True)]
+
+
+def test_rules_of_a_later_release_are_read_too() -> None:
+    now = IngestionConfig()
+    later = {**IngestionConfig(accept_future_seconds=600).deciding, "what_a_later_release_decides_by": 1}
+    assert looked_for(now, extended((), 1, later))[0].early == timedelta(seconds=600)
