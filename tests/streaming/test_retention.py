@@ -54,6 +54,14 @@ def sessionization_at(database: str, position: int) -> None:
     write(database, "positions", {"job": "sessionization", "input": "journal", "next_position": position})
 
 
+def read_journal(folder: Path, database: str, last: date = TODAY, days: int = 100) -> Journal:
+    """`journal_until`, and every reader has come to its end."""
+    journal = journal_until(folder, last, days)
+    joins_at(journal.tables, journal.next_lsn)
+    sessionization_at(database, journal.next_lsn)
+    return journal
+
+
 def lsns(journal: Journal) -> list[int]:
     return sorted(DeltaTable(f"{journal.tables}/{Table.JOURNAL}").to_pyarrow_table()["lsn"].to_pylist())
 
@@ -65,9 +73,7 @@ def retained(journal: Journal, connection: psycopg.Connection[Any], days: int | 
 def test_whole_days_go_from_the_old_end_and_the_job_writes_on(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
-    journal = journal_until(tmp_path, TODAY, 100)
-    joins_at(journal.tables, 201)
-    sessionization_at(database, 201)
+    journal = read_journal(tmp_path, database)
     # 40 days reach into April, the month before the open one: so March 30 is the first day that is kept.
     assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), 96)
     assert lsns(journal) == list(range(97, 201))
@@ -103,9 +109,7 @@ def test_no_day_goes_that_a_reader_needs(
 def test_nothing_goes_that_a_longer_horizon_remembers(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
-    journal = journal_until(tmp_path, TODAY, 100)
-    joins_at(journal.tables, 201)
-    sessionization_at(database, 201)
+    journal = read_journal(tmp_path, database)
     progress(database, "ingestion", noon(TODAY), report={"frontier": noon(TODAY).isoformat()})
     for name in ("dedupe_horizon_seconds", "accept_past_seconds"):
         config = Jsonb({"dedupe_horizon_seconds": 86_400, "accept_past_seconds": 86_400} | {name: 89.5 * 86_400})
@@ -136,9 +140,7 @@ def test_nothing_goes_while_time_stands_still_and_nothing_without_a_period(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     """What is kept is measured at F: what is younger may decide about the next event."""
-    journal = journal_until(tmp_path, TODAY - 90 * DAY, 20)
-    joins_at(journal.tables, 41)
-    sessionization_at(database, 41)
+    journal = read_journal(tmp_path, database, TODAY - 90 * DAY, 20)
     assert retained(journal, connection, None) is None
     done = retained(journal, connection)
     assert done is not None
@@ -149,9 +151,7 @@ def test_nothing_goes_while_time_stands_still_and_nothing_without_a_period(
 def test_a_stream_that_was_before_it_gets_every_row_once(
     spark: SparkSession, tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
-    journal = journal_until(tmp_path / "tables", TODAY, 100)
-    joins_at(journal.tables, 201)
-    sessionization_at(database, 201)
+    journal = read_journal(tmp_path / "tables", database)
     seen: list[int] = []
 
     def on_batch(batch: DataFrame, _: int) -> None:
