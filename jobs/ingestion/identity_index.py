@@ -121,6 +121,7 @@ class IdentityIndex:
     def forget(self, frontier: datetime | None) -> None:
         """Let go of what no record received at or after `frontier` can repeat, and of what has no room."""
         if frontier is None:
+            self._fit()
             return
         self._near_us = microseconds_of(frontier - self._horizons.exact)
         oldest_us = microseconds_of(frontier - self._horizons.whole)

@@ -90,7 +90,7 @@ class Journal:
         index.restore(self.next_lsn, self.frontier)
         return index
 
-    def commit(self, index: IdentityIndex, rows: list[dict[str, Any]], frontier: datetime) -> Dispositions:
+    def commit(self, index: IdentityIndex, rows: list[dict[str, Any]], frontier: datetime | None) -> Dispositions:
         """Judge a batch and commit it; what it repeats: lsn → (lsn of the first, same content)."""
         for row in rows:
             row["lsn"] = self.next_lsn
@@ -248,13 +248,14 @@ def test_a_flood_of_old_events_reads_a_segment_once_or_without_memory_once_a_bat
     assert journal.reads - reads <= most_reads
 
 
+@pytest.mark.parametrize("frontier", [START, None], ids=["stands still", "never was"])
 @pytest.mark.parametrize("memory_bytes", [PLENTY, HARDLY_ANY])
-def test_a_frontier_that_stands_still_does_not_make_memory_grow(memory_bytes: int) -> None:
+def test_a_frontier_that_stands_still_does_not_make_memory_grow(memory_bytes: int, frontier: datetime | None) -> None:
     journal = Journal()
     index = journal.index(memory_bytes)
     for minute in range(30):
         at = START + timedelta(minutes=minute)
-        journal.commit(index, [event(2 * (10 * minute + n), at) for n in range(10)], START)
+        journal.commit(index, [event(2 * (10 * minute + n), at) for n in range(10)], frontier)
         open_segment = 4
         assert 44 * (len(index) - open_segment) <= memory_bytes // 2
     again = candidates(frame([event(0, START + EXACT, lsn=10**6)]), HORIZONS, ())
