@@ -33,6 +33,7 @@ class Retention(BaseModel):
     batches_days: int | None = Field(default=14, ge=1)
     exits_days: int | None = Field(default=90, ge=1)
     retired_sources_days: int | None = Field(default=90, ge=MEMORY_DAYS)
+    isolated_records_days: int | None = Field(default=400, ge=1)
     retracted_sessions_days: int | None = Field(default=400, ge=1)
     journal_days: int | None = Field(default=None, ge=MEMORY_DAYS)
     usage_days: int | None = Field(default=None, ge=MEMORY_DAYS)
@@ -76,6 +77,8 @@ DELETE FROM batches WHERE committed_at < %(before)s
     AND first_position < (SELECT max(first_position) FROM batches AS newest WHERE newest.job = batches.job)
 """
 _EXITS = "DELETE FROM exits WHERE ended_at < %(before)s"
+# The journal has them as dead letters.
+_ISOLATED = "DELETE FROM isolated_records WHERE journalled_at < %(before)s"
 # Silence is measured at the frontier, as everywhere. A source that comes back at this moment is left alone.
 _SOURCES = """
 DELETE FROM sources WHERE (source, source_epoch) IN (
@@ -97,6 +100,7 @@ def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today
     steps = (
         ("batches", _BATCHES, _days_before(today, retention.batches_days)),
         ("exits", _EXITS, _days_before(today, retention.exits_days)),
+        ("isolated_records", _ISOLATED, _days_before(today, retention.isolated_records_days)),
         ("sources", _SOURCES, _days_before(today, _at_least(remembered, retention.retired_sources_days))),
         (
             "sessions",
