@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +44,10 @@ class Supervised:
                 self._start(now)
         elif (status := self._process.poll()) is not None:
             self._ended(status, now)
-        elif self.record.state is State.STARTING and self._program.is_ready():
-            self.record = replace(self.record, state=State.RUNNING)
+        else:
+            self._turn_log_over()
+            if self.record.state is State.STARTING and self._program.is_ready():
+                self.record = replace(self.record, state=State.RUNNING)
         return self.record != before
 
     def _start(self, now: float) -> None:
@@ -53,8 +57,6 @@ class Supervised:
             self._schedule(str(obstacle), None, 0.0, now)
             return
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        if self._log.exists() and self._log.stat().st_size > LONGEST_LOG_BYTES:
-            self._log.replace(self._log.with_suffix(".log.1"))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -69,6 +71,15 @@ class Supervised:
         # One that has already ended has no start to be recognised by, but may have left children in its session.
         identity = ProcessId.of(self._process.pid) or ProcessId(self._process.pid, "ended")
         self.record = replace(self.record, state=State.STARTING, process=identity)
+
+    def _turn_log_over(self) -> None:
+        """A program may run for months. It only appends, so it goes on at the beginning of a log that was emptied."""
+        with suppress(OSError):  # somebody took the file away, or the disk has no room for the copy
+            if self._log.stat().st_size > LONGEST_LOG_BYTES:
+                try:
+                    shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
+                finally:
+                    os.truncate(self._log, 0)
 
     def _ended(self, status: int, now: float) -> None:
         # The whole session: an orphaned JVM would go on writing beside its successor.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from local import supervised
 from local.errors import CannotRun
 from local.processes import ProcessId, kill_session
 from local.programs import Program
@@ -62,6 +63,19 @@ def test_how_and_why_it_ended_is_shown(supervise: Make) -> None:
         supervise("echo first; echo 'refused: because' >&2; exit 3"), lambda record: record.state is State.RESTARTING
     )
     assert (record.exit_status, record.message, record.restarts) == (3, "refused: because", 1)
+
+
+def test_the_log_of_a_program_that_never_ends_is_bounded(
+    supervise: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "LONGEST_LOG_BYTES", 1_000)
+    log, go = tmp_path / "logs" / "test.log", tmp_path / "go"
+    one = supervise(f"yes old | head -c 1200; while [ ! -e {go} ]; do sleep 0.01; done; echo new; sleep 60")
+    until(one, lambda _: log.with_suffix(".log.1").exists())
+    go.touch()
+    until(one, lambda _: last_words(log) == "new")
+    assert log.read_text() == "new\n"
+    assert log.with_suffix(".log.1").stat().st_size == 1_200
 
 
 def test_even_a_success_is_started_again_after_the_pause(supervise: Make) -> None:
