@@ -11,13 +11,23 @@ from datetime import datetime
 import polars as pl
 
 
-def held_frontier(rows: pl.DataFrame, *, ends_table: bool, before: datetime | None) -> datetime | None:
+def held_frontier(
+    rows: pl.DataFrame, *, ends_table: bool, before: datetime | None, preceding: datetime | None
+) -> datetime | None:
     """F after `rows` (lsn, frontier), which go on where F was `before`. It never steps back.
 
     Only at the table's end it is certain that the last commit is whole; else all that shares its F may go on behind the
-    cut. Then F comes with a later batch, and decides the same.
+    cut. Then F comes with a later batch, and decides the same: with the next one, if its rows say another F than the
+    row that is `preceding` them (None: unknown). Batches that end just where commits do would never say it.
     """
-    last = pl.col("frontier").get(pl.col("lsn").arg_max())
-    is_held = pl.lit(ends_table) | (pl.col("frontier") != last)
-    held = rows.select(pl.col("frontier").filter(is_held).max()).item() if len(rows) else None
-    return max((frontier for frontier in (before, held) if frontier is not None), default=None)
+    last = last_frontier(rows)
+    is_held = pl.lit(ends_table) | (pl.col("frontier") != pl.lit(last, pl.Datetime("us", "UTC")))
+    held = rows.select(pl.col("frontier").filter(is_held).max()).item()
+    passed = preceding if last is not None and preceding != last else None
+    return max((frontier for frontier in (before, passed, held) if frontier is not None), default=None)
+
+
+def last_frontier(rows: pl.DataFrame) -> datetime | None:
+    """What the last of `rows` (lsn, frontier) says; None without any."""
+    last: datetime | None = rows.select(pl.col("frontier").sort_by("lsn").last()).item()
+    return last

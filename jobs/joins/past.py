@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import polars as pl
 
+from jobs.joins.frontier import last_frontier
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.rules_in_force import History
@@ -51,6 +52,11 @@ def remembered(past: Past, history: History) -> Memory:
     outcomes = _outcomes_since(past, rows["received_at"].min()).with_columns(timeouts.of_pair())  # type: ignore[arg-type]
     involved = Memory.empty().involved(rows, None)
     return Memory.empty().after(involved, outcomes, past.frontier)
+
+
+def preceding_frontier(journal: pl.LazyFrame, position: int) -> datetime | None:
+    """What the row before the position says of F; None where retention has taken it."""
+    return last_frontier(journal.filter(pl.col("lsn") == position - 1).select("lsn", "frontier").collect())
 
 
 def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:

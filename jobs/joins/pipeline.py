@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
-from jobs.joins.frontier import held_frontier
+from jobs.joins.frontier import held_frontier, last_frontier
 from jobs.joins.memory import Memory
-from jobs.joins.past import READ, Past, is_paired, remembered
+from jobs.joins.past import READ, Past, is_paired, preceding_frontier, remembered
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
@@ -62,16 +62,17 @@ class UsageSink:
             self._history: History = (Held(first, context.config.deciding),)
         else:
             self._history = self._rules.history
-        self._memory = self._remember(tables)
+        self._memory, self._preceding_frontier = self._remember(tables)
 
-    def _remember(self, tables: str) -> Memory:
+    def _remember(self, tables: str) -> tuple[Memory, datetime | None]:
+        """What a later row can meet, and what the last row that was read says of F."""
         journal = open_table(tables, Table.JOURNAL)
         if journal is None or self._at.next_lsn == 1:
-            return Memory.empty()
+            return Memory.empty(), None
         waiting_from = self._usage.recall("waiting.lsn") or None
         rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
         past = Past(rows, outcomes, self._at.next_lsn, self._frontier, waiting_from)
-        return remembered(past, self._history)
+        return remembered(past, self._history), preceding_frontier(rows, self._at.next_lsn)
 
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
@@ -94,7 +95,10 @@ class UsageSink:
             return Progress(0, {})
         journal, after = pl.DataFrame(arrow), position_after(Table.JOURNAL, self._at, arrow, rows.next)
         self._journal.refresh()
-        frontier = held_frontier(journal, ends_table=rows.next >= self._journal.next_lsn, before=self._frontier)
+        ends_table = rows.next >= self._journal.next_lsn
+        frontier = held_frontier(
+            journal, ends_table=ends_table, before=self._frontier, preceding=self._preceding_frontier
+        )
         accepted = pl.col("disposition") == Disposition.ACCEPTED
         timeout_us = Timeouts(self._history).of_row()
         involved = self._memory.involved(journal.filter(is_paired()).with_columns(timeout_us), frontier)
@@ -103,6 +107,7 @@ class UsageSink:
         self._refuse_to_grow(memory, unread=self._journal.next_lsn - rows.next)
         self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
         self._commit(self._priced(outcomes), memory, after, frontier)
+        self._preceding_frontier = last_frontier(journal)
         return Progress(rows.records, _counts(outcomes))
 
     @property

@@ -14,9 +14,9 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.joins.frontier import held_frontier
+from jobs.joins.frontier import held_frontier, last_frontier
 from jobs.joins.memory import CARRIED, Memory
-from jobs.joins.past import READ, Past, remembered
+from jobs.joins.past import READ, Past, preceding_frontier, remembered
 from jobs.joins.resolve import resolve
 from jobs.joins.rules import Row, Side, step
 from jobs.joins.timeouts import Timeouts
@@ -80,6 +80,7 @@ class Driver:
         self.journal = journal
         self.position = 1
         self.frontier: datetime | None = None
+        self.preceding: datetime | None = None
         self.memory = Memory.empty()
         self.history: History = ()
         self.usage = resolve(pl.DataFrame(schema=CARRIED), None)
@@ -90,17 +91,31 @@ class Driver:
             lowest = self.memory.waiting()["waiting.lsn"] or None
             usage = self.usage.with_columns(log_date=START.date())
             past = Past(self.journal.lazy(), usage.lazy(), self.position, self.frontier, lowest)
-            self.memory = remembered(past, self.history)
+            self.preceding = preceding_frontier(past.journal, self.position)
+            before, self.memory = self.memory, remembered(past, self.history)
+            assert what(self.memory, self.frontier) == what(before, self.frontier), "a start remembers something else"
 
     def process(self, end: int) -> None:
         rows = self.journal.filter(pl.col("lsn").is_between(self.position, end - 1))
-        self.frontier = held_frontier(rows, ends_table=end == len(self.journal) + 1, before=self.frontier)
+        self.frontier = held_frontier(
+            rows, ends_table=end == len(self.journal) + 1, before=self.frontier, preceding=self.preceding
+        )
+        self.preceding = last_frontier(rows)
         batch = rows.filter(pl.col("request_id").is_not_null()).with_columns(Timeouts(self.history).of_row())
         involved = self.memory.involved(batch, self.frontier)
         outcomes = resolve(involved, self.frontier)
         self.memory = self.memory.after(involved, outcomes, self.frontier)
         self.usage = pl.concat([self.usage, outcomes])
         self.position = end
+
+
+def what(memory: Memory, frontier: datetime | None) -> set[tuple[Any, ...]]:
+    """What a memory knows that a row received from now on can meet: what is over may be kept or not."""
+    parts = [part.select("lsn", "received_at", "timeout_us", "decided_side") for part in (memory.rows, *memory.decided)]
+    known = pl.concat(parts).unique()
+    if frontier is not None:
+        known = known.filter(pl.col("received_at") + pl.duration(microseconds="timeout_us") >= frontier)
+    return set(known.iter_rows())
 
 
 def recomputed(journal: pl.DataFrame, history: History) -> Told:

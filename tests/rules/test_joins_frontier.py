@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.joins.frontier import held_frontier
+from jobs.joins.frontier import held_frontier, last_frontier
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = tuple[int, int | None]
@@ -41,19 +41,22 @@ def test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it(
 ) -> None:
     frontiers, ends = rows_of(sizes)
     cuts = sorted({*data.draw(st.lists(st.integers(1, len(frontiers)), max_size=6)), len(frontiers)})
-    known, begin = None, 0
+    known, preceding, begin = None, None, 0
     for cut in cuts:
         batch = frame(frontiers[begin:cut], begin + 1)
-        found = held_frontier(batch, ends_table=cut == len(frontiers), before=known)
+        found = held_frontier(batch, ends_table=cut == len(frontiers), before=known, preceding=preceding)
         whole = [frontiers[end - 1] for end in ends if end <= cut]
         allowed = max((frontier for frontier in whole if frontier is not None), default=None)
         assert found is None or (allowed is not None and found <= allowed)
         assert known is None or (found is not None and found >= known)
-        known, begin = found, cut
+        said = {frontier for frontier in frontiers[:cut] if frontier is not None and frontier != frontiers[cut - 1]}
+        assert not said or (found is not None and found >= max(said)), "F stands though later rows have passed it"
+        known, preceding, begin = found, last_frontier(batch), cut
     assert known == frontiers[-1]
 
 
 def test_f_of_all_commits_but_the_last_is_known_inside_a_long_batch() -> None:
     frontiers, _ = rows_of([(2, 5), (3, 5), (1, 5)])
-    assert held_frontier(frame(frontiers, 1), ends_table=False, before=None) == START + timedelta(seconds=10)
-    assert held_frontier(frame(frontiers[:1], 1), ends_table=False, before=START) == START
+    found = held_frontier(frame(frontiers, 1), ends_table=False, before=None, preceding=None)
+    assert found == START + timedelta(seconds=10)
+    assert held_frontier(frame(frontiers[:1], 1), ends_table=False, before=START, preceding=START) == START
