@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import polars as pl
 
@@ -66,9 +66,11 @@ def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
     if past.waiting_from is not None:
         parts.append(pl.col("lsn") >= past.waiting_from)
     bounds = [0, *(configured.first for configured in timeouts.configured[1:]), past.position]
-    for configured, (begin, end) in zip(timeouts.configured, pairwise(bounds), strict=True):
+    # A row may have met one that came before a change, and waited longer: then both are remembered as long.
+    longest_us = accumulate((configured.longest_us for configured in timeouts.configured), max)
+    for most_us, (begin, end) in zip(longest_us, pairwise(bounds), strict=True):
         held = (pl.col("lsn") >= begin) & (pl.col("lsn") < end)
-        parts.append(held & _since(past.frontier, configured.longest_us))
+        parts.append(held & _since(past.frontier, most_us))
     return [past.journal.filter(part & below).select(READ).collect() for part in parts]
 
 
