@@ -34,6 +34,16 @@ def column_type(arrow: pa.DataType) -> str:
     return f"numeric({arrow.precision}, {arrow.scale})" if pa.types.is_decimal(arrow) else COLUMN_TYPES[arrow]
 
 
+def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table) -> None:
+    """Copy `summary` into the temporary table `staged` with these columns, for the rest of the transaction."""
+    typed = ", ".join(f'"{field.name}" {column_type(field.type)}' for field in columns)
+    cursor.execute(f"CREATE TEMP TABLE staged ({typed}) ON COMMIT DROP")
+    buffer = io.BytesIO()
+    csv.write_csv(summary.select(columns.names).cast(columns), buffer, CSV)
+    with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
+        copy.write(buffer.getbuffer())
+
+
 class PostgresSink:
     """The sink of a `PostgresJob`."""
 
@@ -82,7 +92,7 @@ class PostgresSink:
         after = Position(rows.next, self._at.table, row_hash(self._job.reads, rows.next - 1, rows.last))
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
-            self._stage(cursor, summary)
+            stage(cursor, self._job.staged, summary)
             counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
@@ -117,14 +127,6 @@ class PostgresSink:
         row = cursor.fetchone()
         if (found := row[0] if row else 1) != self._at.next_lsn:
             raise Fenced(f"{self._job.name} is at {found} in the database, this driver left it at {self._at.next_lsn}")
-
-    def _stage(self, cursor: psycopg.Cursor[Any], summary: pa.Table) -> None:
-        columns = ", ".join(f'"{f.name}" {column_type(f.type)}' for f in self._job.staged)
-        cursor.execute(f"CREATE TEMP TABLE staged ({columns}) ON COMMIT DROP")
-        buffer = io.BytesIO()
-        csv.write_csv(summary.select(self._job.staged.names).cast(self._job.staged), buffer, CSV)
-        with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
-            copy.write(buffer.getbuffer())
 
     def _move(self, cursor: psycopg.Cursor[Any], to: Position, frontier: datetime | None) -> None:
         cursor.execute(

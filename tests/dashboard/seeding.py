@@ -16,12 +16,17 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from psycopg.types.json import Jsonb
 
-from jobs.streams import SCHEMAS, Table
+from jobs.billing.config import BillingConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.rules import Reason
+from jobs.joins.config import JoinsConfig
+from jobs.sessionization.config import SessionizationConfig
+from jobs.streams import SCHEMAS, Meter, Table
 from tests.database_rows import write
 
 GRACE = timedelta(minutes=5)
 MINUTE = timedelta(minutes=1)
-METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
+METERS = tuple(meter.value for meter in Meter)
 MODELS = ("small-1", "large-2", "vision-1")
 UNIT_PRICES = {
     "requests": Decimal("0.0001"),
@@ -31,8 +36,8 @@ UNIT_PRICES = {
 }
 CURRENCIES = {"acme": "EUR", "globex": "USD", "initech": "USD", "umbrella": "EUR", "hooli": "EUR"}
 ZONES = {"acme": "Europe/Berlin", "globex": "America/New_York"}
-REASONS = ("malformed", "future", "too_old", "bad_time", "no_subject")
-DROPPED_METER = "cached_tokens"
+REASONS = (Reason.MALFORMED, Reason.FUTURE, Reason.TOO_OLD, Reason.INVALID_TIME, Reason.MISSING_SUBJECT)
+DROPPED_METER = Meter.CACHED_TOKENS
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
             "model": model,
             "status": "completed" if completed else None,
             "outcome": outcome,
-            "request_lsn": lsn * 2,
-            "completion_lsn": lsn * 2 + 1 if completed else None,
+            "request_lsn": None if outcome == "orphaned" else lsn * 2,
+            "completion_lsn": lsn * 2 + 1 if outcome in ("matched", "orphaned") else None,
             "event_time": event_time,
             "received_at": received_at,
             "plan": f"{day.marker}plan-{account}",
@@ -300,14 +305,15 @@ def fill_jobs(database: str, day: Day) -> None:
     """`jobs`, `positions` and `batches`: all four at work, up to a few seconds ago."""
     frontier = day.now - timedelta(seconds=3)
     configs = {
-        "ingestion": {"source_silent_after_seconds": 900, "source_retired_after_seconds": 86_400}
-        | {"source_seen_once_retired_after_seconds": 3_600},
-        "sessionization": {"session_gap_seconds": 1_800},
-        "joins": {"completion_timeout_seconds": 120},
-        "billing": {"grace_seconds": int(GRACE.total_seconds())},
+        "ingestion": IngestionConfig(),
+        "sessionization": SessionizationConfig(),
+        "joins": JoinsConfig(completion_timeout_seconds=120),
+        "billing": BillingConfig(grace_seconds=int(GRACE.total_seconds())),
     }
     inputs = {"sessionization": "journal", "billing": "usage"}
-    for number, (job, config) in enumerate(configs.items()):
+    said = {"ingestion": {"residual": 0}, "joins": {"waiting": 37}}
+    for number, (job, configured) in enumerate(configs.items()):
+        config = configured.model_dump(mode="json")
         progress = {
             "records_behind": number * 1_200,
             "seconds_behind": number * 1.25,
@@ -316,8 +322,7 @@ def fill_jobs(database: str, day: Day) -> None:
             "last_batch_records": 1_932,
             "last_batch_ms": 412 + number,
             "catch_up_seconds": number * 4.0,
-            "residual": 0,
-            "waiting": 37,
+            **said.get(job, {}),
         }
         at = {"owner_started_at": day.now, "started_at": day.now, "updated_at": datetime.now(UTC)}
         state = {"epoch": 1 + number, "owner_pid": 1, "state": "running"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_running_applications_show_lag_last_batch_and_restarts(open_page: Pages,
     shown = texts(page)
     assert all(f"**{job}**" in shown for job in JOBS)
     assert [metric.value for metric in page.metric][:8] == ["1,234", "5.2"] * 4
-    assert "Last batch: 9,876 records in 321 ms, 0 s ago" in shown
+    assert re.search(r"Last batch: 9,876 records in 321 ms, \d+ s ago", shown)
     assert shown.count("Caught up in about 4 min") == 4
     assert shown.count("Restarts: 0") == 3
     assert "Restarts: 3" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from jobs.ingestion.rules import Reason
 from monitoring import metrics
 from monitoring.exposed import label_sets
 from monitoring.instruments import CounterMetric, Metric
@@ -11,7 +12,7 @@ from tests.monitoring.promtool import Series
 
 MINUTES = 60
 STEADY = f"x{MINUTES}"
-REASONS = ("malformed", "future", "too_old")
+REASONS = (Reason.MALFORMED.value, Reason.FUTURE.value, Reason.TOO_OLD.value)
 NEVER = {
     "weir_failed_heartbeats_total",
     "weir_identity_filters_dropped_total",

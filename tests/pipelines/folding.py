@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg.rows import dict_row
-from pyarrow import csv
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.job import Counts, Fold, PostgresJob
-from jobs.runtime.postgres_sink import CSV, column_type
+from jobs.runtime.postgres_sink import stage
 
 
 def frame(spark: SparkSession, schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> DataFrame:
@@ -30,14 +28,9 @@ def fold_table(
     config: Any,
     previous_frontier: datetime | None = None,
 ) -> Counts:
-    """Fold what `build` returned, in one transaction, as the sink does."""
-    columns = ", ".join(f'"{field.name}" {column_type(field.type)}' for field in job.staged)
-    buffer = io.BytesIO()
-    csv.write_csv(staged.select(job.staged.names).cast(job.staged), buffer, CSV)
+    """Fold what `build` returned, in one transaction, without the position that the sink moves with it."""
     with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(f"CREATE TEMP TABLE staged ({columns}) ON COMMIT DROP")
-        with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
-            copy.write(buffer.getvalue())
+        stage(cursor, job.staged, staged)
         return job.fold(cursor, config, Fold(previous_frontier, None))
 
 

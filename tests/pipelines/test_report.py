@@ -124,7 +124,7 @@ def test_a_batch_adds_to_the_counters_and_keeps_to_their_labels(reporter: Report
 
 def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter, database: str) -> None:
     successor = Ownership.take(JOB, database, {})
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced, match="billing: epoch 1 is no longer the newest"):
         reporter.report("running")
     assert shown("weir_epoch") == 1
     assert shown("weir_restarts") == 0

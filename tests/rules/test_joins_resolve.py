@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from jobs.joins.memory import CARRIED
+from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
 from jobs.joins.rules import Decision, Fate, Row, Side, Winner, step
@@ -221,7 +221,17 @@ def test_a_request_is_given_up_after_its_models_timeout_and_a_completion_after_t
     }
 
 
-def test_memory_and_rule_agree_on_what_a_remembered_row_is() -> None:
-    both = (Winner(1, Side.REQUEST, us(at(0)), 1, 1), Winner(1, Side.COMPLETION, us(at(0)), 1, 1))
-    assert _decided(both, 1) is Side.BOTH
-    assert _decided((Winner(1, Side.REQUEST, us(at(0)), 1),), 1) is None
+@pytest.mark.parametrize("seed", range(4))
+def test_differential_memory_keeps_of_a_batch_the_rows_sides_and_timeouts_that_the_rule_keeps(seed: int) -> None:
+    random, cut_at = Random(seed), at(8)
+    universes = [universe(random, cut_at, 10 * number + 1) for number in range(400)]
+    batch = frame([record(row, f"account-{number}") for number, one in enumerate(universes) for row in one.before])
+    involved = Memory.empty().involved(batch.drop("decided_side", "remembered"), cut_at)
+    memory = Memory.empty().after(involved, resolve(involved, cut_at), cut_at).within(0, cut_at)
+    columns = ("account", "lsn", "decided_side", "timeout_us")
+    kept = pl.concat([memory.rows.select(columns), *(part.select(columns) for part in memory.decided)])
+    assert sorted(kept.rows()) == sorted(
+        tuple(row[name] for name in columns)
+        for number, one in enumerate(universes)
+        for row in replace(one, after=[]).records(f"account-{number}")
+    )

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
 
-from jobs.runtime.delta import LSN, DeltaWriter, instant_of, microseconds_of, open_table, probe_put_if_absent
+from jobs.runtime.delta import (
+    LSN,
+    DeltaWriter,
+    committing,
+    instant_of,
+    microseconds_of,
+    open_table,
+    probe_put_if_absent,
+)
 from jobs.runtime.errors import Fenced
 from jobs.streams import ACCOUNTS, Table
 
@@ -47,13 +57,28 @@ def test_an_older_driver_that_wakes_up_cannot_commit(tmp_path: Path) -> None:
     assert rows(tmp_path) == 1
 
 
-def test_two_drivers_of_one_epoch_cannot_both_commit(tmp_path: Path) -> None:
-    one = writer(tmp_path, 1)
+def forked(one: DeltaWriter, tables: Path) -> DeltaWriter:
+    """The same driver once more, as a machine that was copied while it ran has it."""
     other = DeltaWriter.__new__(DeltaWriter)
-    other.__dict__.update(one.__dict__, known=dict(one.known), _table=open_table(str(tmp_path), Table.ACCOUNTS))
+    other.__dict__.update(one.__dict__, known=dict(one.known), _table=open_table(str(tables), Table.ACCOUNTS))
+    return other
+
+
+def test_of_two_drivers_of_one_epoch_the_later_finds_its_rows_numbered_by_the_other(tmp_path: Path) -> None:
+    one = writer(tmp_path, 1)
+    other = forked(one, tmp_path)
     one.commit(accounts(1), {LSN: 2})
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced, match="lsn is at 2, this driver left it at 1"):
         other.commit(accounts(1), {LSN: 2})
+    assert rows(tmp_path) == 1
+
+
+def test_of_two_drivers_that_have_both_looked_the_table_takes_one_commit(tmp_path: Path) -> None:
+    one = writer(tmp_path, 1)
+    other = forked(one, tmp_path)
+    one.commit(accounts(1), {LSN: 2})
+    with pytest.raises(CommitFailedError, match="oncurrent transaction"):
+        other._write(accounts(1), other._fence())
     assert rows(tmp_path) == 1
 
 
@@ -62,9 +87,10 @@ def test_a_driver_whose_input_position_was_moved_by_another_is_fenced(tmp_path: 
     assert mine.watch("journal") is None
     stranger = open_table(str(tmp_path), Table.ACCOUNTS)
     assert stranger is not None
-    mine._write(ACCOUNTS.empty_table(), {"journal": 5})
+    write_deltalake(stranger, ACCOUNTS.empty_table(), mode="append", commit_properties=committing({"journal": 5}))
     with pytest.raises(Fenced, match="journal is at 5, this driver left it at None"):
         mine.commit(accounts(1), {LSN: 2})
+    assert rows(tmp_path) == 0
 
 
 def test_an_epoch_that_the_table_has_seen_is_not_taken_twice(tmp_path: Path) -> None:
@@ -90,7 +116,7 @@ def test_what_a_driver_remembers_of_before_it_took_its_epoch_again_cannot_be_com
     before = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     again = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     again.commit(accounts(1), {LSN: 2})
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced, match="lsn is at 2, this driver left it at 1"):
         before.commit(accounts(1), {LSN: 2})
     assert rows(tmp_path) == 1
 

@@ -168,7 +168,7 @@ def test_a_gap_is_refused_and_a_replaced_driver_is_fenced(spark: SparkSession, d
     with pytest.raises(Refused, match="at lsn 1"):
         old.process(journal.read(spark, JOB.columns, first=2))
     new = driver(spark, database, journal)
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced, match=r"joins\.epoch is at 2, this driver left it at 1"):
         old.process(journal.read(spark, JOB.columns))
     new.process(journal.read(spark, JOB.columns))
     assert usage(journal)["request_id"].to_list() == ["one", "two"]
