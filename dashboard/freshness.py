@@ -9,9 +9,7 @@ from enum import StrEnum
 from dashboard.queries.applications import Application
 from dashboard.queries.feed import Feed
 from dashboard.wording import moment, span
-
-STALE_AFTER = timedelta(seconds=30)
-"""An application reports every 5 s; six missed reports are not chance."""
+from monitoring.reports import STALE, Doing, is_stale
 
 IDLE_AFTER = timedelta(seconds=60)
 """Batches come every few seconds while there is anything to do."""
@@ -29,7 +27,7 @@ class Health(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     IDLE = "idle"
-    STALE = "stale"
+    STALE = STALE
     STOPPED = "stopped"
 
 
@@ -52,11 +50,11 @@ class Freshness:
     sentence: str
 
 
-_STATES = {
-    "starting": Health.STARTING,
-    "catching_up": Health.CATCHING_UP,
-    "waiting": Health.WAITING,
-    "stopped": Health.STOPPED,
+_STATES: dict[str, Health] = {
+    Doing.STARTING: Health.STARTING,
+    Doing.CATCHING_UP: Health.CATCHING_UP,
+    Doing.WAITING: Health.WAITING,
+    Doing.STOPPED: Health.STOPPED,
 }
 
 
@@ -64,7 +62,7 @@ def health(application: Application | None, now: datetime) -> Health:
     """What `application` is doing at `now`; None is one that never ran."""
     if application is None:
         return Health.NEVER_RAN
-    if application.state != "stopped" and now - application.reported_at > STALE_AFTER:
+    if is_stale(application.state, (now - application.reported_at).total_seconds()):
         return Health.STALE
     if application.state in _STATES:
         return _STATES[application.state]
@@ -82,9 +80,9 @@ def freshness(feed: Feed, newest: datetime | None, what: str) -> Freshness:
         sentence = f"{feed.job} has not run on this database yet."
         return Freshness(State.NEVER_HAD_DATA if newest is None else State.STALE, sentence)
     since = span(feed.read_at - feed.reported_at)
-    if feed.state == "stopped":
+    if feed.state == Doing.STOPPED:
         return Freshness(State.STALE, f"{feed.job} was stopped {since} ago: these are its last values.")
-    if feed.read_at - feed.reported_at > STALE_AFTER:
+    if is_stale(feed.state or "", (feed.read_at - feed.reported_at).total_seconds()):
         return Freshness(State.STALE, f"{feed.job} has not reported for {since}: these are its last values.")
     if newest is None:
         return Freshness(State.NEVER_HAD_DATA, f"No {what} yet; {feed.job} is running and waits for the first.")

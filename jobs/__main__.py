@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from jobs.runtime.config import Environment, variable_of
 from jobs.runtime.database import migrate as migrate_database
-from jobs.runtime.errors import ExitStatus, Fenced, Refused
+from jobs.runtime.errors import End, ExitStatus, Fenced, Refused
 from jobs.runtime.reader_role import PASSWORD_VARIABLE
 from jobs.stack import Jobs, load_stack_config, validated
 
@@ -56,15 +56,15 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     try:
         run(job, config, where)
     except Fenced as error:
-        record_exit(where.postgres_url, name, "fenced", str(error))
+        record_exit(where.postgres_url, name, End.FENCED, str(error))
         log.error("fenced: another driver of this job has taken over", job=name, reason=str(error))
         return ExitStatus.FENCED
     except Refused as error:
-        record_exit(where.postgres_url, name, "refused", str(error))
+        record_exit(where.postgres_url, name, End.REFUSED, str(error))
         log.error("refused to go on", job=name, reason=str(error))
         return ExitStatus.REFUSED
     except Exception as error:
-        record_exit(where.postgres_url, name, "crashed", f"{type(error).__name__}: {error}")
+        record_exit(where.postgres_url, name, End.CRASHED, f"{type(error).__name__}: {error}")
         log.exception("crashed", job=name, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED

@@ -1,4 +1,4 @@
-"""The names and shapes of everything that flows between the applications (DESIGN.md section 3)."""
+"""The names and shapes of everything that flows between the applications (docs/design.md, Contracts)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ class EventType(StrEnum):
     COMPLETION = "ai.inference.completion.v1"
     USAGE = "ai.inference.usage.v1"
     HEARTBEAT = "source.heartbeat.v1"
+
+
+REQUESTS = (EventType.REQUEST, EventType.USAGE)
+"""Types that say that a request began."""
+COMPLETIONS = (EventType.COMPLETION, EventType.USAGE)
+"""Types that say that it ended, and what it took."""
+BILLABLE = tuple(kind for kind in EventType if kind in REQUESTS or kind in COMPLETIONS)
+"""All that an outcome is made of."""
 
 
 class Disposition(StrEnum):

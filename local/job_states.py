@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 
+from monitoring.reports import WORKING
+
 POLL_SECONDS = 1.0
-WORKING_STATES = ("running", "catching_up")
-"""A job that catches up has passed its checks and works; how far behind it is, `weir status` shows."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class JobStates:
         if time.monotonic() - self._read_at >= POLL_SECONDS:
             self._refresh()
         row = self._rows.get(job)
-        return row is not None and row.epoch > self._epochs_before.get(job, 0) and row.state in WORKING_STATES
+        return row is not None and row.epoch > self._epochs_before.get(job, 0) and row.state in WORKING
 
     def _refresh(self) -> None:
         # While the database is being restarted, what was known holds.

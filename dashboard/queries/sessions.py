@@ -49,13 +49,14 @@ class Sessions:
 
 _STATE = """
     CASE WHEN retracted_at IS NOT NULL THEN 'retracted'
-         WHEN session_end < %(over)s THEN 'closed' ELSE 'open' END AS state
+         WHEN session_end < %(over)s::timestamptz THEN 'closed' ELSE 'open' END AS state
 """
 _COLUMNS = "session_id, account, user_id, session_start, session_end, events, version"
 
 _OPEN = """
     FROM sessions
-    WHERE retracted_at IS NULL AND session_end >= %(over)s AND (%(account)s::text IS NULL OR account = %(account)s)
+    WHERE retracted_at IS NULL AND session_end >= %(over)s::timestamptz
+      AND (%(account)s::text IS NULL OR account = %(account)s)
 """
 
 _FIGURES = f"""
@@ -77,7 +78,10 @@ _LENGTHS = f"""
 
 _LIST = f"SELECT {_COLUMNS}, {_STATE} {_OPEN} ORDER BY session_end DESC, session_id LIMIT %(limit)s"
 
-_NEWEST = "SELECT max(session_end) AS newest FROM sessions WHERE retracted_at IS NULL AND session_end >= %(over)s"
+_NEWEST = """
+    SELECT max(session_end) AS newest FROM sessions
+    WHERE retracted_at IS NULL AND session_end >= %(over)s::timestamptz
+"""
 _NEWEST_EVER = "SELECT max(session_end) AS newest FROM sessions"
 
 _HISTORY = f"""
@@ -110,6 +114,8 @@ def read_history(backend: Backend, account: str, user: str, *, retracted: bool) 
         return tuple(Session(**row) for row in cursor.execute(_HISTORY, chosen).fetchall())
 
 
-def _over(feed: Feed) -> datetime:
-    """Sessions whose last event is older than this are closed."""
-    return (feed.frontier or feed.read_at) - (feed.session_gap or timedelta(minutes=30))
+def _over(feed: Feed) -> datetime | str:
+    """Sessions whose last event is older than this are closed: none, while frontier or gap are not known."""
+    if feed.frontier is None or feed.session_gap is None:
+        return "-infinity"
+    return feed.frontier - feed.session_gap

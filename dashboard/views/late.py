@@ -43,8 +43,8 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
         hours = choose_hours((1, 6, 24, 168), 24)
-        decision = choose("Decision", "decision", {"any": "any", "correct": "corrected", "drop": "dropped"})
-    _stragglers(StragglerFilter(hours, account, None if decision == "any" else decision))
+        decision = choose("Decision", "decision", {"any": "any", **{one: mark[2:] for one, mark in _MARKS.items()}})
+    _stragglers(StragglerFilter(hours, account, decision if decision in _MARKS else None))
     _distribution(account)
 
 

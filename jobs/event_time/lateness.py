@@ -47,7 +47,7 @@ def still_closed(frontier: datetime | None, delay: timedelta, closed_before: dat
 
 def window_state(
     window: Window,
-    grace: timedelta,
+    grace: timedelta | None,
     frontier: datetime | None,
     *,
     corrected: bool = False,
@@ -56,7 +56,7 @@ def window_state(
     """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
 
     A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one, and so is all
-    that reaches one that ended by `closed_before`.
+    that reaches one that ended by `closed_before`. While nobody knows the grace (None), no other window is closed.
     """
     if corrected:
         return WindowState.CORRECTED
@@ -64,4 +64,4 @@ def window_state(
         return WindowState.CLOSED
     if frontier is None or frontier < window.end:
         return WindowState.OPEN
-    return WindowState.CLOSING if frontier < window.end + grace else WindowState.CLOSED
+    return WindowState.CLOSED if grace is not None and frontier >= window.end + grace else WindowState.CLOSING

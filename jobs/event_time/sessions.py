@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
+
+
+class SessionState(StrEnum):
+    """How final a session is; `retracted` says that a later version took its place after it had been closed."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    RETRACTED = "retracted"
 
 
 @dataclass(frozen=True, order=True)
@@ -25,9 +34,9 @@ class Session:
         """True when both are one session: they overlap, or at most one gap lies between them."""
         return self.start <= other.end + gap and other.start <= self.end + gap
 
-    def closed(self, gap: timedelta, frontier: datetime | None) -> bool:
-        """True when `frontier` has passed the last event by more than the gap."""
-        return frontier is not None and frontier > self.end + gap
+    def closed(self, gap: timedelta | None, frontier: datetime | None) -> bool:
+        """True when `frontier` has passed the last event by more than the gap; never while one of both is unknown."""
+        return frontier is not None and gap is not None and frontier > self.end + gap
 
 
 def merge(sessions: Iterable[Session], gap: timedelta) -> list[Session]:

@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from jobs.event_time.clock import AcceptWindow
 from jobs.ingestion.repeats import Horizons
+from jobs.ingestion.rules import MAX_TEXT_BYTES
 from jobs.runtime.config import JobConfig
 from jobs.streams import EVENTS_TOPIC
 
 DAY_SECONDS = 86_400
-LONGEST_PATTERN = 512
 
 
 class Clocks(BaseModel):
@@ -24,7 +24,7 @@ class Clocks(BaseModel):
     device: tuple[str, ...] = Field(
         default=(),
         max_length=100,
-        json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": LONGEST_PATTERN}},
+        json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT_BYTES}},
         description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself.",
     )
     tolerance_seconds: int = Field(
@@ -39,10 +39,9 @@ class Clocks(BaseModel):
     def no_empty_pattern(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         """An empty pattern would match nothing: it is a mistake in the file."""
         for position, pattern in enumerate(patterns):
-            if not 1 <= len(pattern) <= LONGEST_PATTERN:
-                raise ValueError(
-                    f"pattern {position} has {len(pattern)} characters, but must have 1 to {LONGEST_PATTERN}"
-                )
+            length = len(pattern.encode("utf-8", "surrogatepass"))
+            if not 1 <= length <= MAX_TEXT_BYTES:
+                raise ValueError(f"pattern {position} has {length} bytes, but must have 1 to {MAX_TEXT_BYTES}")
         return patterns
 
     @property

@@ -6,10 +6,8 @@ import numpy as np
 import polars as pl
 
 from jobs.runtime.job import Lateness
-from jobs.streams import Disposition, EventType
+from jobs.streams import BILLABLE, Disposition
 from monitoring import metrics
-
-BILLABLE = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
 
 
 def lateness_of(rows: pl.DataFrame) -> Lateness:
@@ -17,7 +15,7 @@ def lateness_of(rows: pl.DataFrame) -> Lateness:
     minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
     received_at = pl.coalesce("first_received_at", "received_at")
     seconds = (
-        rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(BILLABLE))
+        rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(list(BILLABLE)))
         .select((received_at - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
         .to_series()
         .to_numpy()

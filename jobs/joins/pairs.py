@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.joins.memory import KEY
 from jobs.joins.rules import Fate, Row, Side, Winner, fold_all
-from jobs.streams import EventType, Meter
+from jobs.streams import COMPLETIONS, REQUESTS, EventType, Meter
 
 TOKENS = tuple(meter.value for meter in Meter if meter is not Meter.REQUESTS)
 SIDES = {EventType.REQUEST.value: Side.REQUEST, EventType.COMPLETION.value: Side.COMPLETION}
@@ -27,7 +27,7 @@ def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     within the timeout, and else two rows that wait alone. `usage.v1` by itself is both sides of its pair.
     """
     number, event_type = pl.int_range(pl.len(), dtype=pl.UInt32), pl.col("type")
-    begins, ends = event_type != EventType.COMPLETION, event_type != EventType.REQUEST
+    begins, ends = event_type.is_in(list(REQUESTS)), event_type.is_in(list(COMPLETIONS))
     counted = (
         rows.with_columns(pl.when(begins).then(number).alias("begun"), pl.when(ends).then(number).alias("ended"))
         .group_by(KEY)

@@ -12,17 +12,16 @@ from jobs.joins.frontier import last_frontier
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.rules_in_force import History
-from jobs.streams import Disposition, EventType
+from jobs.streams import BILLABLE, Disposition
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
-PAIRED = [EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value]
 READ = [name for name in CARRIED if name not in ("timeout_us", "remembered", "decided_side")]
 
 
 def is_paired() -> pl.Expr:
     """Whether a row of the journal is a request or completion that counts."""
-    return (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(PAIRED)
+    return (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(list(BILLABLE))
 
 
 @dataclass(frozen=True)

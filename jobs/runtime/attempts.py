@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from psycopg.types.json import Jsonb
 
+from jobs.runtime.errors import End
 from jobs.runtime.ownership import Ownership
 
 DIVISOR = 100
@@ -100,7 +101,7 @@ class Attempts:
         epoch, written, *numbers, how_it_ended = row
         last = Attempt({int(partition): at for partition, at in written.items()}, *numbers)
         # This driver itself may have waited for something, and its predecessor may have decided to end.
-        is_failure = epoch != self._ownership.epoch and how_it_ended not in ("refused", "fenced")
+        is_failure = epoch != self._ownership.epoch and how_it_ended not in (End.REFUSED, End.FENCED)
         if is_failure and last.positions == dict(positions):
             return last.failed()
         return last.resumed(positions, most)
@@ -145,8 +146,8 @@ class Attempts:
         """Why the driver of the last attempt ended, as far as it could say."""
         with self._ownership.transaction() as cursor:
             cursor.execute(
-                "SELECT reason FROM exits WHERE job = %s AND how = 'crashed' ORDER BY ended_at DESC LIMIT 1",
-                [self._ownership.job],
+                "SELECT reason FROM exits WHERE job = %s AND how = %s ORDER BY ended_at DESC LIMIT 1",
+                [self._ownership.job, End.CRASHED],
             )
             row = cursor.fetchone()
         return row[0] if row else "the driver ended without a word: Java's memory, the container's, or a kill"

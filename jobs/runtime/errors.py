@@ -15,6 +15,14 @@ class ExitStatus(IntEnum):
     FENCED = 4
 
 
+class End(StrEnum):
+    """How a driver ended that was not asked to. The values are those of the table `exits` and of a metric's label."""
+
+    CRASHED = "crashed"
+    REFUSED = "refused"
+    FENCED = "fenced"
+
+
 class Refused(RuntimeError):
     """Going on could lose or double money. The message says what is wrong and names the command to run."""
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 
 import psycopg
 
+from jobs.runtime.errors import End
 from jobs.runtime.postgres_session import Session
 
 LONGEST_REASON = 2_000
 
 
-def record_exit(postgres_url: str, job: str, how: str, reason: str) -> None:
-    """Add a row to `exits`; `how` is crashed, refused or fenced. A database that is the reason keeps none."""
+def record_exit(postgres_url: str, job: str, how: End, reason: str) -> None:
+    """Add a row to `exits`. A database that is the reason keeps none."""
     text = reason.replace("\0", "")[:LONGEST_REASON]
     with (
         suppress(psycopg.Error),

@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from jobs.runtime.database_away import database_is_away
 from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.postgres_session import Session
+from monitoring.reports import Doing
 
 log = structlog.get_logger()
 
@@ -22,7 +23,7 @@ IDLE_IN_TRANSACTION_LIMIT = "10s"
 
 _TAKE = """
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state)
-SELECT %(job)s, greatest(%(at_least)s, 1), a.pid, a.backend_start, clock_timestamp(), %(config)s, 'starting'
+SELECT %(job)s, greatest(%(at_least)s, 1), a.pid, a.backend_start, clock_timestamp(), %(config)s, %(state)s
 FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()
 ON CONFLICT (job) DO UPDATE SET
     epoch = greatest(jobs.epoch + 1, excluded.epoch), owner_pid = excluded.owner_pid,
@@ -66,7 +67,9 @@ class Ownership:
         _warn_of_pooler(connection)
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
         connection.execute(_END_PREDECESSOR, [job])
-        row = connection.execute(_TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config)}).fetchone()
+        row = connection.execute(
+            _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Doing.STARTING}
+        ).fetchone()
         assert row is not None
         log.info("took the epoch", job=job, epoch=row[0])
         return cls(job, postgres_url, connection, row[0])

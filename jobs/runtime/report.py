@@ -25,10 +25,10 @@ from jobs.runtime.waiting import Waiting
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from monitoring.liveness import LOOP, ROUND_SECONDS
+from monitoring.reports import REPORT_SECONDS, Doing
 
 log = structlog.get_logger()
 
-REPORT_SECONDS = 5.0
 STATEMENT_TIMEOUT = "5s"
 COUNTERS = {
     "events": metrics.EVENTS,
@@ -74,7 +74,7 @@ class Reporter:
         self._last: dict[str, Any] = {}
         self._progress: dict[str, Any] = {}
         self._due = 0.0
-        self._state = ""
+        self._state: Doing | None = None
         self._catch_up = CatchUp()
         self._reported_frontier: datetime | None = None
         self._postgres_url = postgres_url
@@ -114,7 +114,7 @@ class Reporter:
         }
         log.info("batch", job=self._job, **self._last)
 
-    def report_if_due(self, state: str) -> None:
+    def report_if_due(self, state: Doing) -> None:
         """Report when the state is new or the last report some seconds old."""
         if state != self._state or time.monotonic() >= self._due:
             self.report(state)
@@ -125,14 +125,14 @@ class Reporter:
         """Say for what the job waits, and that it still does; without the database its metrics alone say so."""
         went_round(self._job, datetime.now(UTC))
         with suppress(NotYet):
-            self._write("waiting")
+            self._write(Doing.WAITING)
 
     def report_stopped(self) -> None:
         """Say that the driver was asked to stop, if there is a database to say it to."""
         with suppress(NotYet):
-            self._write("stopped")
+            self._write(Doing.STOPPED)
 
-    def report(self, state: str) -> None:
+    def report(self, state: Doing) -> None:
         """Set the lag metrics and the job's row. Raises Fenced when another driver owns the job, NotYet without it."""
         assert self._sink is not None, "there is nothing to report before there is a sink to follow"
         assert self._source is not None
@@ -166,9 +166,9 @@ class Reporter:
             **self._last,
             **status,
         }
-        self._write("waiting" if self._waiting.obstacle is not None else state)
+        self._write(Doing.WAITING if self._waiting.obstacle is not None else state)
 
-    def _write(self, state: str) -> None:
+    def _write(self, state: Doing) -> None:
         """The job's row. A session that was lost is made anew once: the database may have been restarted meanwhile."""
         try:
             updated = self._update(state)
@@ -185,7 +185,7 @@ class Reporter:
         if updated == 0:
             raise Fenced(f"{self._job}: epoch {self._epoch} is no longer the newest")
 
-    def _update(self, state: str) -> int:
+    def _update(self, state: Doing) -> int:
         if self._connection is None or self._connection.closed:
             # One of its own: the owner's may be inside a batch's transaction.
             self._connection = Session.to(

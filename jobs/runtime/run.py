@@ -39,6 +39,7 @@ from jobs.runtime.topic_source import TopicSource
 from jobs.runtime.unfetched import Unfetched
 from jobs.runtime.waiting import Waiting, until_done
 from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
+from monitoring.reports import Doing
 
 log = structlog.get_logger()
 
@@ -174,7 +175,7 @@ class Driver:
     def run(self, checkpoints: Iterator[Path]) -> None:
         """Catch up, then stream; between batches let time pass and report. Each query has a checkpoint of its own."""
         while not self._source.exists() and not self._stopping.wait(TICK_SECONDS):
-            self._reporter.report_if_due("waiting")
+            self._reporter.report_if_due(Doing.WAITING)
         while not self._stopping.is_set():
             self._catch_up()
             if not self._stopping.is_set():
@@ -185,7 +186,7 @@ class Driver:
             if self._stopping.is_set():
                 return
             self._process(batch)
-            self._reporter.report_if_due("catching_up")
+            self._reporter.report_if_due(Doing.CATCHING_UP)
 
     def _process(self, batch: DataFrame, query_is_over: threading.Event | None = None) -> None:
         with self._turn:
@@ -244,4 +245,4 @@ class Driver:
                 self._source.advance()
             finally:
                 self._turn.release()
-        self._reporter.report_if_due("running")
+        self._reporter.report_if_due(Doing.RUNNING)

@@ -18,7 +18,7 @@ from jobs.runtime.job import Counts, Fold, PostgresJob
 from jobs.runtime.position import with_fingerprint
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
-from jobs.streams import INSTANT, Disposition, EventType, Table
+from jobs.streams import INSTANT, REQUESTS, Disposition, Table
 
 STAGED = pa.schema(
     [
@@ -37,7 +37,7 @@ def build(journal: DataFrame, config: SessionizationConfig, _closed_before: date
 
     Only accepted requests with a user count. Spark joins two events that are exactly one gap apart, as the rule asks.
     """
-    is_request = F.col("type").isin(EventType.REQUEST.value, EventType.USAGE.value)
+    is_request = F.col("type").isin(*REQUESTS)
     is_accepted = F.col("disposition") == Disposition.ACCEPTED.value
     gap = f"{config.session_gap_seconds} seconds"
     return (
@@ -150,6 +150,10 @@ ORDER BY account, user_id, session_start
 """
 
 
+CHANGES = {"retracted": RETRACT, "absorbed": ABSORB, "extended": EXTEND, "begun": BEGIN}
+"""What may become of a session, in the order in which it is done; the words are a metric's label."""
+
+
 def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: Fold) -> Counts:
     """Merge `staged` into `sessions`; returns the number of sessions begun, extended, absorbed and retracted.
 
@@ -160,8 +164,7 @@ def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: F
     parameters = {"gap": config.session_gap, "closed_before": taken.closed_before}
     cursor.execute(TOUCHED.format(neighbours=NEIGHBOURS if taken.is_wider else ""), parameters)
     cursor.execute(MERGED, parameters)
-    steps = {"retracted": RETRACT, "absorbed": ABSORB, "extended": EXTEND, "begun": BEGIN}
-    return {("sessions", kind): cursor.execute(statement).rowcount for kind, statement in steps.items()}
+    return {("sessions", kind): cursor.execute(statement).rowcount for kind, statement in CHANGES.items()}
 
 
 JOB = PostgresJob(

@@ -12,6 +12,7 @@ import typer
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, Value, print_rows
 from local.errors import CannotRun
+from monitoring.reports import STALE, WORKING, is_stale
 
 if TYPE_CHECKING:
     from local.job_states import JobRow, Unpublished
@@ -30,9 +31,6 @@ COLUMNS = (
     "unpublished_changes",
     "unpublished_since",
 )
-WELL = {"running", "catching_up"}
-SILENT_AFTER_SECONDS = 60.0
-"""A job reports every few seconds; one that has not for so long is frozen or stuck."""
 
 
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
@@ -44,7 +42,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     """
     from local.job_states import read_jobs, read_unpublished
     from local.programs import JOBS
-    from local.stack import deployment_of, read_stack
+    from local.stack import State, deployment_of, read_stack
 
     if (deployment := deployment_of(os.environ)) is not None:
         _status_of(deployment, form)
@@ -69,7 +67,8 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in JOBS]
     typer.echo("\n".join(_others(stack, others)), err=True)
-    if not all(row["state"] in WELL for row in listed) or not all(process.state in WELL for process in others):
+    do_others_run = all(process.state is State.RUNNING for process in others)
+    if not do_others_run or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
@@ -86,17 +85,17 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in JOBS]
     print_rows(listed, COLUMNS, form)
-    if not all(row["state"] in WELL for row in listed):
+    if not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
 def state_of(process: Process | None, row: JobRow | None) -> str:
-    """One word for a job: the supervisor's while its process is not up, then the job's own, `silent` if that is old."""
+    """One word for a job: the supervisor's while its process is not up, then the job's own, `stale` if that is old."""
     if process is None:
         return "stopped"
     if process.state != "running" or row is None:
         return str(process.state)
-    return "silent" if row.report_age_seconds > SILENT_AFTER_SECONDS else row.state
+    return STALE if is_stale(row.state, row.report_age_seconds) else row.state
 
 
 def _row(

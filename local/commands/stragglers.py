@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from jobs.billing.rules import Decision
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, LimitOption, Row, print_rows
 from local.commands.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
@@ -29,13 +29,6 @@ _STATEMENT = """
       AND (%(decision)s::text IS NULL OR decision = %(decision)s)
     ORDER BY window_start, account, usage_lsn, meter
 """
-
-
-class Decision(StrEnum):
-    """What the meter's late policy did with a straggler."""
-
-    CORRECT = "correct"
-    DROP = "drop"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo
 
 import typer
 
+from jobs.event_time import windows
+from jobs.event_time.lateness import window_state
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.commands.output import Format, FormatOption, Row, print_rows
 from local.commands.periods import UTC_ZONE, Window, bounds, first_start_from, window_key_sql
@@ -34,15 +36,6 @@ class Key(StrEnum):
     METER = "meter"
 
 
-class WindowState(StrEnum):
-    """How final a window is."""
-
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"
-    CORRECTED = "corrected"
-
-
 @dataclass(frozen=True)
 class UsageQuery:
     """Which windows to list; `start` and `end` select by window start, None is unbounded."""
@@ -62,17 +55,6 @@ class UsageQuery:
         return ["window_start", "window_end", *keys, "currency", *measures]
 
 
-def window_state(
-    end: datetime, *, corrected: bool, frontier: datetime | None, closed_until: datetime | None
-) -> WindowState:
-    """The state of the window that ends at `end`, when billing has folded everything received before `frontier`."""
-    if corrected:
-        return WindowState.CORRECTED
-    if closed_until is not None and end <= closed_until:
-        return WindowState.CLOSED
-    return WindowState.OPEN if frontier is None or frontier < end else WindowState.CLOSING
-
-
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     """Rows with the keys `query.columns`, ordered by window, then by key; the money is summed by the database.
 
@@ -82,7 +64,10 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     frontier, closed_until = _billing_progress(database)
     for row in select(database, _statement(query), _parameters(query)):
         start, end = bounds(query.window, row.pop("window_key"), query.zone)
-        state = window_state(end, corrected=row.pop("corrected"), frontier=frontier, closed_until=closed_until)
+        # What is closed the view says, whatever graces there were: here no grace is asked for.
+        state = window_state(
+            windows.Window(start, end), None, frontier, corrected=row.pop("corrected"), closed_before=closed_until
+        )
         yield {"window_start": start, "window_end": end, **row, "state": state.value}
 
 

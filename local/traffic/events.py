@@ -11,6 +11,7 @@ from local.traffic.instants import rfc3339
 REQUEST = "ai.inference.request.v1"
 COMPLETION = "ai.inference.completion.v1"
 USAGE = "ai.inference.usage.v1"
+UNKNOWN = "ai.inference.feedback.v1"
 HEARTBEAT = "source.heartbeat.v1"
 
 ZONE_MINUTES = {"gateway-ap": 330, "gateway-us": -420}
@@ -69,7 +70,7 @@ def heartbeat(source: str, number: int, at_ms: int) -> Document:
 
 def unknown(call: Call) -> Document:
     """A type that Weir gives no meaning."""
-    return _document(call, "ai.inference.feedback.v1", call.ended_ms, "f", {"request_id": call.request_id, "stars": 4})
+    return _document(call, UNKNOWN, call.ended_ms, "f", {"request_id": call.request_id, "stars": 4})
 
 
 def _document(call: Call, kind: str, at_ms: int, suffix: str, data: Document) -> Document:

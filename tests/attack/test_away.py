@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from local.stack import Stack
+from monitoring.metrics import JOBS
 from tests.e2e.metering import new_customer
-from tests.e2e.test_away import JOBS, frozen, restart, undisturbed, waits_for
+from tests.e2e.test_away import frozen, restart, undisturbed, waits_for
 from tests.e2e.watched import Watch
 from tests.waiting import wait_until
 

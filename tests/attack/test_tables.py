@@ -14,13 +14,13 @@ import psycopg
 import pytest
 
 from local.stack import Stack
+from monitoring.metrics import JOBS
 from tests.e2e.metering import drain, new_customer
 from tests.e2e.test_failures import frozen_drivers
 from tests.e2e.watched import works_again
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(900)]
-JOBS = ("ingestion", "sessionization", "joins", "billing")
 FOLDING = ("sessionization", "billing")
 PAIRS = 60
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from monitoring.metrics import JOBS
 from tests import waiting
 
 CHART = Path(__file__).parents[2] / "charts" / "weir"
 VALUES = Path(__file__).with_name("values.yaml")
-JOBS = ("ingestion", "sessionization", "joins", "billing")
 RUNNING_SECONDS = 300
 STATUS = ("weir", "status", "--format", "json")
 _began = time.monotonic()

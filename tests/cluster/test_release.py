@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.cluster.release import JOBS, Release, tell, wait_until
+from monitoring.metrics import JOBS
+from tests.cluster.release import Release, tell, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -14,13 +14,13 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.wording import span
 from jobs.streams import Table
+from monitoring.metrics import JOBS
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, usage_of, write_table
 from tests.database_rows import MINUTE, progress, window, write
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 PAGES = ("Overview", "Live windows", "Sessions", "Late and dropped", "Joins", "Bills", "Sources", "Alerts", "Runbook")
-JOBS = ("ingestion", "sessionization", "joins", "billing")
 
 
 def this_minute() -> datetime:

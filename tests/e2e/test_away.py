@@ -19,10 +19,10 @@ import psycopg
 import pytest
 
 from local.stack import Stack, running_stack
+from monitoring.metrics import JOBS
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.waiting import wait_until
 
-JOBS = ("ingestion", "sessionization", "joins", "billing")
 BACK_WITHIN_SECONDS = 60
 
 

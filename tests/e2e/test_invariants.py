@@ -1,4 +1,4 @@
-"""What must always hold (DESIGN.md section 7), looked up in the stack that the other tests used and hurt."""
+"""What must always hold (docs/design.md, The checks), looked up in the stack that the other tests used and hurt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
+from jobs.streams import BILLABLE, REQUESTS
 from local.stack import Stack
 from local.traffic.compare import compare
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
 
-PAIRED = ["ai.inference.request.v1", "ai.inference.completion.v1", "ai.inference.usage.v1"]
 DECISION_SECONDS = 270
 METERS = ["requests", "input_tokens", "output_tokens", "cached_tokens"]
 
@@ -74,7 +74,7 @@ def test_i3_no_identity_is_accepted_twice(stack: Stack) -> None:
 
 def test_i4_every_decided_event_is_in_exactly_one_outcome(stack: Stack) -> None:
     journal, usage = table(stack, "journal"), table(stack, "usage").filter(pl.col("cause") == "stream")
-    events = journal.filter((pl.col("disposition") == "accepted") & pl.col("type").is_in(PAIRED))
+    events = journal.filter((pl.col("disposition") == "accepted") & pl.col("type").is_in(list(BILLABLE)))
     named = pl.concat(
         [
             usage.select(pl.col("request_lsn").alias("lsn")).drop_nulls(),
@@ -103,7 +103,7 @@ def test_i5_sessions_are_disjoint_and_count_every_request_with_a_user(stack: Sta
     position = query(stack, "SELECT next_position FROM positions WHERE job = 'sessionization'")[0][0]
     counted = table(stack, "journal").filter(
         (pl.col("disposition") == "accepted")
-        & pl.col("type").is_in([PAIRED[0], PAIRED[2]])
+        & pl.col("type").is_in(list(REQUESTS))
         & pl.col("user_id").is_not_null()
         & (pl.col("lsn") < position)
     )

@@ -12,7 +12,6 @@ from urllib.request import urlopen
 
 import pytest
 
-from jobs import streams
 from monitoring import metrics
 from monitoring.exposed import init_labels
 from monitoring.instruments import HistogramMetric, Metric, serve
@@ -41,12 +40,6 @@ def test_no_label_can_hold_a_customer_or_a_request(metric: Metric) -> None:
 
 def test_names_are_unique() -> None:
     assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
-
-
-def test_label_values_are_those_of_the_streams() -> None:
-    assert tuple(streams.Disposition) == metrics.DISPOSITIONS
-    assert tuple(streams.Outcome) == metrics.JOIN_OUTCOMES
-    assert tuple(streams.Meter) == metrics.METERS
 
 
 def test_buckets_grow() -> None:

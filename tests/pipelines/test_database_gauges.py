@@ -18,6 +18,7 @@ from jobs.event_time.lateness import window_state
 from jobs.event_time.windows import Window
 from jobs.runtime import straggler_totals
 from jobs.runtime.database_gauges import DatabaseGauges
+from jobs.runtime.errors import End
 from jobs.runtime.exits import record_exit
 from jobs.runtime.straggler_totals import StragglerTotals
 from jobs.runtime.totals import totals_of
@@ -194,9 +195,9 @@ def test_nothing_is_shown_while_the_frontier_is_unknown(database: str, ran_befor
 
 
 def test_how_drivers_ended_is_counted_across_their_lives(database: str) -> None:
-    record_exit(database, "joins", "fenced", "epoch 1 was followed by 2")
-    record_exit(database, "joins", "fenced", "epoch 2 was followed by 3\0")
-    record_exit(database, "billing", "crashed", "x" * 10_000)
+    record_exit(database, "joins", End.FENCED, "epoch 1 was followed by 2")
+    record_exit(database, "joins", End.FENCED, "epoch 2 was followed by 3\0")
+    record_exit(database, "billing", End.CRASHED, "x" * 10_000)
     with shown("joins", database) as gauges:
         assert gauges.value("weir_driver_exits", job="joins", how="fenced") == 2
         assert gauges.value("weir_driver_exits", job="joins", how="refused") == 0
@@ -215,4 +216,4 @@ def test_an_unreachable_database_is_told_and_leaves_no_old_number(database: str)
 
 
 def test_an_exit_that_cannot_be_written_down_does_not_hide_why_the_driver_ended() -> None:
-    record_exit("postgresql://nobody@127.0.0.1:1/none", "joins", "crashed", "the database is gone")
+    record_exit("postgresql://nobody@127.0.0.1:1/none", "joins", End.CRASHED, "the database is gone")

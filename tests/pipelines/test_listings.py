@@ -14,11 +14,12 @@ import psycopg
 import pytest
 
 from dashboard.exact import EXACT
+from jobs.billing.rules import Decision
 from local.commands.output import Row
 from local.commands.periods import Window
 from local.commands.reading import Database, read_only
 from local.commands.sessions import SessionQuery, session_rows
-from local.commands.stragglers import Decision, StragglerQuery, straggler_rows
+from local.commands.stragglers import StragglerQuery, straggler_rows
 from local.commands.usage import Key, UsageQuery, usage_rows
 from local.errors import CannotRun
 from tests.database_rows import MINUTE, progress, window, write

@@ -17,6 +17,7 @@ from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
+from monitoring.reports import Doing
 
 JOB = "billing"
 
@@ -66,20 +67,20 @@ def row(database: str) -> dict[str, Any]:
 
 def test_the_age_of_what_waits_is_that_of_the_frontier(reporter: Reporter, position: Position, database: str) -> None:
     position.behind, position.at = 7, datetime.now(UTC) - timedelta(seconds=90)
-    reporter.report("catching_up")
+    reporter.report(Doing.CATCHING_UP)
     assert shown("weir_lag_records") == row(database)["records_behind"] == 7
     assert 90 <= (shown("weir_lag_seconds") or 0) < 100
     assert shown("weir_frontier_timestamp_seconds") == position.at.timestamp()
 
     position.behind = 0
-    reporter.report("running")
+    reporter.report(Doing.RUNNING)
     assert shown("weir_lag_seconds") == row(database)["seconds_behind"] == 0
     assert shown("weir_catch_up_seconds") == row(database)["catch_up_seconds"] == 0
 
 
 def test_an_unknown_lag_is_not_told_as_none(reporter: Reporter, position: Position, database: str) -> None:
     position.behind = 7
-    reporter.report("catching_up")
+    reporter.report(Doing.CATCHING_UP)
     assert row(database)["seconds_behind"] is None
     assert row(database)["catch_up_seconds"] is None
 
@@ -87,10 +88,10 @@ def test_an_unknown_lag_is_not_told_as_none(reporter: Reporter, position: Positi
 def test_a_job_that_never_catches_up_is_infinite_as_a_metric_and_unknown_in_json(
     reporter: Reporter, position: Position, database: str
 ) -> None:
-    reporter.report("running")
+    reporter.report(Doing.RUNNING)
     reporter.batch(Progress(10, {}), seconds=1_000.0)
     position.behind = 10**9
-    reporter.report("running")
+    reporter.report(Doing.RUNNING)
     assert shown("weir_catch_up_seconds") == float("inf")
     assert row(database)["catch_up_seconds"] is None
 
@@ -104,11 +105,11 @@ def test_a_start_a_batch_and_a_moved_frontier_are_progress_and_an_empty_batch_or
     reporter.batch(Progress(5, {}), seconds=0.1)
     moments.append(shown("weir_last_progress_timestamp_seconds"))
     position.at = datetime.now(UTC)
-    reporter.report("running")
+    reporter.report(Doing.RUNNING)
     moments.append(shown("weir_last_progress_timestamp_seconds"))
     assert None not in moments
     assert sorted(set(moments), key=lambda moment: moment or 0) == moments
-    reporter.report("running")
+    reporter.report(Doing.RUNNING)
     assert shown("weir_last_progress_timestamp_seconds") == moments[-1]
     assert (shown("weir_last_report_timestamp_seconds") or 0) > (moments[-1] or 0)
 
@@ -125,7 +126,7 @@ def test_a_batch_adds_to_the_counters_and_keeps_to_their_labels(reporter: Report
 def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter, database: str) -> None:
     successor = Ownership.take(JOB, database, {})
     with pytest.raises(Fenced, match="billing: epoch 1 is no longer the newest"):
-        reporter.report("running")
+        reporter.report(Doing.RUNNING)
     assert shown("weir_epoch") == 1
     assert shown("weir_restarts") == 0
     successor.close()

@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dashboard.freshness import IDLE_AFTER, QUIET_AFTER, STALE_AFTER, Health, State, freshness, health
+from dashboard.freshness import IDLE_AFTER, QUIET_AFTER, Health, State, freshness, health
 from dashboard.queries.applications import Application
 from dashboard.queries.feed import Feed
 from dashboard.wording import span
+from monitoring.reports import STALE_AFTER_SECONDS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EPSILON = timedelta(microseconds=1)
+STALE_AFTER = timedelta(seconds=STALE_AFTER_SECONDS)
 
 
 def application(

@@ -75,6 +75,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         ("topic", ""),
         ("clocks", {"device": "device/*"}),
         ("clocks", {"device": [""]}),
+        ("clocks", {"device": ["é" * 257]}),
         ("clocks", {"tolerance_seconds": -1}),
         ("clocks", {"gateway": []}),
         ("horizon", 3_600),

@@ -1,4 +1,4 @@
-"""The reasons for which a record is not judged by what it says: the same in the driver, the journal and the metrics."""
+"""Records that are not judged by what they say: set aside, they and no others change."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import KEPT, set_aside
 from jobs.runtime.isolated import Isolation
-from jobs.runtime.log_records import MOST_KEY_BYTES, TOO_LARGE
-from monitoring import metrics
+from jobs.runtime.log_records import MOST_KEY_BYTES
 
 LARGEST = 100_000
 SCHEMA: dict[str, Any] = {
@@ -27,12 +25,6 @@ SCHEMA: dict[str, Any] = {
     "key": pl.Binary,
     "value": pl.Binary,
 }
-
-
-def test_the_reasons_are_the_same_everywhere() -> None:
-    assert tuple(Isolation) == metrics.ISOLATIONS
-    assert {reason.value for reason in Isolation} <= {reason.value for reason in Reason}
-    assert Isolation.TOO_LARGE.value == TOO_LARGE
 
 
 records = st.tuples(

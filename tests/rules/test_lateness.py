@@ -64,6 +64,13 @@ def test_the_frontier_opens_closing_and_closed_at_the_same_borders(
     assert window_state(WINDOW, GRACE, frontier, corrected=True) is WindowState.CORRECTED
 
 
+@given(delays)
+def test_no_window_is_closed_while_its_grace_is_unknown(frontier: timedelta) -> None:
+    is_over = frontier >= timedelta()
+    expected = WindowState.CLOSING if is_over else WindowState.OPEN
+    assert window_state(WINDOW, None, WINDOW.end + frontier) is expected
+
+
 @given(delays, delays, graces)
 def test_what_reaches_a_closed_window_is_a_straggler(frontier: timedelta, after: timedelta, grace: timedelta) -> None:
     """The frontier promises that all received before it is folded, so what comes later was received at it or after."""

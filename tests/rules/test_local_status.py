@@ -7,6 +7,7 @@ import pytest
 from local.commands.status import state_of
 from local.job_states import JobRow
 from local.stack import Process, State
+from monitoring.reports import STALE_AFTER_SECONDS
 
 
 def row(state: str, age_seconds: float = 1.0) -> JobRow:
@@ -23,7 +24,10 @@ def row(state: str, age_seconds: float = 1.0) -> JobRow:
         (State.RUNNING, None, "running"),
         (State.RUNNING, row("running"), "running"),
         (State.RUNNING, row("catching_up"), "catching_up"),
-        (State.RUNNING, row("running", age_seconds=61), "silent"),
+        (State.RUNNING, row("running", age_seconds=STALE_AFTER_SECONDS), "running"),
+        (State.RUNNING, row("running", age_seconds=STALE_AFTER_SECONDS + 0.1), "stale"),
+        (State.RUNNING, row("starting", age_seconds=STALE_AFTER_SECONDS + 0.1), "stale"),
+        (State.RUNNING, row("stopped", age_seconds=86_400), "stopped"),
     ],
 )
 def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: str) -> None:

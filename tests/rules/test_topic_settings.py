@@ -8,7 +8,6 @@ import pytest
 
 from jobs.runtime.topic_settings import Doubt, TopicSettings, doubts, refusals
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
-from monitoring import metrics
 
 DAY_MS = 86_400_000
 GOOD = {
@@ -67,7 +66,3 @@ def test_a_catalog_topic_that_forgets_is_refused() -> None:
 )
 def test_a_setting_that_puts_events_at_risk_is_said(changed: dict[str, Any], expected: list[Doubt]) -> None:
     assert found(**changed) == expected
-
-
-def test_the_doubts_are_the_metrics_labels() -> None:
-    assert tuple(Doubt) == metrics.TOPIC_SETTINGS

@@ -32,10 +32,6 @@ def shown(cause: Cause) -> float | None:
     return REGISTRY.get_sample_value("weir_waiting", {"job": JOB, "cause": cause.value})
 
 
-def test_the_causes_are_those_of_the_metric() -> None:
-    assert tuple(cause.value for cause in Cause) == metrics.CAUSES == metrics.WAITING_FOR.labels["cause"]
-
-
 @given(st.integers(min_value=1, max_value=10**6))
 def test_a_pause_never_grows_beyond_the_longest_however_long_something_is_away(attempts: int) -> None:
     assert FIRST_PAUSE_SECONDS <= pause_seconds(attempts) <= LONGEST_PAUSE_SECONDS

@@ -1,0 +1,31 @@
+"""What an application says of itself in its row of `jobs`: in which words, how often, and until when it is believed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+REPORT_SECONDS = 5.0
+STALE_AFTER_SECONDS = 30.0
+"""Six reports that did not come are no chance: the application is frozen or gone, and its last words are old."""
+
+
+class Doing(StrEnum):
+    """What an application is doing: the column `state` of its row."""
+
+    STARTING = "starting"
+    CATCHING_UP = "catching_up"
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """It was asked to end. The only word that does not grow old."""
+
+
+WORKING = (Doing.RUNNING, Doing.CATCHING_UP)
+"""Past its checks, and at work; how far behind it is, its lag says."""
+STALE = "stale"
+"""Instead of a word that is too old."""
+
+
+def is_stale(doing: str, age_seconds: float) -> bool:
+    """Whether an application that said `doing` so long ago is not believed any more."""
+    return doing != Doing.STOPPED and age_seconds > STALE_AFTER_SECONDS

@@ -1,0 +1,179 @@
+"""The closed sets that the database holds, and states that SQL gives: each is what its home in Python says.
+
+Method: the listing, the dashboard and the gauges are asked at every border of a window and of a session, and while
+nobody knows the frontier, the grace or the gap; the rule says what each must answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client import CollectorRegistry
+from psycopg.types.json import Jsonb
+
+from dashboard.backend import Backend
+from dashboard.queries.sessions import read_history, read_open_sessions
+from dashboard.queries.sources import read_sources
+from dashboard.queries.windows import WindowFilter, read_windows
+from dashboard.settings import Settings
+from jobs.billing.rules import Decision
+from jobs.event_time.lateness import WindowState, window_state
+from jobs.event_time.sessions import Session, SessionState
+from jobs.event_time.windows import Window
+from jobs.ingestion.config import IngestionConfig
+from jobs.runtime.database_gauges import DatabaseGauges
+from jobs.runtime.errors import End
+from jobs.runtime.isolated import Isolation
+from jobs.runtime.totals import totals_of
+from jobs.streams import UNIT_PRICE, Meter
+from local.commands.reading import read_only
+from local.commands.sessions import SessionQuery, session_rows
+from local.commands.usage import UsageQuery, usage_rows
+from monitoring.metrics import SOURCE_STATES
+from tests.database_rows import progress, window, write
+
+T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+MICROSECOND = timedelta(microseconds=1)
+CHECKED: Mapping[str, set[str]] = {
+    "stragglers.decision": set(Decision),
+    "exits.how": set(End),
+    "isolated_records.reason": set(Isolation),
+    "catalog.prices.meter": set(Meter),
+    # Debezium's own: created, updated, read by a snapshot.
+    "catalog_outbox.op": {"c", "u", "r"},
+}
+
+
+def test_every_list_of_words_in_a_check_is_that_of_its_home(postgres_url: str) -> None:
+    lists = "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c'"
+    with psycopg.connect(postgres_url) as connection:
+        found = {
+            f"{table}.{column[1]}": set(re.findall(r"'(\w+)'::text", text))
+            for table, text in connection.execute(lists).fetchall()
+            if (column := re.search(r"\((\w+) = ANY \(ARRAY\[", text))
+        }
+    assert found == CHECKED
+
+
+def test_a_unit_price_has_the_same_digits_in_the_catalog_as_in_the_tables(postgres_url: str) -> None:
+    digits = """SELECT numeric_precision, numeric_scale FROM information_schema.columns
+                WHERE table_schema = 'catalog' AND table_name = 'prices' AND column_name = 'unit_price'"""
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute(digits).fetchall() == [(UNIT_PRICE.precision, UNIT_PRICE.scale)]
+
+
+class Asked:
+    """Everybody who says in which state something is, asked about one database."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._backend = Backend(Settings(postgres_url=database))
+
+    def reached(self, job: str, frontier: datetime | None, config: dict[str, Any]) -> None:
+        with psycopg.connect(self._database) as connection:
+            connection.execute("UPDATE positions SET frontier = %s WHERE job = %s", [frontier, job])
+            connection.execute("UPDATE jobs SET config = %s WHERE job = %s", [Jsonb(config), job])
+
+    def gauges(self, job: str) -> CollectorRegistry:
+        read = DatabaseGauges(job, self._database, totals_of(job))
+        registry = CollectorRegistry()
+        registry.register(read)
+        return registry
+
+    def states_of_windows(self) -> tuple[list[str], list[str]]:
+        """By the listing and by the dashboard, in the order of models."""
+        with read_only(self._database) as connection:
+            listed = [(str(row["model"]), str(row["state"])) for row in usage_rows(connection, UsageQuery())]
+        hours = int((datetime.now(UTC) - T0) / timedelta(hours=1)) + 1
+        shown = read_windows(self._backend, WindowFilter(hours=hours)).windows
+        return [state for _, state in sorted(listed)], [one.state for one in sorted(shown, key=lambda w: w.key or "")]
+
+    def states_of_sessions(self) -> tuple[list[str], list[str], int]:
+        """By the listing and by the dashboard, in order; and how many are open now."""
+        with read_only(self._database) as connection:
+            listed = [str(row["state"]) for row in session_rows(connection, SessionQuery(retracted=True))]
+        history = read_history(self._backend, "a", "u", retracted=True)
+        return listed, [one.state for one in reversed(history)], read_open_sessions(self._backend, None).open_now
+
+
+WINDOW = Window(T0, T0 + MINUTE)
+GRACE = timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("grace", [GRACE, timedelta(), None], ids=str)
+def test_a_window_is_in_one_state_whoever_is_asked(database: str, grace: timedelta | None) -> None:
+    progress(database, "billing", None)
+    # The dashboard shows one row per account and minute: each in an account, and a model, of its own.
+    rows = [
+        window(T0, corrected=corrected, account=f"a{corrected}", model=f"m{corrected}") for corrected in (False, True)
+    ]
+    write(database, "usage_windows", *rows)
+    asked, config = Asked(database), {} if grace is None else {"grace_seconds": grace.total_seconds()}
+    borders = [WINDOW.end, *([] if grace is None else [WINDOW.end + grace]), WINDOW.end + timedelta(days=9)]
+    for frontier in [None, *(border + step for border in borders for step in (-MICROSECOND, timedelta(), MICROSECOND))]:
+        asked.reached("billing", frontier, config)
+        expected = [window_state(WINDOW, grace, frontier, corrected=corrected) for corrected in (False, True)]
+        assert asked.states_of_windows() == (expected, expected), (frontier, grace)
+        is_known = frontier is not None and grace is not None
+        if frontier is None or frontier < T0 + timedelta(hours=1):
+            shown = asked.gauges("billing")
+            found = {s: shown.get_sample_value("weir_usage_windows", {"state": s}) for s in WindowState}
+            assert found == ({s: Counter(expected)[s] for s in WindowState} if is_known else dict.fromkeys(WindowState))
+
+
+@pytest.mark.parametrize("gap", [timedelta(minutes=30), timedelta(seconds=1), None], ids=str)
+def test_a_session_is_in_one_state_whoever_is_asked(database: str, gap: timedelta | None) -> None:
+    progress(database, "sessionization", None)
+    session = Session(T0, T0 + MINUTE, 2)
+    own = {"account": "a", "user_id": "u", "session_start": session.start, "session_end": session.end, "events": 2}
+    write(database, "sessions", {**own, "version": 1, "retracted_at": T0}, {**own, "version": 2})
+    asked, config = Asked(database), {} if gap is None else {"session_gap_seconds": gap.total_seconds()}
+    borders = [session.end, *([] if gap is None else [session.end + gap]), datetime.now(UTC) + timedelta(days=9)]
+    for frontier in [None, *(border + step for border in borders for step in (-MICROSECOND, timedelta(), MICROSECOND))]:
+        asked.reached("sessionization", frontier, config)
+        live = SessionState.CLOSED if session.closed(gap, frontier) else SessionState.OPEN
+        expected, is_open = [SessionState.RETRACTED, live], live is SessionState.OPEN
+        assert asked.states_of_sessions() == (expected, expected, is_open), (frontier, gap)
+        found = asked.gauges("sessionization").get_sample_value("weir_open_sessions")
+        assert found == (None if frontier is None or gap is None else is_open)
+
+
+def test_a_source_is_in_one_state_whoever_is_asked(database: str) -> None:
+    config = IngestionConfig()
+    limits = {
+        "silent": config.source_silent_after_seconds,
+        "once retired": config.source_seen_once_retired_after_seconds,
+        "retired": config.source_retired_after_seconds,
+    }
+    rows = [
+        {
+            "source": f"{limit} {step} {heard_for}",
+            "first_seen_at": (last := T0 - timedelta(seconds=limits[limit]) + step) - heard_for,
+            "last_seen_at": last,
+        }
+        for limit in limits
+        for step in (-MICROSECOND, timedelta(), MICROSECOND)
+        for heard_for in (timedelta(), MINUTE, MINUTE + MICROSECOND)
+    ]
+    write(database, "sources", *rows)
+    asked = Asked(database)
+    for frontier in (T0, None):
+        reported = {"frontier": frontier and frontier.isoformat()}
+        with psycopg.connect(database) as connection:
+            connection.execute("DELETE FROM jobs")
+        progress(database, "ingestion", None, report=reported)
+        asked.reached("ingestion", None, config.model_dump(mode="json"))
+        shown = read_sources(Backend(Settings(postgres_url=database)))
+        silent = sum(map(shown.is_silent, shown.sources))
+        active = len(rows) - silent - sum(map(shown.is_retired, shown.sources))
+        gauges = asked.gauges("ingestion")
+        found = {state: gauges.get_sample_value("weir_sources", {"state": state}) for state in SOURCE_STATES}
+        assert found == ({"active": active, "silent": silent} if frontier else dict.fromkeys(SOURCE_STATES))
+        assert (silent > 0) == (frontier is not None)

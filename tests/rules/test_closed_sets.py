@@ -1,0 +1,203 @@
+"""Every closed set of words has one home. Whatever writes it once more, in code, YAML or a text, is held to it here.
+
+What the database writes once more is held in tests/pipelines/test_closed_sets_stored.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Sized
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bench.__main__ import NEEDS
+from bench.report import IDLE_AIMS_MS
+from charts import values as chart
+from dashboard.freshness import Health
+from dashboard.queries.windows import UsageWindow
+from dashboard.views import conservation, joins, late, overview, sessions, windows
+from jobs import again, streams
+from jobs.billing.rules import Decision
+from jobs.event_time.clock import Acceptance
+from jobs.event_time.lateness import WindowState
+from jobs.event_time.sessions import SessionState
+from jobs.ingestion import rules as ingestion_rules
+from jobs.ingestion.document import TOKENS
+from jobs.ingestion.rules import Reason
+from jobs.joins.pairs import SIDES
+from jobs.joins.rules import Fate, Side
+from jobs.runtime import catalog_changes, log_records
+from jobs.runtime.errors import Cause, End, ExitStatus
+from jobs.runtime.isolated import Isolation
+from jobs.runtime.topic_settings import Doubt
+from jobs.sessionization.pipeline import CHANGES
+from jobs.stack import Jobs
+from jobs.streams import Disposition, EventType, Meter, Outcome, Table
+from local import catalog_file, programs
+from local.commands import journal
+from local.traffic import catalog as traffic_catalog
+from local.traffic import events as traffic_events
+from local.traffic.generate import catalog_of, generate
+from local.traffic.placement import Placement, Policy
+from local.traffic.truth import truth_of
+from monitoring import metrics
+from monitoring.alerts import ALERTS
+from monitoring.reports import STALE, Doing
+from tests.dashboard import seeding
+from tests.monitoring import healthy, test_alerts
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "weir"
+JOBS = tuple(Jobs.model_fields)
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+TRAFFIC_TYPES = (traffic_events.REQUEST, traffic_events.COMPLETION, traffic_events.USAGE)
+
+
+def independent() -> list[str]:
+    return next(c["modules"] for c in CONTRACTS if c["name"] == "The applications never import each other")
+
+
+def in_chart(file: str, key: str) -> Iterable[str]:
+    return yaml.safe_load((CHART / file).read_text())[key]  # type: ignore[no-any-return]  # YAML has no types
+
+
+def alerts_of_causes() -> list[str]:
+    pages = " ".join(alert.expr for alert in ALERTS if alert.name.startswith("Waiting"))
+    return re.findall(r'weir_waiting\{cause="(\w+)"\}', pages)
+
+
+COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
+    "jobs, monitoring/metrics": (JOBS, metrics.JOBS),
+    "jobs, local/programs": (JOBS, programs.JOBS),
+    "jobs, charts/values": (JOBS, chart.Jobs.model_fields),
+    "jobs, values.yaml of the chart": (JOBS, in_chart("values.yaml", "jobs")),
+    "jobs, files/jobs.yaml of the chart": (JOBS, in_chart("files/jobs.yaml", "defaults")),
+    "jobs, import contract": ([f"jobs.{job}" for job in JOBS], independent()),
+    "jobs, folders": (JOBS, [path.parent.name for path in (ROOT / "jobs").glob("*/pipeline.py")]),
+    "jobs, pipelines": (JOBS, [importlib.import_module(f"jobs.{job}.pipeline").JOB.name for job in JOBS]),
+    "jobs, bench/report": (JOBS, IDLE_AIMS_MS),
+    "jobs, bench: what each needs": (JOBS, ["ingestion", *NEEDS]),
+    "dispositions, monitoring/metrics": (Disposition, metrics.DISPOSITIONS),
+    "dispositions, weir journal": (Disposition, journal.DISPOSITIONS),
+    "dispositions, dashboard": (Disposition, conservation._MARKS),
+    "outcomes, the rule of joins": (Outcome, Fate),
+    "outcomes, monitoring/metrics": (Outcome, metrics.JOIN_OUTCOMES),
+    "outcomes, dashboard": (Outcome, joins._MARKS),
+    "outcomes, dashboard: what they mean": (Outcome, joins._MEANINGS),
+    "outcomes, healthy series of the alerts' tests": (Outcome, healthy.OUTCOMES_A_MINUTE),
+    "decisions, monitoring/metrics": (Decision, metrics.DECISIONS),
+    "decisions, dashboard": (Decision, late._MARKS),
+    "changes of a session, monitoring/metrics": (CHANGES, metrics.SESSION_CHANGES),
+    "states of a window, monitoring/metrics": (WindowState, metrics.WINDOW_STATES),
+    "states of a window, dashboard": (WindowState, windows.MARKS),
+    "states of a session, dashboard": (SessionState, sessions._MARKS),
+    "what an application does, dashboard": (
+        [*(doing.replace("_", " ") for doing in Doing), STALE, "idle", "never ran"],
+        Health,
+    ),
+    "what an application does, its badges": (Health, overview._BADGES),
+    "meters, monitoring/metrics": (Meter, metrics.METERS),
+    "meters, ingestion": (Meter, ["requests", *TOKENS]),
+    "meters, generated traffic": (Meter, traffic_catalog.METERS),
+    "meters, dashboard": (Meter, [field.name for field in fields(UsageWindow) if field.name in set(Meter)]),
+    "event types, generated traffic": (streams.BILLABLE, TRAFFIC_TYPES),
+    "event types, all have a family or are heartbeats": (EventType, [*streams.BILLABLE, EventType.HEARTBEAT]),
+    "families, sides of a pair": (Side, [*SIDES.values(), Side.BOTH]),
+    "families, types with one side": (set(streams.REQUESTS) ^ set(streams.COMPLETIONS), SIDES),
+    "isolations, monitoring/metrics": (Isolation, metrics.ISOLATIONS),
+    "causes, monitoring/metrics": (Cause, metrics.CAUSES),
+    "causes, an alert for each": (Cause, alerts_of_causes()),
+    "causes, who waits in the alerts' tests": (Cause, test_alerts.WAITS_FOR),
+    "ends, monitoring/metrics": (End, metrics.EXITS),
+    "ends, exit statuses": ([*End, "stopped", "bad_configuration"], [status.name.lower() for status in ExitStatus]),
+    "ends, of which a pod starts no driver again": (set(ExitStatus) - {ExitStatus.CRASHED}, again.DECIDED),
+    "settings of a topic, monitoring/metrics": (Doubt, metrics.TOPIC_SETTINGS),
+}
+
+
+@pytest.mark.parametrize(("home", "copy"), COPIES.values(), ids=COPIES)
+def test_a_copy_of_a_closed_set_is_the_set(home: Iterable[Any], copy: Iterable[Any]) -> None:
+    assert sorted(copy) == sorted(home)
+
+
+@pytest.mark.parametrize(
+    ("colors", "marks"),
+    [
+        (conservation.COLORS, conservation._MARKS),
+        (joins.COLORS, joins._MARKS),
+        (sessions.COLORS, sessions._MARKS),
+        (windows.COLORS, windows.MARKS),
+    ],
+)
+def test_each_word_of_a_chart_has_a_colour_of_its_own(colors: Collection[str], marks: Sized) -> None:
+    assert len(set(colors)) == len(colors) == len(marks)
+
+
+def test_reasons_that_others_give_are_reasons() -> None:
+    assert {word.value for word in Acceptance} - {"accepted"} <= set(Reason)
+    assert set(Isolation) <= set(Reason)
+    assert log_records.TOO_LARGE == Isolation.TOO_LARGE
+    assert set(seeding.REASONS) <= set(Reason)
+    assert set(healthy.REASONS) <= set(Reason)
+
+
+def test_generated_traffic_speaks_of_nothing_else() -> None:
+    policy = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"})
+    start_ms = 1_795_000_000_000
+    made = generate(
+        seed=7,
+        start_ms=start_ms,
+        records=2_000,
+        placement=Placement(policy),
+        catalog=catalog_of(7, start_ms),
+        rate=1_500,
+    )
+    truth = truth_of(made)
+    assert {record["disposition"] for record in truth["records"]} == set(Disposition)
+    assert {record["reason"] for record in truth["records"]} - {None} <= set(Reason)
+    assert {outcome["outcome"] for outcome in truth["outcomes"]} == set(Outcome)
+    assert {straggler["decision"] for straggler in truth["stragglers"]} <= set(Decision)
+
+
+QUOTED = r"""\s*(?:=|!=|==|IS DISTINCT FROM)\s*\\?['"](\w+)\\?['"]"""
+"""A comparison with one word, in SQL, PromQL or Python."""
+WORDS: dict[str, tuple[str, Collection[str]]] = {
+    "job": (rf"\bjob{QUOTED}", JOBS),
+    "whose feed": (r'feed_of\(cursor, "(\w+)"\)', JOBS),
+    "disposition": (rf"\bdisposition{QUOTED}", set(Disposition)),
+    "outcome": (rf"\boutcome{QUOTED}", set(Outcome)),
+    "decision": (rf"\bdecision{QUOTED}", set(Decision)),
+    "meter": (rf"\bmeter{QUOTED}", set(Meter)),
+    # Joins of frames have a `how` too.
+    "how a driver ended": (r"""(?:\bhow = '|[{,]how=")(\w+)""", set(End)),
+    "reason": (rf"\breason{QUOTED}", set(Reason)),
+    "type": (r"\b(ai\.inference\.\w+\.v\d+|source\.heartbeat\.v\d+)\b", {*EventType, traffic_events.UNKNOWN}),
+    "table": (r"\.table\(\"(\w+)\"\)", set(Table)),
+}
+TEXTS = [
+    path
+    for folder in ("jobs", "local", "dashboard", "monitoring", "charts", "bench")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".py", ".yaml", ".tpl", ".md", ".txt"}
+]
+
+
+@pytest.mark.parametrize(("pattern", "words"), WORDS.values(), ids=WORDS)
+def test_a_word_that_is_written_out_is_one_of_its_set(pattern: str, words: Collection[str]) -> None:
+    found = {(word, str(path.relative_to(ROOT))) for path in TEXTS for word in re.findall(pattern, path.read_text())}
+    assert {word for word, _ in found}, "the pattern finds nothing any more"
+    assert {(word, path) for word, path in found if word not in words} == set()
+
+
+def test_names_have_the_same_limit_everywhere_and_prices_the_same_digits() -> None:
+    limits = {ingestion_rules.MAX_TEXT_BYTES, catalog_changes.MAX_TEXT_BYTES, catalog_file.LONGEST_NAME_BYTES}
+    assert len(limits) == 1
+    assert streams.UNIT_PRICE.scale == catalog_file.DECIMALS
+    assert catalog_changes.MAX_UNIT_PRICE == catalog_file.LARGEST_PRICE
+    assert 10 ** (streams.UNIT_PRICE.precision - streams.UNIT_PRICE.scale) == catalog_file.LARGEST_PRICE
