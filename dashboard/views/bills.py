@@ -65,7 +65,7 @@ def _bills(month: date, account: str | None) -> None:
     _headlines(totals)
     show_table([_row(total) for total in totals], f"bills-{month:%Y-%m}")
     st.caption(
-        "Not invoices: a month is invoiced after it has closed and was audited. The forecast adds the pace since the "
+        "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the pace since the "
         "account's first usage of the month for the time that is left; it needs an hour of usage."
     )
     if account is None:

@@ -1,0 +1,70 @@
+"""What was made in one place and forgotten in another: a page, a command, a metric, a name in the design."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from local.cli import app
+from monitoring import metrics
+from monitoring.alerts import ALERTS
+from monitoring.instruments import GaugeMetric, Metric
+from tests.e2e.test_dashboard import SHOWN
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = re.findall(r'st\.Page\((\w+)\.show, title="([^"]+)".*url_path="(\w+)"', (ROOT / "dashboard/app.py").read_text())
+"""Module, title and path of each page."""
+
+
+def test_each_view_that_can_be_shown_is_a_page_of_its_own_name() -> None:
+    views = {path.stem for path in (ROOT / "dashboard/views").glob("*.py") if "\ndef show(" in path.read_text()}
+    assert {module for module, *_ in PAGES} == {path for *_, path in PAGES} == views
+
+
+def test_each_page_stands_in_the_readme_and_is_looked_at_in_a_browser() -> None:
+    table = README.partition("## The dashboard")[2].partition("## ")[0]
+    assert set(re.findall(r"^\| (?!page )([A-Z][^|]+?) \|", table, re.MULTILINE)) == {title for _, title, _ in PAGES}
+    assert set(SHOWN) == {path for *_, path in PAGES}
+
+
+def test_each_module_of_a_command_is_a_command_and_stands_in_the_readme() -> None:
+    folder = ROOT / "local/commands"
+    texts = {path.stem: path.read_text() for path in folder.glob("*.py")}
+    made = {name for name, text in texts.items() if re.search(rf"^(def {name}\(|{name} = typer\.)", text, re.MULTILINE)}
+    importing = "\n".join([*texts.values(), (ROOT / "local/cli.py").read_text()])
+    assert {name for name in made if not re.search(rf"\.{name} import .*\b{name}\b", importing)} == set()
+    names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    names |= {str(group.name) for group in app.registered_groups}
+    assert {name for name in names if f"weir {name}" not in README} == set()
+    assert set(re.findall(r"`weir ([a-z-]+)", README)) <= names
+
+
+def test_each_metric_is_set_or_counted_by_an_application() -> None:
+    code = "\n".join(path.read_text() for folder in ("jobs", "monitoring") for path in (ROOT / folder).rglob("*.py"))
+    declared = {name: metric for name, metric in vars(metrics).items() if isinstance(metric, Metric)}
+    assert {name for name in declared if not re.search(rf"\bmetrics\.{name}\b", code)} == set()
+
+
+def test_each_gauge_of_the_database_is_read_there_and_no_other() -> None:
+    read = "\n".join(path.read_text() for path in (ROOT / "jobs").rglob("*totals.py"))
+    from_database = {
+        name for name, metric in vars(metrics).items() if isinstance(metric, GaugeMetric) and metric.from_database
+    }
+    gauges = {name for name, metric in vars(metrics).items() if isinstance(metric, GaugeMetric)}
+    assert {name for name in gauges if f"metrics.{name}," in read} == from_database
+
+
+def test_the_design_names_only_what_exists() -> None:
+    folder = ROOT / "docs"
+    design = (folder / "design.md").read_text()
+    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", design)} - {""}
+    assert {link for link in links if not (folder / link).exists()} == set()
+    roots = ("jobs", "local", "dashboard", "monitoring", "charts", "tests")
+    files = [path for root in roots for path in (ROOT / root).rglob("*.py")]
+    known = {word for path in files for word in re.findall(r"[\w.]+", path.read_text())}
+    known |= {part for word in known for part in word.split(".")} | {path.stem for path in files}
+    known |= {alert.name for alert in ALERTS}
+    # One name, or one with the class or table before it; what has other signs is a formula or a command.
+    named = {part for word in re.findall(r"`([A-Za-z_][\w.]*)`", design) for part in word.split(".")}
+    assert {name for name in named if name not in known} == set()
