@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -96,6 +96,11 @@ class Ownership:
         if resumed == 0:
             raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
         log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
+
+    def fence_if_followed(self) -> None:
+        """Raise Fenced when a successor has ended this driver's session; nothing where the database does not say."""
+        with suppress(NotYet, psycopg.Error):
+            self.resume()
 
     def _is_alive(self) -> bool:
         """Whether the session answers, outside any transaction."""

@@ -132,6 +132,9 @@ def _drive(
                 unfetched.end_if_waiting_is_in_vain(error, source.positions(), source.is_answered)
             if obstacle_of(error) is not None:
                 source.blame_no_record()
+            else:
+                # A successor on the same machine takes away the checkpoint, too: what that breaks is no crash.
+                context.ownership.fence_if_followed()
             raise
         source.blame_no_record()
 

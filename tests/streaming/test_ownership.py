@@ -32,6 +32,16 @@ def test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor(dat
     assert positions == [(9,)]
 
 
+def test_a_driver_that_fails_is_fenced_if_it_was_followed_and_else_has_just_failed(database: str) -> None:
+    old = Ownership.take("billing", database, {})
+    old.fence_if_followed()
+    end_sessions_of(database, "billing")
+    old.fence_if_followed()
+    Ownership.take("billing", database, {})
+    with pytest.raises(Fenced, match="billing: epoch 1 is no longer the newest"):
+        old.fence_if_followed()
+
+
 def test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives(database: str) -> None:
     old = Ownership.take("billing", database, {})
     with psycopg.connect(database, autocommit=True) as other:
