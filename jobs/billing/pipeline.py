@@ -6,6 +6,7 @@ Every signed quantity and amount is in exactly one window or dropped straggler, 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -81,13 +82,22 @@ def _totals(meter: Meter) -> list[Column]:
     totals = [
         F.max(f"{meter}_unit_price"),
         F.min(f"{meter}_unit_price"),
-        # Longs would end at 9.2 million rows of 10^12 tokens in one batch, which an older journal may hold.
-        F.sum(F.col(meter).cast("decimal(18, 0)")),
+        _exact_sum(meter),
         F.count(meter),
         F.count_if(F.col(meter) != 0),
         F.count_if(~_is_sound(meter)),
     ]
     return [total.alias(f"{meter}_{name}") for total, name in zip(totals, SUMS, strict=True)]
+
+
+def _exact_sum(meter: Meter) -> Column:
+    """The sum of a column of longs, however large they are and however many up to 2^31.
+
+    Their halves are added up as longs, and put together once per group: a sum of decimals makes an object for each row.
+    """
+    high, low = F.shiftright(meter.value, 32), F.col(meter).bitwiseAND(F.lit(2**32 - 1))
+    whole = F.sum(high).cast("decimal(18, 0)") * F.lit(Decimal(2**32)) + F.sum(low).cast("decimal(19, 0)")
+    return whole.cast("decimal(28, 0)")
 
 
 def _is_sound(meter: Meter) -> Column:
