@@ -113,10 +113,13 @@ def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
 
 
 def offsets(admin: AdminClient, topic: Topic, at: OffsetSpec) -> dict[int, int]:
-    """The earliest or latest offset per partition."""
+    """The earliest or latest offset per partition. Raises NotYet when the topic is denied, else KafkaException."""
     asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
     answers = admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
-    return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
+    try:
+        return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
+    except KafkaException as error:
+        raise denied(topic.name, error) if is_denial(error.args[0]) else error from error
 
 
 def refuse_lost_records(admin: AdminClient, topic: Topic, positions: Mapping[int, int]) -> None:

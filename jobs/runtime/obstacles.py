@@ -110,11 +110,19 @@ def _cause(error: BaseException) -> Cause | None:
     return cause if is_away else None
 
 
+def _java_reason(text: str) -> re.Match[str] | None:
+    return JAVA_KAFKA_IS_AWAY.search(text) or JAVA_STORE_IS_AWAY.search(text)
+
+
 def _code(error: KafkaException) -> int | None:
     found = error.args[0] if error.args else None
     return found.code() if isinstance(found, KafkaError) else None
 
 
 def _in_a_line(error: BaseException) -> str:
-    words = " ".join(NOISE.sub(" ", str(error)).split())[:LONGEST_MESSAGE]
+    text = str(error)
+    if isinstance(error, PySparkException | Py4JError) and (found := _java_reason(text)):
+        # Before it stands which query, job, stage and task it was that failed, which would fill the line.
+        text = text[found.start() :]
+    words = " ".join(NOISE.sub(" ", text).split())[:LONGEST_MESSAGE]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

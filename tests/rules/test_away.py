@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import obstore
 import pytest
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
 
 from jobs.runtime import kafka, object_store
 from jobs.runtime.delta import open_table
@@ -68,3 +69,10 @@ def test_tables_in_a_store_that_does_not_answer_are_waited_for(
         assert obstacle.cause is Cause.STORE
         assert "\n" not in str(obstacle)
     assert time.monotonic() - began < 30
+
+
+def test_what_a_query_waits_for_is_said_before_the_line_is_full() -> None:
+    where = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: "
+    why = "Cannot fetch record for offset 7 in 30000 milliseconds"
+    error = StreamingQueryException(f"{where * 4}java.util.concurrent.TimeoutException: {why}\n\tat org.apache.spark")
+    assert why in str(obstacle_of(error))
