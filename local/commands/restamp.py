@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -10,7 +9,6 @@ import typer
 from local.commands.options import DEFAULT_DATA_DIR, DataDir
 from local.errors import CannotRun
 
-POLL_SECONDS = 0.5
 _ASK = "INSERT INTO restamps (topic_id, partition, first_offset, last_offset) VALUES (%s, %s, %s, %s)"
 
 
@@ -31,6 +29,7 @@ def restamp(
     import psycopg
 
     from jobs.streams import EVENTS_TOPIC, Table
+    from local.commands.journalled import wait_until_journalled
     from local.positions import Positions, describe, ends
     from local.stack import running_deployment
 
@@ -53,14 +52,7 @@ def restamp(
             database.execute(_ASK, [described.topic_id, partition, first, last])
     except psycopg.OperationalError as problem:
         raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
-    deadline = time.monotonic() + timeout
-    while (positions.transaction(Table.JOURNAL, position) or 0) <= last:
-        if time.monotonic() > deadline:
-            raise CannotRun(
-                f"Ingestion has not read that far within {timeout:g} s: it is kept and will be done when it does; "
-                "`weir status` says what ingestion waits for."
-            )
-        time.sleep(POLL_SECONDS)
+    wait_until_journalled(positions, position, last, timeout)
     typer.echo("Done: they are in the journal.")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from jobs.runtime.isolated import Place
     from jobs.runtime.kafka import Topic
 
-POLL_SECONDS = 0.5
 _TOPIC = "SELECT config->>'topic' FROM jobs WHERE job = 'ingestion'"
 _KNOWN = """
 SELECT reason, detail, coalesce(asked_by, 'ingestion'), isolated_at::timestamptz(0)
@@ -44,6 +42,7 @@ def skip(
     not done it in time (it is kept, and done later), or had the record in hand already (then it was not skipped).
     """
     from jobs.streams import Table
+    from local.commands.journalled import wait_until_journalled
     from local.positions import Positions, beginnings, describe, ends
     from local.stack import running_deployment
 
@@ -65,14 +64,7 @@ def skip(
     )
     _ask(stack.postgres_url, described, (partition, offset), reason.strip())
     typer.echo(f"Offset {offset} of {where} will become a dead letter, `skipped`, and will be on no bill.")
-    deadline = time.monotonic() + timeout
-    while (positions.transaction(Table.JOURNAL, position) or 0) <= offset:
-        if time.monotonic() > deadline:
-            raise CannotRun(
-                f"Ingestion has not read that far within {timeout:g} s: it is kept and will be done when it does; "
-                "`weir status` says what ingestion waits for."
-            )
-        time.sleep(POLL_SECONDS)
+    wait_until_journalled(positions, position, offset, timeout)
     if problem := _what_else(stack.tables, topic, (partition, offset)):
         _withdraw(stack.postgres_url, described, (partition, offset))
         raise CannotRun(f"{where}: {problem}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 from deltalake import DeltaTable
 from psycopg import sql
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from jobs.ingestion.received import EPOCH
 from jobs.runtime import denied_topics
@@ -30,13 +31,14 @@ from jobs.runtime.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.heartbeat import Heartbeat
 from jobs.runtime.kafka import LATEST, describe_again, describe_topic, list_partitions, offsets
+from jobs.runtime.kafka import Topic as Known
 from jobs.runtime.kafka_access import KafkaAccess
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import CatalogTopic, Table
 from local.cli import app
 from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed
-from tests.streaming.topics import Topic, batch, every_row, ingestion, journal
+from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach
 from tests.waiting import wait_until
 
 CLOCK_THAT_CAN_BE_SET = """
@@ -219,9 +221,7 @@ def slow(database: str) -> str:
 def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
     spark: SparkSession, broker: str, slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WEIR_KAFKA_BOOTSTRAP", broker)
-    monkeypatch.setenv("WEIR_POSTGRES_URL", slow)
-    monkeypatch.setenv("WEIR_TABLES", str(tmp_path))
+    let_commands_reach(monkeypatch, broker, slow, tmp_path)
     topic = Topic.make(broker)
     with ingestion(spark, broker, slow, tmp_path, topic.name) as sink:
         topic.append("a")
@@ -278,6 +278,9 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str, monkeyp
         with pytest.raises(NotYet, match="denies the topic not-yet-known") as found:
             look(topic.admin, topic.name)
         assert found.value.cause is Cause.KAFKA
+    # Between two requests of one look at how far a driver is behind.
+    with pytest.raises(NotYet, match="denies the topic not-yet-known"):
+        offsets(topic.admin, Known(topic.name, "", (0,)), LATEST)
     monkeypatch.setattr(denied_topics, "BELIEVED_AFTER_SECONDS", 0.0)
     with pytest.raises(Refused, match="create it, then start again"):
         describe_topic(topic.admin, topic.name)
@@ -288,9 +291,7 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str, monkeyp
 def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_else_is(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WEIR_KAFKA_BOOTSTRAP", broker)
-    monkeypatch.setenv("WEIR_POSTGRES_URL", database)
-    monkeypatch.setenv("WEIR_TABLES", str(tmp_path))
+    let_commands_reach(monkeypatch, broker, database, tmp_path)
     monkeypatch.setattr(getpass, "getuser", lambda: "ops")
     topic = Topic.make(broker)
 
@@ -325,6 +326,53 @@ def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_els
         with ingestion(spark, broker, database, tmp_path, topic.name):
             found = connection.execute('SELECT "offset", journalled_at IS NOT NULL FROM isolated_records')
             assert found.fetchall() == [(at_b, True)]
+
+
+def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_commands_reach(monkeypatch, broker, database, tmp_path)
+    topic = Topic.make(broker)
+    with (
+        ingestion(spark, broker, database, tmp_path, topic.name) as sink,
+        psycopg.connect(database, autocommit=True) as connection,
+        ThreadPoolExecutor() as people,
+    ):
+
+        def asked(offset: int) -> Future[Result]:
+            command = ["journal", "skip", topic.name, "0", str(offset), "--reason", "ends ingestion"]
+            answer = people.submit(CliRunner().invoke, app, command)
+            wait_until(lambda: pending() == [(offset,)], "the skip being asked for")
+            return answer
+
+        def pending() -> list[tuple[int]]:
+            return connection.execute('SELECT "offset" FROM isolated_records WHERE journalled_at IS NULL').fetchall()
+
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        following = sink.positions()[0]
+        topic.append("skipped", "judged")
+        topic.transaction("b", commit=True)
+        topic.append("c")
+        skipped = asked(following)
+        sink.process(batch(spark, topic).where("id IN ('a', 'skipped') OR source = 'weir'"))
+        done = skipped.result(60)
+        assert (done.exit_code, "Done: `weir dead-letters --reason skipped`" in done.output) == (0, True)
+
+        # Ingestion has looked which records are to be skipped before these were.
+        isolated = sink._isolated
+        for offset, why in ((following + 1, "judged it: the journal has it as accepted"), (following + 3, "no record")):
+            late = asked(offset)
+            with monkeypatch.context() as before:
+                before.setattr(isolated, "pending", dict)
+                sink.process(batch(spark, topic).where(f"offset <= {offset + 1}"))
+            answer = late.result(60)
+            assert why in str(answer.exception)
+            assert pending() == []
+    assert journal(tmp_path).select("id", "reason").rows() == [
+        *[("a", None), ("skipped", "skipped"), ("judged", None)],
+        *[("b", None), ("c", None)],
+    ]
 
 
 def wait_past(instant: datetime) -> None:

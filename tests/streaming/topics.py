@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import polars as pl
+import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves it out
 from deltalake import DeltaTable
@@ -121,6 +122,12 @@ def ingestion(
             "a first heartbeat in every partition",
         )
         yield sink
+
+
+def let_commands_reach(monkeypatch: pytest.MonkeyPatch, bootstrap: str, database: str, tables: Path) -> None:
+    """Let `weir` find these servers and tables, as it does in a pod."""
+    for name, value in (("KAFKA_BOOTSTRAP", bootstrap), ("POSTGRES_URL", database), ("TABLES", str(tables))):
+        monkeypatch.setenv(f"WEIR_{name}", value)
 
 
 def batch(spark: SparkSession, topic: Topic, without: str | None = None) -> DataFrame:
