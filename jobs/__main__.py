@@ -64,7 +64,8 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         log.error("refused to go on", job=name, reason=str(error))
         return ExitStatus.REFUSED
     except Exception as error:
-        record_exit(where.postgres_url, name, End.CRASHED, f"{type(error).__name__}: {error}")
+        said = "; ".join([*getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"])
+        record_exit(where.postgres_url, name, End.CRASHED, said)
         log.exception("crashed", job=name, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED

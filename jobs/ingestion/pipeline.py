@@ -169,8 +169,9 @@ class JournalSink:
 
     def _tell_isolated(self, too_large: pl.DataFrame) -> None:
         places = too_large.select("partition", "offset", sizes().alias("bytes"))
-        for partition, offset, size_bytes in places.iter_rows():
-            self._isolated.add([(partition, offset)], Isolation.TOO_LARGE, "too_large", size_bytes)
+        found = {(partition, offset): size_bytes for partition, offset, size_bytes in places.iter_rows()}
+        if found:
+            self._isolated.add(found, Isolation.TOO_LARGE, "too_large")
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())

@@ -1,14 +1,17 @@
 """What a driver was about to read, written before it reads: the next start knows where this one failed.
 
-A position from which nothing was committed is tried again with a hundredth of the records, until the record that ends
-the driver stands alone. Only one that cannot be read or judged alone, again and again, is given up: people and machines
-kill drivers too, and what fails when a record is stored is the store's fault, or ours.
+After a driver that did not end in order, what comes next is looked at first. A position from which nothing was
+committed is tried again with a part of the records, until the record that ends the driver stands alone. Only one that
+cannot be read or judged alone, again and again, is given up: people and machines kill drivers too, and what fails when
+a record is stored is the store's fault, or ours.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from psycopg.types.json import Jsonb
 
@@ -16,6 +19,10 @@ from jobs.runtime.errors import End
 from jobs.runtime.ownership import Ownership
 
 DIVISOR = 100
+FIRST_LOOK = 32
+"""So few are looked at first after a failure, then a hundred times as many: what ended a driver comes next, mostly."""
+MOST_CAREFUL = 10_000
+"""Where batches have grown so large again, Spark reads on."""
 SPARK_READS_AHEAD = 1_000
 """What ended a driver may be as many records behind its batch: twice what Java's client unpacks at a time."""
 ALONE_LIMIT = 3
@@ -42,13 +49,31 @@ class Attempt:
         """Whether a plain look comes first."""
         return self.careful_records > 0
 
+    def remedy(self, topic: str) -> str:
+        """Which record of `topic` stands alone, and how to go on without it; empty when none does."""
+        if self.records > 1 or self.partition is None:
+            return ""
+        place = f"{self.partition} {self.positions.get(self.partition, 0)}"
+        return f"`weir journal skip {topic} {place} --reason TEXT` goes on without the record that was read alone"
+
     @property
     def must_give_up(self) -> bool:
         """Whether the next record is the one that no driver can read."""
         return self.records == 1 and self.failed_alone >= ALONE_LIMIT
 
+    @classmethod
+    def first_look(cls, positions: Mapping[int, int], most: int) -> Attempt:
+        """After a driver that had committed something and then ended, or could not fetch what comes."""
+        records = min(FIRST_LOOK, most)
+        return cls(positions, records, records)
+
+    @property
+    def alone(self) -> Attempt:
+        """The same for what comes next and is read whole or not at all: it stands alone, however many records it is."""
+        return self if self.records == 1 else replace(self, records=1, careful_records=1, failed_alone=0)
+
     def failed(self) -> Attempt:
-        """Nothing was committed: the next is a hundredth of it, and goes on so until as many are passed.
+        """Nothing was committed: the next is a part of it, and goes on so until as many are passed.
 
         What failed after its record had been judged is tried again as it was: another store, database or release may
         be all that it needed. A record that was to be given up is judged once more then.
@@ -58,15 +83,20 @@ class Attempt:
         if self.is_careful and self.records == 1:
             return replace(self, failed_alone=self.failed_alone + 1)
         passing = self.records if self.is_careful else max(self.records, SPARK_READS_AHEAD)
-        return Attempt(self.positions, max(1, self.records // DIVISOR), passing)
+        # A hundredth of many; of fewer, so many parts that the parts and what is in one are about as many.
+        part = max(math.isqrt(self.records), self.records // DIVISOR) if self.records > DIVISOR else 1
+        return Attempt(self.positions, part, passing)
 
     def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:
-        """So many were committed: when all that failed together are passed, batches grow again, up to `most`."""
+        """So many were committed: when all that failed together are passed, batches grow again, until Spark reads.
+
+        They may be more than `most`, of which there are few where records are large: a look has a budget of its own.
+        """
         rest = self.careful_records - records
         if rest > 0:
             return Attempt(positions, self.records, rest)
         larger = self.records * DIVISOR
-        return Attempt(positions, most) if larger >= most else Attempt(positions, larger, larger * DIVISOR)
+        return Attempt(positions, most) if larger >= MOST_CAREFUL else Attempt(positions, larger, larger)
 
     def resumed(self, positions: Mapping[int, int], most: int) -> Attempt:
         """Something was committed since, or nothing failed: as before, from `positions`."""
@@ -75,6 +105,19 @@ class Attempt:
         if dict(positions) == dict(self.positions):
             return replace(self, is_blameless=False)
         return Attempt(positions, min(self.records, most), self.careful_records)
+
+
+_COLUMNS = "positions, records, careful_records, failed_alone, partition, blameless"
+_LAST = f"SELECT {_COLUMNS} FROM attempts WHERE job = %s"
+_NEXT = f"""
+SELECT epoch, (
+    SELECT how FROM exits e WHERE e.job = a.job AND e.ended_at >= a.begun_at ORDER BY ended_at DESC LIMIT 1
+), {_COLUMNS} FROM attempts a WHERE job = %s
+"""
+
+
+def _attempt(positions: Mapping[str, int], *others: Any) -> Attempt:
+    return Attempt({int(partition): at for partition, at in positions.items()}, *others)
 
 
 class Attempts:
@@ -86,25 +129,18 @@ class Attempts:
     def next(self, positions: Mapping[int, int], most: int) -> Attempt:
         """How to go on from `positions`, by what became of the attempt that was written down last."""
         with self._ownership.transaction() as cursor:
-            cursor.execute(
-                """
-                SELECT epoch, positions, records, careful_records, failed_alone, partition, blameless,
-                       (SELECT how FROM exits e WHERE e.job = a.job AND e.ended_at >= a.begun_at
-                        ORDER BY ended_at DESC LIMIT 1)
-                FROM attempts a WHERE job = %s
-                """,
-                [self._ownership.job],
-            )
-            row = cursor.fetchone()
+            row = cursor.execute(_NEXT, [self._ownership.job]).fetchone()
         if row is None:
             return Attempt(positions, most)
-        epoch, written, *numbers, how_it_ended = row
-        last = Attempt({int(partition): at for partition, at in written.items()}, *numbers)
+        epoch, how_it_ended, *written = row
+        last = _attempt(*written)
         # This driver itself may have waited for something, and its predecessor may have decided to end.
         is_failure = epoch != self._ownership.epoch and how_it_ended not in (End.REFUSED, End.FENCED)
-        if is_failure and last.positions == dict(positions):
+        if not is_failure:
+            return last.resumed(positions, most)
+        if last.positions == dict(positions):
             return last.failed()
-        return last.resumed(positions, most)
+        return last.resumed(positions, most) if last.is_careful else Attempt.first_look(positions, most)
 
     def begin(self, attempt: Attempt) -> None:
         """Write down what is read next, and from where."""
@@ -131,16 +167,17 @@ class Attempts:
                 ],
             )
 
-    def forget(self) -> None:
-        """Nothing is about to be read: whatever ends this driver now, no record did."""
-        with self._ownership.transaction() as cursor:
-            cursor.execute("DELETE FROM attempts WHERE job = %s", [self._ownership.job])
-
     def blame_nothing(self) -> None:
         """The driver stops reading, and not for what it read: the next start goes on as this one would have."""
         with self._ownership.transaction() as cursor:
             cursor.execute("DELETE FROM attempts WHERE job = %s AND careful_records = 0", [self._ownership.job])
             cursor.execute("UPDATE attempts SET blameless = true WHERE job = %s", [self._ownership.job])
+
+    def last(self) -> Attempt | None:
+        """What was written down last."""
+        with self._ownership.transaction() as cursor:
+            row = cursor.execute(_LAST, [self._ownership.job]).fetchone()
+        return None if row is None else _attempt(*row)
 
     def last_words(self) -> str:
         """Why the driver of the last attempt ended, as far as it could say."""

@@ -1,8 +1,9 @@
 """A start after one that failed: a plain look at the next records before Spark reads any of them.
 
 What is too large, what an operator skips and what cannot be judged alone, again and again, becomes a dead letter; all
-other records take the usual way in batches so small that the next failure tells them apart. A failure after a record
-was judged (a sink that does not commit) is not the record's, and ends the driver as often as it comes.
+other records take the usual way in batches so small that the next failure tells them apart, by another start only where
+it ends Java. A failure after a record was judged (a sink that does not commit) is not the record's, and ends the
+driver as often as it comes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,14 +26,16 @@ from jobs.runtime.heartbeat import heartbeat
 from jobs.runtime.isolated import Isolated, IsolatedRecords, Isolation
 from jobs.runtime.job import TopicSink
 from jobs.runtime.log_records import TOO_LARGE, LogRecord
+from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from jobs.runtime.plain_look import PlainLook
+from jobs.runtime.spark import java_runs
 
 log = structlog.get_logger()
 
 BUDGET_BYTES = 32 << 20
 KEPT_LIMIT = ALONE_LIMIT + 1
 """A record that has ended the driver more often is journalled without its value."""
-MOST_GIVEN_UP = 1_000
+MOST_GIVEN_UP = 100_000
 """Of a batch that cannot be unpacked, so many records are given up by one verdict: it is of all of them."""
 RECORDS = pa.schema(
     [
@@ -44,6 +49,9 @@ RECORDS = pa.schema(
     ]
 )
 """As Spark's Kafka source names them."""
+
+JUDGING_FAILS = (PySparkException, Py4JError, pa.ArrowException, ValueError, ArithmeticError)
+"""What reading or judging records raises where Java lives on; nothing that a database, a broker or a fence raises."""
 
 Build = Callable[[DataFrame], DataFrame]
 """Records (RECORDS) → what the sink takes; among it `value`."""
@@ -73,6 +81,8 @@ class CarefulStart:
         self._attempts = attempts
         self._isolated = isolated
         self._largest = largest
+        self._is_able = False
+        self._why = ""
 
     def batches(
         self, spark: SparkSession, look: Callable[[], PlainLook], ends: Mapping[int, int], most: int
@@ -83,32 +93,69 @@ class CarefulStart:
         """
         attempt = self._attempts.next(self._positions(), most)
         looked: PlainLook | None = None
-        is_able = False
         while attempt.is_careful and self._is_behind(ends):
             looked = looked or look()
             records = self._next(looked, attempt)
             if not records:
                 break
-            attempt = replace(attempt, partition=records[0].partition if attempt.records == 1 else None)
+            attempt = self._standing(attempt, records)
             log.warning("a start failed here: records are looked at first", at=dict(attempt.positions), of=len(records))
-            if attempt.records == 1 and not attempt.must_give_up and not is_able:
-                # A driver that cannot judge anything shall not take it for this record's fault.
-                self._attempts.begin(replace(attempt, is_blameless=True))
-                self._build(_frame(spark, [_good()], self._topic)).toArrow()
-                is_able = True
-            self._attempts.begin(attempt)
-            batch, taken = self._batch(spark, records, attempt)
-            if attempt.records == 1:
-                batch = self._judged_alone(spark, batch, records[0], attempt)
+            try:
+                batch, taken = self._judged(spark, records, attempt)
+            except JUDGING_FAILS as error:
+                self._raise_unless_theirs(error, spark, looked, attempt)
+                attempt = attempt.failed()
+                continue
             yield batch
             if self._positions() == dict(attempt.positions):
                 log.warning("Spark found no record there: it reads on by itself", offset=records[0].offset)
                 break
             attempt = attempt.passed(taken, self._positions(), most)
-        if self._is_behind(ends):
-            self._attempts.begin(Attempt(self._positions(), most))
-        else:
-            self._attempts.forget()
+        # With nothing to read now, whatever ends this driver before it has read something, no record did.
+        self._attempts.begin(Attempt(self._positions(), most, is_blameless=not self._is_behind(ends)))
+
+    def _standing(self, attempt: Attempt, records: list[LogRecord]) -> Attempt:
+        """`attempt` as of what comes next: alone is one record, or what is unpacked only together."""
+        unknown = _unknown(records, self._isolated.pending())
+        if unknown and unknown[-1].offset <= (unknown[0].unpacked_with or unknown[0].offset):
+            attempt = attempt.alone
+        return replace(attempt, partition=records[0].partition if attempt.records == 1 else None)
+
+    def _judged(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt) -> tuple[DataFrame, int]:
+        """What comes next as the sink takes it, judged already, and how many offsets that is."""
+        is_alone = attempt.records == 1
+        if is_alone and not attempt.must_give_up and not self._is_able:
+            # A driver that cannot judge anything shall not take it for this record's fault.
+            self._judge_a_good_one(spark, attempt)
+        self._attempts.begin(attempt)
+        batch, taken = self._batch(spark, records, attempt)
+        judged = batch.toArrow()
+        if is_alone:
+            # What fails from now on is not its fault.
+            self._attempts.begin(replace(attempt, is_blameless=True))
+            log.warning("one record alone: if ingestion ends here, see to what it says", do=attempt.remedy(self._topic))
+        return spark.createDataFrame(judged, batch.schema), taken
+
+    def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
+        self._attempts.begin(replace(attempt, is_blameless=True))
+        self._build(_frame(spark, [_good()], self._topic)).toArrow()
+        self._is_able = True
+
+    def _raise_unless_theirs(self, error: Exception, spark: SparkSession, look: PlainLook, attempt: Attempt) -> None:
+        """Raise `error` unless it is the fault of the records of `attempt`, for all that this driver can say.
+
+        Theirs is what fails though a good record is judged right after it; and what Java's client does not deliver,
+        though the look finds it. A driver that was asked to end judges nothing any more.
+        """
+        is_unfetched = bool(CANNOT_FETCH.search(str(error)))
+        is_obstacle = obstacle_of(error) is not None and not is_unfetched
+        if is_obstacle or not java_runs(spark) or attempt.failed_alone > KEPT_LIMIT:
+            raise error
+        if is_unfetched and not self._next(look, attempt):
+            raise error
+        self._judge_a_good_one(spark, attempt)
+        self._why = f"{type(error).__name__}: {error}"
+        log.warning("records could not be judged", at=dict(attempt.positions), times=attempt.failed_alone + 1)
 
     def _positions(self) -> dict[int, int]:
         return dict(self._sink.positions())
@@ -125,44 +172,40 @@ class CarefulStart:
         return look.next_records(positions, *limits)
 
     def _batch(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt) -> tuple[DataFrame, int]:
-        """What comes next as the sink takes it, and how many offsets that is."""
+        """What comes next as the job's `build` makes it, and how many offsets that is."""
         pending = self._isolated.pending()
         first = records[0]
-        if attempt.must_give_up or first.problem == TOO_LARGE or (first.partition, first.offset) in pending:
+        if attempt.must_give_up or pending.get(first.place, Isolation.TOO_LARGE) is not Isolation.TOO_LARGE:
             given_up = _unpacked_with(first) if attempt.must_give_up else [first]
             return self._dead(spark, given_up, attempt, pending), len(given_up)
         if unknown := _unknown(records, pending):
             # It may be this reader that is wrong: Spark's shall say.
             found = self._read(spark, first.partition, first.offset, unknown[-1].offset + 1)
             return self._build(found.select(RECORDS.names)), len(unknown)
-        good = _good_before(records, pending)
-        return self._build(_frame(spark, good, self._topic)), len(good)
-
-    def _judged_alone(self, spark: SparkSession, batch: DataFrame, record: LogRecord, attempt: Attempt) -> DataFrame:
-        """One record after it was judged, here: what fails from now on is not its fault."""
-        judged = batch.toArrow()
-        self._attempts.begin(replace(attempt, is_blameless=True))
-        log.warning(
-            "one record alone: if ingestion ends again and again here, see to what it says; "
-            f"`weir journal skip {self._topic} {record.partition} {record.offset} --reason TEXT` goes on without it"
-        )
-        return spark.createDataFrame(judged, batch.schema)
+        known = _known(records, pending)
+        self._give_up([record for record in known if record.problem == TOO_LARGE], Isolation.TOO_LARGE, TOO_LARGE)
+        return self._build(_frame(spark, known, self._topic)), len(known)
 
     def _dead(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt, pending: Isolated) -> DataFrame:
         """Records that the sink rejects, because it finds them among the isolated ones."""
         first = records[0]
-        places = [place for record in records if (place := (record.partition, record.offset)) not in pending]
-        if places:
-            reason = Isolation.TOO_LARGE if first.problem == TOO_LARGE else Isolation.UNREADABLE
-            detail = first.problem if reason is Isolation.TOO_LARGE and first.problem else self._attempts.last_words()
-            if first.is_unknown:
-                detail = f"{detail}; {first.problem}"
-            log.error("a record becomes a dead letter", reason=reason, at=places[:10], of=len(places), why=detail)
-            self._isolated.add(places, reason, detail, first.size_bytes)
+        why = self._why or self._attempts.last_words()
+        reason = Isolation.TOO_LARGE if first.problem == TOO_LARGE else Isolation.UNREADABLE
+        self._give_up(
+            [record for record in records if record.place not in pending],
+            reason,
+            f"{why}; {first.problem}" if first.is_unknown else why,
+        )
         blank = self._build(_frame(spark, [replace(record, value=None) for record in records], self._topic))
         # Its value is kept, unless the driver ends also when it only passes it on.
         keeps_value = first.value is not None and attempt.failed_alone <= KEPT_LIMIT
         return blank.withColumn("value", F.lit(first.value)) if keeps_value else blank
+
+    def _give_up(self, records: list[LogRecord], reason: Isolation, why: str) -> None:
+        if records:
+            places = [record.place for record in records]
+            log.error("records become dead letters", reason=reason, at=places[:10], of=len(places), why=why)
+            self._isolated.add({record.place: record.size_bytes for record in records}, reason, why)
 
 
 def _good() -> LogRecord:
@@ -178,17 +221,18 @@ def _unpacked_with(record: LogRecord) -> list[LogRecord]:
 
 def _unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
     def is_next(record: LogRecord) -> bool:
-        place = (record.partition, record.offset)
-        return record.is_unknown and record.partition == records[0].partition and place not in pending
+        return record.is_unknown and record.partition == records[0].partition and record.place not in pending
 
     return list(itertools.takewhile(is_next, records))
 
 
-def _good_before(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    def is_good(record: LogRecord) -> bool:
-        return record.problem is None and (record.partition, record.offset) not in pending
+def _known(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
+    """Those before the first that is to be skipped, or that nobody could read here."""
 
-    return list(itertools.takewhile(is_good, records))
+    def is_known(record: LogRecord) -> bool:
+        return record.problem == TOO_LARGE or (record.problem is None and record.place not in pending)
+
+    return list(itertools.takewhile(is_known, records))
 
 
 def _frame(spark: SparkSession, records: list[LogRecord], topic: str) -> DataFrame:
@@ -198,7 +242,8 @@ def _frame(spark: SparkSession, records: list[LogRecord], topic: str) -> DataFra
         "topic": [topic] * len(records),
         "partition": [record.partition for record in records],
         "offset": [record.offset for record in records],
-        "timestamp": [record.timestamp_ms * 1_000 for record in records],
+        # What a producer stamped is never read, and may be more than an instant can be.
+        "timestamp": [record.timestamp_ms * 1_000 if record.is_append_time else 0 for record in records],
         "timestampType": [int(record.is_append_time) for record in records],
     }
     return spark.createDataFrame(pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS))

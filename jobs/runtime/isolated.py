@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -25,8 +25,12 @@ Place = tuple[int, int]
 Isolated = Mapping[Place, Isolation]
 
 _ADD = """
-INSERT INTO isolated_records (topic_id, topic, partition, "offset", reason, detail, size_bytes, asked_by)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO isolated_records (topic_id, topic, partition, "offset", reason, detail, asked_by)
+VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+_ADD_MANY = """
+INSERT INTO isolated_records (topic_id, topic, reason, detail, partition, "offset", size_bytes)
+SELECT %s, %s, %s, %s, * FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) ON CONFLICT DO NOTHING
 """
 _PENDING = """
 SELECT partition, "offset", reason FROM isolated_records WHERE topic_id = %s AND journalled_at IS NULL
@@ -45,13 +49,16 @@ def add_isolated(
     reason: Isolation,
     *,
     detail: str,
-    size_bytes: int | None = None,
     asked_by: str | None = None,
 ) -> bool:
     """Let the record at `place` become a dead letter; False when it is to become one already, or has become one."""
-    text = detail.replace("\0", "")[:LONGEST_DETAIL]
-    added = cursor.execute(_ADD, [topic.topic_id, topic.name, *place, reason.value, text, size_bytes, asked_by])
+    text = _storable(detail)
+    added = cursor.execute(_ADD, [topic.topic_id, topic.name, *place, reason.value, text, asked_by])
     return added.rowcount == 1
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "")[:LONGEST_DETAIL].encode(errors="replace").decode()
 
 
 class IsolatedRecords:
@@ -70,11 +77,12 @@ class IsolatedRecords:
         cursor.execute(_PENDING, [self._topic.topic_id])
         return {(partition, offset): Isolation(reason) for partition, offset, reason in cursor.fetchall()}
 
-    def add(self, places: Iterable[Place], reason: Isolation, detail: str, size_bytes: int | None = None) -> None:
-        """As `add_isolated`, for the next batch. What is not journalled by then is withdrawn (`settle`)."""
+    def add(self, sizes: Mapping[Place, int | None], reason: Isolation, detail: str) -> None:
+        """As `add_isolated`, for the next batch; sizes are bytes. Not journalled, they are withdrawn (`settle`)."""
+        places, text = list(sizes), _storable(detail)
         with self._ownership.transaction() as cursor:
-            for place in places:
-                add_isolated(cursor, self._topic, place, reason, detail=detail, size_bytes=size_bytes)
+            same = [self._topic.topic_id, self._topic.name, reason.value, text]
+            cursor.execute(_ADD_MANY, [*same, [p for p, _ in places], [at for _, at in places], list(sizes.values())])
 
     def journalled(self, places: Collection[Place]) -> None:
         """The journal has these as what they were to become."""

@@ -38,6 +38,11 @@ class LogRecord:
     """Of a record that could not be unpacked: the last offset of its batch, which is unpacked whole or not at all."""
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Partition and offset."""
+        return self.partition, self.offset
+
+    @property
     def is_unknown(self) -> bool:
         """Whether it could not be read here, for another reason than its size; that may be this reader's fault."""
         return self.problem is not None and self.problem != TOO_LARGE

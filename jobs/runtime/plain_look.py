@@ -16,6 +16,8 @@ from jobs.runtime.record_batches import batches_of, committed
 
 FETCH_BYTES = 1 << 20
 SAMPLE = 1_000
+MOST_UNPACKED_BYTES = 8 << 30
+"""About a second: who packs thousands of large records into little shall not hold a driver up for long."""
 
 
 class PlainLook:
@@ -47,13 +49,14 @@ class PlainLook:
         found: list[tuple[int, LogRecord]] = []
         for partition in partitions:
             position = positions.get(partition, self._earliest[partition])
-            latest_ms, held_bytes = 0, 0
+            latest_ms, held_bytes, unpacked_bytes = 0, 0, 0
             for record in itertools.islice(self._records(partition, position, largest_bytes), most):
                 # As `received_at`: a broker's clock that steps back changes no order within a partition.
                 latest_ms = max(latest_ms, record.timestamp_ms)
                 found.append((latest_ms, record))
                 held_bytes += len(record.key or b"") + len(record.value or b"")
-                if held_bytes >= share_bytes:
+                unpacked_bytes += record.size_bytes
+                if held_bytes >= share_bytes or unpacked_bytes >= MOST_UNPACKED_BYTES:
                     break
         found.sort(key=lambda stamped: (stamped[0], stamped[1].partition, stamped[1].offset))
         return [record for _, record in found[:most]]

@@ -36,7 +36,6 @@ from jobs.runtime.source import Source
 from jobs.runtime.spark import java_runs, spark_session
 from jobs.runtime.table_source import TableSource
 from jobs.runtime.topic_source import TopicSource
-from jobs.runtime.unfetched import Unfetched
 from jobs.runtime.waiting import Waiting, until_done
 from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
 from monitoring.reports import Doing
@@ -78,9 +77,9 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         if not isinstance(job, PostgresJob):
             held.callback(LogCleanup(environment.tables, job.writes).close)
         checkpoints = new_checkpoints(environment.checkpoints / job.name, ownership.epoch)
-        context, unfetched = Context(config, environment, spark, ownership), Unfetched()
+        context = Context(config, environment, spark, ownership)
         until_done(
-            lambda: _drive(job, context, reporter, stopping, checkpoints, unfetched=unfetched),
+            lambda: _drive(job, context, reporter, stopping, checkpoints),
             waiting,
             stopping,
             reporter.report_waiting,
@@ -107,8 +106,6 @@ def _drive(
     reporter: Reporter,
     stopping: threading.Event,
     checkpoints: Iterator[Path],
-    *,
-    unfetched: Unfetched,
 ) -> None:
     """Make sink and source from what is committed, and go on until asked to stop."""
     config, environment = context.config, context.environment
@@ -128,15 +125,12 @@ def _drive(
         try:
             Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
         except Exception as error:
-            if isinstance(source, TopicSource):
-                unfetched.end_if_waiting_is_in_vain(error, source.positions(), source.is_answered)
-            if obstacle_of(error) is not None:
-                source.blame_no_record()
-            else:
+            source.failed(error)
+            if obstacle_of(error) is None:
                 # A successor on the same machine takes away the checkpoint, too: what that breaks is no crash.
                 context.ownership.fence_if_followed()
             raise
-        source.blame_no_record()
+        source.stopped()
 
 
 def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT_SECONDS) -> None:

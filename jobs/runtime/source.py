@@ -32,8 +32,11 @@ class Source(Protocol):
     def can_go_on(self) -> bool:
         """Whether a query that failed is to be built anew, because its input is not as it was when it was built."""
 
-    def blame_no_record(self) -> None:
-        """Called when the driver stops reading, and it was not for what it read."""
+    def stopped(self) -> None:
+        """Called when the driver stops reading because it was asked to."""
+
+    def failed(self, error: Exception) -> None:
+        """Called when reading has ended by `error`, which may get a note that says where."""
 
     def advance(self) -> None:
         """Called between batches."""

@@ -101,8 +101,11 @@ class TableSource:
         """Never: batches are bounded by files."""
         return False
 
-    def blame_no_record(self) -> None:
-        """Rows of a table are ours: none is given up."""
+    def stopped(self) -> None:
+        """Nothing: rows of a table are ours, and none is given up."""
+
+    def failed(self, error: Exception) -> None:
+        """The same."""
 
     def can_go_on(self) -> bool:
         """True when the table got columns, or its log no longer reaches back to where the query began.

@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.attempts import Attempts
+from jobs.runtime.attempts import Attempt, Attempts
 from jobs.runtime.careful_start import CarefulStart
 from jobs.runtime.config import Environment
-from jobs.runtime.errors import NotYet
+from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
 from jobs.runtime.isolated import IsolatedRecords
 from jobs.runtime.job import TopicJob, TopicSink
 from jobs.runtime.kafka import LATEST, describe_again, describe_topic, offsets
+from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.plain_look import PlainLook
 from monitoring import metrics
@@ -29,6 +29,7 @@ log = structlog.get_logger()
 
 COPIES = 5
 """A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
+FEW_RECORDS_TIMEOUT_MS = 15_000
 
 
 class TopicSource:
@@ -83,6 +84,8 @@ class TopicSource:
             .option("endingOffsets", json.dumps({topic: {str(partition): end}}))
             .option("failOnDataLoss", "true")
             .option("kafka.isolation.level", "read_committed")
+            # The brokers have just delivered it, to the look.
+            .option("kafkaConsumer.pollTimeoutMs", FEW_RECORDS_TIMEOUT_MS)
             .load()
         )
 
@@ -118,25 +121,29 @@ class TopicSource:
         """False: nothing changes below a running query."""
         return False
 
-    def blame_no_record(self) -> None:
+    def stopped(self) -> None:
         """Let the next start not take an orderly end for a record's fault."""
         with suppress(NotYet):
             Attempts(self._ownership).blame_nothing()
 
+    def failed(self, error: Exception) -> None:
+        """The same for what is only waited for; any other error is told which record was read alone, if one was.
+
+        What Java's client does not deliver is looked at first when reading begins again, which waits for the brokers:
+        a record that it never delivers would be waited for for ever.
+        """
+        attempts = Attempts(self._ownership)
+        with suppress(NotYet, Fenced):
+            if obstacle_of(error) is None:
+                if (last := attempts.last()) and (remedy := last.remedy(self._config.topic)):
+                    error.add_note(remedy)
+                return
+            attempts.blame_nothing()
+            if CANNOT_FETCH.search(str(error)) and attempts.last() is None:
+                attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
+
     def advance(self) -> None:
         """Heartbeats move this job: nothing to do."""
-
-    def positions(self) -> dict[int, int]:
-        """The next offset per partition."""
-        return dict(self._sink.positions())
-
-    def is_answered(self) -> bool:
-        """Whether the brokers answer for every partition."""
-        try:
-            offsets(self._admin, describe_topic(self._admin, self._config.topic), LATEST)
-        except (KafkaException, NotYet):
-            return False
-        return True
 
     def lag(self) -> tuple[int, datetime | None]:
         """Kafka's end offsets against the journal's positions."""

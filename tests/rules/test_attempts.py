@@ -8,25 +8,30 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.runtime.attempts import ALONE_LIMIT, Attempt
+from jobs.runtime.attempts import ALONE_LIMIT, FIRST_LOOK, Attempt
 
 MOST = 200_000
 
 
-def starts(length: int, poison: int | None, kills: Sequence[bool]) -> tuple[int, list[int]]:
+def after(last: Attempt, positions: dict[int, int]) -> Attempt:
+    """As `Attempts.next` has it of a driver that did not end in order."""
+    if last.positions == positions:
+        return last.failed()
+    return last.resumed(positions, MOST) if last.is_careful else Attempt.first_look(positions, MOST)
+
+
+def starts(
+    length: int, poison: int | None, kills: Sequence[bool], last: Attempt | None = None
+) -> tuple[int, list[int]]:
     """Read a log of one partition to its end; how many starts it took, and which records were given up.
 
     `kills`: whether each batch, in turn, is ended by somebody before it was committed; after them nobody interferes.
+    `last`: what the driver before the first start wrote down.
     """
     killed, position, given_up, started = iter(kills), 0, list[int](), 0
-    last: Attempt | None = None
     while position < length:
         started += 1
-        if last is None:
-            attempt = Attempt({0: position}, MOST)
-        else:
-            at = {0: position}
-            attempt = last.failed() if last.positions == at else last.resumed(at, MOST)
+        attempt = Attempt({0: position}, MOST) if last is None else after(last, {0: position})
         while position < length:
             last = attempt
             taken = 1 if attempt.must_give_up else min(attempt.records, length - position)
@@ -46,6 +51,16 @@ def test_the_record_that_ends_every_driver_is_given_up_and_no_other(length: int,
     started, given_up = starts(length, poison, [])
     assert given_up == [poison]
     assert started <= 5 + ALONE_LIMIT
+
+
+@given(st.integers(0, 3_000), st.integers(3_001, 500_000))
+def test_a_record_that_ends_a_driver_which_had_read_others_is_given_up_by_the_sixth_start(
+    poison: int, length: int
+) -> None:
+    """It comes soon after what was committed last: that is what a first look, and then a larger one, are for."""
+    started, given_up = starts(length, poison, [], Attempt({0: -1_000}, MOST))
+    assert given_up == [poison]
+    assert started <= (5 if poison < FIRST_LOOK else 6)
 
 
 @given(st.integers(1, 500_000), st.lists(st.booleans(), max_size=30))

@@ -15,7 +15,14 @@ import polars as pl
 import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,24 +36,31 @@ from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka import LATEST, Topic, describe_topic, offsets
 from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.ownership import Ownership
 from jobs.runtime.plain_look import PlainLook
 from jobs.runtime.topic_source import TopicSource
 from jobs.streams import Table
-from local.broker import ensure_topics
 from local.cli import app
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
+from tests.streaming.topics import let_commands_reach
 
 MIB = 1 << 20
 PARTITIONS = 2
-POISON = b"this ends every driver"
+POISON = b"this ends every driver; " * 10
+FLOOD = 40
+LARGEST = 2**63 - 1
 
 
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as address:
-        ensure_topics(address)
+def broker_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kafka")
+
+
+@pytest.fixture(scope="module")
+def bootstrap(broker_folder: Path) -> Iterator[str]:
+    with running_broker(broker_folder) as address:
         yield address
 
 
@@ -88,7 +102,7 @@ class Driver:
     """One start of ingestion: a new epoch, a sink and a source."""
 
     def __init__(self, spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, where: Environment) -> None:
-        ownership = Ownership.take(JOB.name, where.postgres_url, config.model_dump(mode="json"))
+        self._ownership = ownership = Ownership.take(JOB.name, where.postgres_url, config.model_dump(mode="json"))
         self._spark, self._job, self._config, self._where = spark, job, config, where
         self._sink = JournalSink(Context(config, where, spark, ownership))
         self._source = TopicSource(job, config, where, self._sink, ownership)
@@ -96,16 +110,30 @@ class Driver:
     def run(self, *, stores: bool = True) -> None:
         """Read all that is there: what comes before Spark, then as Spark reads. Raises what a record causes.
 
-        A driver that `stores` nothing ends, as one whose store refuses what it is given.
+        A driver that `stores` nothing ends, as one whose store refuses what it is given. What is only waited for is
+        tried again at once, by the same driver.
         """
         try:
-            for batch in self._source.backlog(self._spark):
-                if not stores:
-                    raise RuntimeError("poisoned store")
-                self._sink.process(batch)
-            self._sink.process(self._job.build(self._read(), self._config))
+            for _ in range(3):
+                try:
+                    self._read_all(stores=stores)
+                    break
+                except Exception as error:
+                    self._source.failed(error)
+                    if obstacle_of(error) is None:
+                        raise
+                    self._source = TopicSource(self._job, self._config, self._where, self._sink, self._ownership)
+            else:
+                raise RuntimeError("poison that is waited for")
         finally:
             self._sink.close()
+
+    def _read_all(self, *, stores: bool) -> None:
+        for batch in self._source.backlog(self._spark):
+            if not stores:
+                raise RuntimeError("poisoned store")
+            self._sink.process(batch)
+        self._sink.process(self._job.build(self._read(), self._config))
 
     def _read(self) -> DataFrame:
         start = {str(p): self._sink.positions().get(p, -2) for p in range(PARTITIONS)}
@@ -138,25 +166,30 @@ def journal(folder: Path, topic: str) -> pl.DataFrame:
 
 
 def starts_until_all_is_read(
-    spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, environment: Environment
+    spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, environment: Environment, words: str = "poison"
 ) -> int:
-    """How many starts it took."""
+    """How many starts it took; each of the others ended with these words."""
     for start in range(1, 20):
         try:
             Driver(spark, job, config, environment).run()
         except Exception as error:
-            if "poison" not in str(error):
+            if words not in str(error):
                 raise
         else:
             return start
     raise AssertionError("no start read everything")
 
 
-def fails_on_poison(records: DataFrame, config: IngestionConfig) -> DataFrame:
+def fails_on_poison(records: DataFrame, config: IngestionConfig, words: str = "poison") -> DataFrame:
     """Judging that ends the driver at one record, as faults do that nobody knows of yet."""
     is_poison = F.col("value") == F.lit(POISON)
-    checked = F.when(is_poison, F.raise_error(F.lit("poison")).cast("binary")).otherwise(F.col("value"))
+    checked = F.when(is_poison, F.raise_error(F.lit(words)).cast("binary")).otherwise(F.col("value"))
     return build(records.withColumn("value", checked), config)
+
+
+def never_delivers_poison(records: DataFrame, config: IngestionConfig) -> DataFrame:
+    """In the words of Spark's Kafka source, which are those of an outage."""
+    return fails_on_poison(records, config, "Cannot fetch record for offset 1 in 30000 milliseconds")
 
 
 def topic_of(bootstrap: str, topic: str) -> Topic:
@@ -209,7 +242,7 @@ def test_a_record_that_ends_every_driver_becomes_a_dead_letter_and_no_other_diff
 
     job = TopicJob(JOB.name, JOB.writes, IngestionConfig, fails_on_poison, JournalSink)
     apart = where(database, tmp_path / "apart", bootstrap)
-    assert starts_until_all_is_read(spark, job, config, apart) > 3
+    assert starts_until_all_is_read(spark, job, config, apart) == 2
 
     expected, found = journal(tmp_path / "whole", topic), journal(tmp_path / "apart", topic)
     is_poison = pl.col("value").fill_null(b"") == POISON
@@ -246,8 +279,9 @@ def test_a_record_that_only_spark_can_unpack_is_judged_and_a_sink_that_stores_no
     assert list(first._source.backlog(spark)) == []
     first._sink.close()
     stands_alone(environment)
-    with pytest.raises(RuntimeError, match="poisoned store"):
+    with pytest.raises(RuntimeError, match="poisoned store") as ended:
         Driver(spark, JOB, config, environment).run(stores=False)
+    assert f"`weir journal skip {topic} 0 0 --reason TEXT`" in ended.value.__notes__[0]
     stands_alone(environment, failed=ALONE_LIMIT - 1)
     last = Driver(spark, JOB, config, environment)
     for batch in last._source.backlog(spark):
@@ -278,13 +312,10 @@ def test_a_verdict_that_was_not_stored_is_none_and_a_record_is_skipped_where_it_
 
     offset = offsets(AdminClient({"bootstrap.servers": bootstrap}), topic_of(bootstrap, topic), LATEST)[0]
     produce(bootstrap, topic, [(0, POISON), (0, event(2))])
-    with pytest.raises(Exception, match="poison"):
-        Driver(spark, broken, config, environment).run()
-    for name, value in (("KAFKA_BOOTSTRAP", bootstrap), ("POSTGRES_URL", database), ("TABLES", environment.tables)):
-        monkeypatch.setenv(f"WEIR_{name}", value)
+    let_commands_reach(monkeypatch, bootstrap, database, tmp_path)
     asked = ["journal", "skip", topic, "0", str(offset), "--reason", "ends ingestion", "--timeout", "0"]
     assert "it is kept" in str(CliRunner().invoke(app, asked).exception)
-    Driver(spark, broken, config, environment).run()
+    assert starts_until_all_is_read(spark, broken, config, environment) <= 2
     rows = journal(tmp_path, topic).select("offset", "reason", "request_id", "value").rows()[1:]
     assert rows[0] == (offset, "skipped", None, POISON)
     assert rows[1][:3] == (offset + 1, None, "r2")
@@ -296,19 +327,19 @@ def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbou
 ) -> None:
     """Nothing that unpacks it whole could live in a driver's container; here nothing does.
 
-    Nor what proves that the marker of a transaction, which lies before it, is no record.
+    Nor what proves that the marker of a transaction, which lies before it, is no record. The driver that it ended had
+    committed others before; the next one finds it, and many more at once.
     """
-    batch = packed_batch([event(1), 1 << 30, event(2)], key=b"a")
+    environment = where(database, tmp_path, bootstrap)
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    produce(bootstrap, topic, [(1, event(4))])
+    Driver(spark, JOB, config, environment).run()
+    commits = DeltaTable(f"{tmp_path}/{Table.JOURNAL}").version()
+    batch = packed_batch([event(1), 1 << 30, *[2 * MIB] * FLOOD, event(2)], key=b"a")
     assert len(batch) < 200_000
     in_transaction(bootstrap, topic, event(0), Producer.commit_transaction)
     append(bootstrap, topic, 0, batch)
-    produce(bootstrap, topic, [(0, event(3)), (1, event(4))])
-    environment = where(database, tmp_path, bootstrap)
-    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
-    first = Driver(spark, JOB, config, environment)
-    # The first start ends, as Java does, when Spark reads: nothing was committed.
-    assert list(first._source.backlog(spark)) == []
-    first._sink.close()
+    produce(bootstrap, topic, [(0, event(3))])
 
     second = Driver(spark, JOB, config, environment)
     for frame in second._source.backlog(spark):
@@ -316,16 +347,75 @@ def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbou
     second._sink.close()
 
     rows = journal(tmp_path, topic)
-    assert rows.select("partition", "offset", "reason", "request_id").rows() == [
-        (0, 0, None, "r0"),
-        (0, 2, None, "r1"),
-        (0, 3, "too_large", None),
-        (0, 4, None, "r2"),
-        (0, 5, None, "r3"),
-        (1, 0, None, "r0"),
-        (1, 2, None, "r4"),
-    ]
-    assert rows.filter(reason="too_large").select("key", "value").row(0) == (b"a", None)
+    expected = ["r0", "r1", None, *[None] * FLOOD, "r2", "r3"]
+    assert rows.filter(partition=0)["request_id"].to_list() == expected
+    assert rows.filter(partition=1)["request_id"].to_list() == ["r4", "r0"]
+    too_large = rows.filter(pl.col("request_id").is_null()).select("reason", "key", "value").unique().rows()
+    assert too_large == [("too_large", b"a", None)]
     with psycopg.connect(database) as connection:
-        sizes = connection.execute("SELECT size_bytes, detail FROM isolated_records").fetchall()
-    assert sizes == [((1 << 30) + 1, "too_large")]
+        sizes = connection.execute('SELECT size_bytes, detail FROM isolated_records ORDER BY "offset"').fetchall()
+    assert sizes == [((1 << 30) + 1, "too_large"), *[(2 * MIB + 1, "too_large")] * FLOOD]
+    assert DeltaTable(f"{tmp_path}/{Table.JOURNAL}").version() <= commits + 4
+
+
+def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_for_it(
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "MOST_SNAPPY_BYTES", 0)
+    bootstrap = environment.kafka.bootstrap
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    for value in (event(0), POISON, event(1)):
+        produce(bootstrap, topic, [(0, value)], **{"compression.type": "snappy"})
+    Driver(
+        spark, TopicJob(JOB.name, JOB.writes, IngestionConfig, never_delivers_poison, JournalSink), config, environment
+    ).run()
+    assert journal(tmp_path, topic).select("request_id", "reason", "value").rows() == [
+        ("r0", None, event(0)),
+        (None, "unreadable", None),
+        ("r1", None, event(1)),
+    ]
+    with psycopg.connect(environment.postgres_url) as connection:
+        ((detail,),) = connection.execute("SELECT detail FROM isolated_records").fetchall()
+    assert "Cannot fetch record for offset 1" in detail
+
+
+def test_what_a_disk_got_wrong_is_on_no_bill(
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, broker_folder: Path
+) -> None:
+    """Only the checksum of its batch says that it is not what was sent."""
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    for number in (1, 2, 3):
+        produce(environment.kafka.bootstrap, topic, [(0, event(number))])
+    (segment,) = (broker_folder / "log" / f"{topic}-0").glob("*.log")
+    written = segment.read_bytes()
+    assert written.count(b'"r2"') == 1
+    with segment.open("r+b") as log:
+        log.seek(written.index(b'"r2"'))
+        log.write(b'"r9"')
+    assert starts_until_all_is_read(spark, JOB, config, environment, words="") == 2
+    rows = journal(tmp_path, topic).select("request_id", "reason").rows()
+    assert rows == [("r1", None), (None, "unreadable"), ("r3", None)]
+
+
+def test_a_stamp_of_a_producer_that_no_instant_can_hold_ends_one_driver_at_most(
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": environment.kafka.bootstrap})
+
+    def stamped_by(who: str) -> None:
+        entries = {"message.timestamp.type": who, "message.timestamp.after.max.ms": str(LARGEST)}
+        changes = [ConfigEntry(*at, incremental_operation=AlterConfigOpType.SET) for at in entries.items()]
+        for altered in admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)]
+        ).values():
+            altered.result()
+
+    stamped_by("CreateTime")
+    producer = Producer({"bootstrap.servers": environment.kafka.bootstrap})
+    producer.produce(topic, event(1), b"a", 0, timestamp=LARGEST)
+    assert producer.flush(30) == 0
+    stamped_by("LogAppendTime")
+    produce(environment.kafka.bootstrap, topic, [(0, event(2))])
+    config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    assert starts_until_all_is_read(spark, JOB, config, environment, words="overflow") <= 2
+    assert journal(tmp_path, topic).select("request_id", "reason").rows() == [("r1", "unstamped"), ("r2", None)]
