@@ -29,6 +29,8 @@ KAFKA_IS_AWAY = frozenset(
         KafkaError._MSG_TIMED_OUT,
         KafkaError._WAIT_COORD,
         KafkaError._WAIT_CACHE,
+        # "No leaders found": of a topic that has none now, or has gone; who begins anew finds out which.
+        KafkaError._NOENT,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
