@@ -84,7 +84,7 @@ class Attempt:
             return replace(self, failed_alone=self.failed_alone + 1)
         passing = self.records if self.is_careful else max(self.records, SPARK_READS_AHEAD)
         # A hundredth of many; of fewer, so many parts that the parts and what is in one are about as many.
-        part = max(math.isqrt(self.records), self.records // DIVISOR) if self.records > DIVISOR else 1
+        part = max(math.isqrt(passing), passing // DIVISOR) if passing > DIVISOR else 1
         return Attempt(self.positions, part, passing)
 
     def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:

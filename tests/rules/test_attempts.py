@@ -73,7 +73,7 @@ def test_whoever_kills_drivers_makes_no_dead_letter_of_a_good_record(length: int
 @given(st.lists(st.sampled_from(["sink", "waits", "kill", "judging"]), min_size=1, max_size=40))
 def test_only_what_fails_before_it_is_judged_is_given_up(failures: list[str]) -> None:
     """One record, alone, again and again: the sink fails after it was judged, or the driver waits or is killed."""
-    attempt, in_a_row = Attempt({0: 0}, 1).failed(), 0
+    attempt, in_a_row = Attempt({0: 0}, 1, 1), 0
     for failure in failures:
         is_its_own = failure in ("kill", "judging")
         last = attempt if is_its_own else replace(attempt, is_blameless=True)
@@ -104,3 +104,12 @@ def test_after_a_failure_batches_grow_again_until_spark_reads(records: int) -> N
             break
         attempt = attempt.passed(attempt.records, {0: passed}, records)
     assert attempt.records == records
+
+
+@given(st.integers(1, MOST))
+def test_dividing_never_makes_more_batches_than_one_look_can_read_in_a_start(most: int) -> None:
+    """Of large records there are few in a batch of Spark's, yet as many as it reads ahead are looked at."""
+    attempt = Attempt({0: 0}, most)
+    for _ in range(3):
+        attempt = attempt.failed()
+        assert attempt.careful_records < 102 * attempt.records
