@@ -173,12 +173,29 @@ def address(stack: Stack, name: str, customer: Customer | None = None) -> str:
 
 def keep_screenshot(page: Page, name: str) -> None:
     """The whole page, once its charts stand."""
-    page.wait_for_timeout(1_500)
+    wait_until_it_stands(page)
     height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": 1440, "height": min(height + 20, 2_400)})
-    page.wait_for_timeout(500)
+    wait_until_it_stands(page)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def wait_until_it_stands(page: Page) -> None:
+    """Until every chart is drawn, nothing is loading, and the page has had one height for a while."""
+    page.evaluate("window.looks = {height: 0, alike: 0}")
+    page.wait_for_function(
+        """() => {
+            const height = document.querySelector('[data-testid=stMain]').scrollHeight;
+            const charts = [...document.querySelectorAll('[data-testid=stVegaLiteChart]')];
+            const stands = charts.every(chart => chart.querySelector('canvas, svg'))
+                && !document.querySelector('[data-testid=stSkeleton], [data-testid=stSpinner]');
+            window.looks = {height, alike: stands && height === window.looks.height ? window.looks.alike + 1 : 0};
+            return window.looks.alike >= 3;
+        }""",
+        polling=100,
+        timeout=PATIENCE_MS,
+    )
 
 
 def background(page: Page) -> str:
