@@ -49,24 +49,30 @@ RUN system=$(command -v python3) \
     && ln -s /opt/venv/lib/python3.11/site-packages/pyspark /opt/spark \
     && mkdir -p /opt/spark/conf /opt/spark-conf \
     && echo /opt/weir >/opt/venv/lib/python3.11/site-packages/weir.pth \
-    && printf '#!/opt/venv/bin/python\nfrom local.cli import main\nmain()\n' >/opt/venv/bin/weir \
+    && printf '#!/opt/venv/bin/python\nfrom cli.main import main\nmain()\n' >/opt/venv/bin/weir \
     && chmod 755 /opt/venv/bin/weir \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib
 # The jars, checked against the lock; they and the packages change less often than the code, so they come first.
-COPY local/__init__.py local/errors.py local/jars.py local/jars.lock local/java.py local/
-RUN python -m local.jars && ln -s "$(basename /opt/weir-jars/jars/connectors-*)" /opt/weir-jars/jars/connectors
+COPY deployment/__init__.py deployment/errors.py deployment/
+COPY laptop/__init__.py laptop/jars.py laptop/jars.lock laptop/java.py laptop/
+RUN python -m laptop.jars && ln -s "$(basename /opt/weir-jars/jars/connectors-*)" /opt/weir-jars/jars/connectors
 # Spark's classes, archived by a short run of what the applications do.
-COPY local/class_archive.py local/class_training.py local/
+COPY laptop/class_archive.py laptop/class_training.py laptop/
 COPY jobs/__init__.py jobs/
 COPY jobs/runtime/__init__.py jobs/runtime/spark.py jobs/runtime/
-RUN SPARK_CONF_DIR=/opt/spark-conf SPARK_LOCAL_IP=127.0.0.1 python -m local.class_archive \
+RUN SPARK_CONF_DIR=/opt/spark-conf SPARK_LOCAL_IP=127.0.0.1 python -m laptop.class_archive \
     && ls /opt/venv/weir/spark-*.jsa
 
 FROM packages AS project
 COPY --from=tools /opt/build /opt/build
 COPY pyproject.toml README.md ./
+COPY metering metering
 COPY jobs jobs
-COPY local local
+COPY catalog catalog
+COPY deployment deployment
+COPY laptop laptop
+COPY traffic traffic
+COPY cli cli
 COPY monitoring monitoring
 COPY dashboard dashboard
 RUN PYTHONPATH=/opt/build python -c 'import setuptools; setuptools.setup()' --quiet egg_info \

@@ -13,8 +13,8 @@ help: ## List the targets
 setup: $(STAMP) ## Make .venv with everything, fetch the jars, install Java where that is possible
 	@echo "Ready."
 
-$(STAMP): requirements/dev.txt pyproject.toml local/jars.lock local/setup.sh
-	@bash local/setup.sh
+$(STAMP): requirements/dev.txt pyproject.toml laptop/jars.lock laptop/setup.sh
+	@bash laptop/setup.sh
 	@touch $@
 
 demo: $(STAMP) ## Meter generated traffic end to end and compare the bills with the truth

@@ -16,7 +16,7 @@ from bench.parts import running_parts
 from bench.report import lines, table, write
 from bench.stack import StackMeasured, measure_stack
 from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
-from local.programs import JOBS
+from laptop.programs import JOBS
 
 WARM_UP_EVENTS = 600_000
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}

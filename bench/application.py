@@ -16,13 +16,13 @@ from pathlib import Path
 
 from bench.parts import Parts, wait_for
 from bench.processes import cpu_seconds, resident_mib
+from deployment.job_states import JobStates
+from deployment.positions import Positions
 from jobs.streams import Table
-from local.folders import Folders
-from local.jars import connector_jars
-from local.job_states import JobStates
-from local.ports import LOOPBACK, free_port
-from local.positions import Positions
-from local.programs import job_environment
+from laptop.folders import Folders
+from laptop.jars import connector_jars
+from laptop.ports import LOOPBACK, free_port
+from laptop.programs import job_environment
 
 START_LIMIT_SECONDS = 180.0
 STOP_LIMIT_SECONDS = 40.0

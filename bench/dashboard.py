@@ -40,11 +40,11 @@ from dashboard.queries.stragglers import StragglerFilter, read_stragglers
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.scope import Scope
 from dashboard.settings import Settings
-from jobs.runtime.database import migrate
-from jobs.runtime.reader_role import ROLE
-from local.dashboard import dashboard_command
-from local.database import embedded_database
-from local.ports import LOOPBACK, free_port
+from jobs.runtime.postgres.reader_role import ROLE
+from jobs.runtime.postgres.schema import migrate
+from laptop.dashboard import dashboard_command
+from laptop.database import embedded_database
+from laptop.ports import LOOPBACK, free_port
 
 RESULTS = Path(__file__).with_name("results")
 AIM_SECONDS = 2.0

@@ -22,8 +22,8 @@ from deltalake import write_deltalake
 from rich.console import Console
 from rich.table import Table as Lines
 
-from jobs.runtime.delta import LSN, DeltaWriter, committing
-from jobs.runtime.log_cleanup import clean_log
+from jobs.runtime.delta.log_cleanup import clean_log
+from jobs.runtime.delta.table import LSN, DeltaWriter, committing
 from jobs.streams import ACCOUNTS, Table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,15 +14,15 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from bench.events import Record, catalog
-from jobs.runtime.database import migrate
-from local import broker
-from local.broker import BrokerPorts
-from local.catalog_changes import publish
-from local.catalog_file import parse_catalog
-from local.catalog_store import store
-from local.database import embedded_database
-from local.jars import broker_jars
-from local.ports import free_ports
+from catalog.file import parse_catalog
+from catalog.publishing import publish
+from catalog.store import store
+from jobs.runtime.postgres.schema import migrate
+from laptop import broker
+from laptop.broker import BrokerPorts
+from laptop.database import embedded_database
+from laptop.jars import broker_jars
+from laptop.ports import free_ports
 
 START_LIMIT_SECONDS = 90.0
 
@@ -38,7 +38,7 @@ class Parts:
 
 @contextmanager
 def running_parts(folder: Path) -> Iterator[Parts]:
-    """Broker, topics, database and schema under `folder`. Raises `local.errors.CannotRun` when one does not start."""
+    """Broker, topics, database and schema under `folder`. Raises `deployment.errors.CannotRun` when one does not start."""
     with running_broker(folder / "kafka") as bootstrap, embedded_database(folder / "postgres") as url:
         migrate(url)
         pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])

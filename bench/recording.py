@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from jobs.runtime.delta import LSN
+from jobs.runtime.delta.table import LSN
 from jobs.streams import Table
 
 

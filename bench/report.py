@@ -19,7 +19,7 @@ from bench.stack import StackMeasured
 from bench.work import Measured, Plan
 from jobs.runtime.spark import SHUFFLE_PARTITIONS
 from jobs.stack import StackConfig
-from local.java import find_java
+from laptop.java import find_java
 
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from bench.events import catalog, records
 from bench.processes import resident_mib
 from bench.work import Tell
+from deployment.stack import Stack, running_stack
 from jobs.streams import EVENTS_TOPIC
-from local.stack import Stack, running_stack
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
@@ -82,7 +82,7 @@ def _running(data_dir: Path) -> Iterator[Stack]:
 def _weir(data_dir: Path, *arguments: str) -> None:
     """Run a command. Raises RuntimeError with what it said."""
     done = subprocess.run(
-        [sys.executable, "-m", "local.cli", *arguments, "--data-dir", str(data_dir)],
+        [sys.executable, "-m", "cli.main", *arguments, "--data-dir", str(data_dir)],
         capture_output=True,
         text=True,
         check=False,

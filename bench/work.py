@@ -14,9 +14,9 @@ from bench.application import Application, Start, Usage
 from bench.events import one_pair, records
 from bench.parts import Parts, publish_catalog, send
 from bench.recording import Recording
+from deployment.positions import describe, ends
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
-from local.folders import Folders
-from local.positions import describe, ends
+from laptop.folders import Folders
 
 READS = {
     "sessionization": (Table.JOURNAL, "ingestion"),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from dashboard.queries.applications import Application
 from dashboard.queries.feed import Feed
 from dashboard.wording import moment, span
-from monitoring.reports import STALE, Doing, is_stale
+from metering.reports import STALE, Doing, is_stale
 
 IDLE_AFTER = timedelta(seconds=60)
 """Batches come every few seconds while there is anything to do."""

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from jobs.runtime.database import migrate
+from jobs.runtime.postgres.schema import migrate
 from jobs.runtime.spark import spark_session
-from local.class_archive import submit_arguments
-from local.database import embedded_database
-from local.jars import connector_jars
+from laptop.class_archive import submit_arguments
+from laptop.database import embedded_database
+from laptop.jars import connector_jars
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
 settings.register_profile("weir", deadline=None)

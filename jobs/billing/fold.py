@@ -11,10 +11,10 @@ from psycopg.types.json import Jsonb
 from jobs.billing.config import BillingConfig
 from jobs.billing.rules import JUDGED_CAUSE
 from jobs.billing.staged import SUMS
-from jobs.event_time.windows import MINUTE
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.streams import Meter
+from metering.windows import MINUTE
 
 _IS_WRONG = " OR ".join(f"{m}_unsound_rows > 0 OR {m}_lowest_unit_price <> {m}_unit_price" for m in Meter)
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.staged import STAGED, SUMS
-from jobs.event_time.windows import MINUTE
+from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import PostgresJob
-from jobs.runtime.position import with_fingerprint
 from jobs.streams import Meter, Outcome, Table
+from metering.windows import MINUTE
 
 
 def metered(meter: Meter) -> tuple[str, ...]:

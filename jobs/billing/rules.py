@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from jobs.event_time.lateness import Arrival, arrival
-from jobs.event_time.windows import Window
+from metering.lateness import Arrival, arrival
+from metering.windows import Window
 
 JUDGED_CAUSE = "stream"
 """Only rows of this cause are judged by arrival; any other inherits the decision of the row it negates or replaces."""

@@ -22,9 +22,9 @@ from jobs.ingestion.sources import (
     within_limits,
 )
 from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
-from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres.ownership import Ownership
 
 log = structlog.get_logger()
 

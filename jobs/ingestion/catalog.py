@@ -17,8 +17,8 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.rules import Reason
 from jobs.runtime.catalog_changes import change_problem
-from jobs.runtime.kafka import Positions, TopicsReader, stamp
-from jobs.runtime.kafka_access import KafkaSettings
+from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.topic import Positions, TopicsReader, stamp
 from jobs.streams import CatalogTopic, Disposition
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {

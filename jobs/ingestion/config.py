@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from jobs.event_time.clock import AcceptWindow
 from jobs.ingestion.repeats import Horizons
 from jobs.ingestion.rules import MAX_TEXT_BYTES
 from jobs.runtime.config import JobConfig
 from jobs.streams import EVENTS_TOPIC
+from metering.clock import AcceptWindow
 
 DAY_SECONDS = 86_400
 

@@ -1,7 +1,7 @@
 """When an event occurred, by the clocks that are believed, and whether that is near enough to when it was received.
 
 Judged on the driver, because only there `received_at` is known: a record's own stamp is not all of it.
-The columns' form of jobs/event_time/clock.py.
+The columns' form of metering/clock.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import polars as pl
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.rules import Reason
-from jobs.runtime.isolated import Isolation
+from jobs.runtime.kafka.isolated import Isolation
 
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""

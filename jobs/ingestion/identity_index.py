@@ -15,7 +15,7 @@ import polars as pl
 
 from jobs.ingestion.identity_segment import ENTRY_BYTES, MOST_HALVINGS, Asking, Segment, Span
 from jobs.ingestion.repeats import ENTRY, Horizons, repeats
-from jobs.runtime.delta import microseconds_of
+from jobs.runtime.delta.table import microseconds_of
 
 SEGMENT_LSNS = 1 << 20
 """Rows of the journal in one segment: 35 minutes at 500 events/s, and 46 MB when it is read."""

@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import ENTRY, entries
-from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.delta.table import DeltaWriter
 from jobs.streams import Disposition
 
 READ = ("identity", "content_digest", "lsn", "received_at", "occurred_at")

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
-from jobs.runtime.absent_offsets import Gap
-from jobs.runtime.delta import FRONTIER, DeltaWriter, instant_of, microseconds_of
+from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microseconds_of
 from jobs.runtime.errors import BEGIN_ANEW, Cause, NotYet, Refused
-from jobs.runtime.kafka import EARLIEST, Topic, offsets, refuse_lost_records
+from jobs.runtime.kafka.absent_offsets import Gap
+from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets, refuse_lost_records
 
 
 class OffsetLedger:

@@ -29,16 +29,16 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
-from jobs.runtime.absent_offsets import AbsentOffsets
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
-from jobs.runtime.heartbeat import Heartbeat
-from jobs.runtime.isolated import IsolatedRecords, Isolation
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
 from jobs.runtime.job import Context, Progress, TopicJob
-from jobs.runtime.kafka import describe_topic, list_partitions
-from jobs.runtime.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.kafka.absent_offsets import AbsentOffsets
+from jobs.runtime.kafka.heartbeat import Heartbeat
+from jobs.runtime.kafka.isolated import IsolatedRecords, Isolation
+from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.kafka.topic import describe_topic, list_partitions
+from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
-from jobs.runtime.topic_doubts import settings_of, tell_doubts
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
 
 NAME = "ingestion"

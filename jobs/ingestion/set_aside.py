@@ -8,9 +8,9 @@ import polars as pl
 from deltalake import DeltaTable
 
 from jobs.ingestion.rules import Reason
-from jobs.runtime.isolated import Isolated, Isolation, Place
-from jobs.runtime.kafka import Topic
-from jobs.runtime.log_records import MOST_KEY_BYTES
+from jobs.runtime.kafka.isolated import Isolated, Isolation, Place
+from jobs.runtime.kafka.log_records import MOST_KEY_BYTES
+from jobs.runtime.kafka.topic import Topic
 
 KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "key"}
 """The columns of `classify` that a record has which is too large: the others could not be read of a larger one."""

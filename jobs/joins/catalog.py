@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import catalog_frames
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
-from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
+from jobs.runtime.delta.table import LSN, DeltaWriter
+from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import BEGIN_ANEW, Refused
-from jobs.runtime.position import Position, recall_position, table_hash, transactions_of
-from jobs.runtime.upstream import Upstream
 from jobs.streams import ACCOUNTS, PRICES, SCHEMAS, CatalogTopic, Table
 
 log = structlog.get_logger()

@@ -25,13 +25,13 @@ from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.batch import contiguous, seen_in
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
+from jobs.runtime.delta.position import Position, position_after, recall_position, transactions_of, with_fingerprint
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
+from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Cause, NotYet
 from jobs.runtime.job import Context, Progress, TableJob
-from jobs.runtime.position import Position, position_after, recall_position, transactions_of, with_fingerprint
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, History, RulesInForce, rules_text
-from jobs.runtime.upstream import Upstream
 from jobs.streams import USAGE, Disposition, Table
 
 NAME = "joins"

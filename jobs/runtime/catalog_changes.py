@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from jobs.event_time.windows import EPOCH
 from jobs.streams import UNIT_PRICE, CatalogTopic, Meter
+from metering.windows import EPOCH
 
 MAX_TEXT_BYTES = 512
 """As in events; a longer name would not fit the database's indexes."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.runtime.kafka_access import KafkaAccess, kafka_fields
+from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 
 
 class JobConfig(BaseModel):

@@ -15,8 +15,8 @@ from jobs.runtime.config import Environment, JobConfig
 from jobs.streams import Table
 
 if TYPE_CHECKING:
-    from jobs.runtime.ownership import Ownership
-    from jobs.runtime.upstream import Upstream
+    from jobs.runtime.delta.upstream import Upstream
+    from jobs.runtime.postgres.ownership import Ownership
 
 C = TypeVar("C", bound=JobConfig)
 Counts = Mapping[tuple[str, ...], int]

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from sqlalchemy.exc import DBAPIError
 
-from jobs.runtime.database_away import database_is_away
 from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.postgres.away import database_is_away
 
 KAFKA_IS_AWAY = frozenset(
     {

@@ -13,19 +13,19 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.catch_up import CatchUp
-from jobs.runtime.database_away import database_is_away
-from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.errors import Cause, Fenced, NotYet
 from jobs.runtime.job import Progress, Sink
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_session import Session
+from jobs.runtime.postgres.away import database_is_away
+from jobs.runtime.postgres.gauges import DatabaseGauges
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.session import Session
+from jobs.runtime.postgres.totals import totals_of
 from jobs.runtime.source import Source
-from jobs.runtime.totals import totals_of
 from jobs.runtime.waiting import Waiting
+from metering.reports import REPORT_SECONDS, Doing
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from monitoring.liveness import LOOP, ROUND_SECONDS
-from monitoring.reports import REPORT_SECONDS, Doing
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.delta.table import DeltaWriter
 
 TRANSACTION = "rules"
 IN_FORCE = "in_force"

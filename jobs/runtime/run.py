@@ -22,23 +22,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.clock_skew import refuse_clock_skew
 from jobs.runtime.config import Environment, JobConfig
-from jobs.runtime.database import schema_is_current
-from jobs.runtime.delta import committed_epoch
+from jobs.runtime.delta.log_cleanup import LogCleanup
+from jobs.runtime.delta.object_store import spark_settings
+from jobs.runtime.delta.source import TableSource
+from jobs.runtime.delta.table import committed_epoch
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
-from jobs.runtime.log_cleanup import LogCleanup
-from jobs.runtime.object_store import spark_settings
+from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.obstacles import obstacle_of
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_sink import PostgresSink
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.schema import schema_is_current
+from jobs.runtime.postgres.sink import PostgresSink
 from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source
 from jobs.runtime.spark import java_runs, spark_session
-from jobs.runtime.table_source import TableSource
-from jobs.runtime.topic_source import TopicSource
 from jobs.runtime.waiting import Waiting, until_done
+from metering.reports import Doing
 from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
-from monitoring.reports import Doing
 
 log = structlog.get_logger()
 

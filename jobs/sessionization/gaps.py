@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from jobs.event_time.lateness import still_closed
+from metering.lateness import still_closed
 
 
 @dataclass(frozen=True)

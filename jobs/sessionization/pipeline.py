@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import Counts, Fold, PostgresJob
-from jobs.runtime.position import with_fingerprint
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
 from jobs.streams import INSTANT, REQUESTS, Disposition, Table

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from jobs.event_time.sessions import Session, merge
+from metering.sessions import Session, merge
 
 
 @dataclass(frozen=True)

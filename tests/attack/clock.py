@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from local.broker import BrokerPorts, answers, prepare, server_command
-from local.jars import broker_jars
-from local.ports import kept_port
+from laptop.broker import BrokerPorts, answers, prepare, server_command
+from laptop.jars import broker_jars
+from laptop.ports import kept_port
 from tests.waiting import wait_until
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from local.stack import Stack, running_stack
+from deployment.stack import Stack, running_stack
 from tests.e2e.conftest import weir_at
 
 TIMEOUT_SECONDS = 8

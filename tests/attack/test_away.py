@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.stack import Stack
+from deployment.stack import Stack
 from monitoring.metrics import JOBS
 from tests.e2e.metering import new_customer
 from tests.e2e.test_away import frozen, restart, undisturbed, waits_for

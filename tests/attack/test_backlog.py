@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from deployment.positions import Positions, describe, ends
+from deployment.stack import Stack
 from jobs.streams import EVENTS_TOPIC, Table
-from local.positions import Positions, describe, ends
-from local.stack import Stack
 from tests.attack.conftest import CHUNK_ROWS, TIMEOUT_SECONDS
 from tests.attack.traffic import send_in_flight
 from tests.e2e.metering import drain, new_customer

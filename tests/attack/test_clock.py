@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from deployment.positions import Positions, describe, ends
+from deployment.stack import Stack
 from jobs.streams import EVENTS_TOPIC, Table
-from local.positions import Positions, describe, ends
-from local.stack import Stack
 from tests.attack.clock import ClockedBroker, clocked_broker
 from tests.e2e.metering import drain, new_customer, weir
 from tests.waiting import wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from deployment.stack import Stack
 from jobs.ingestion.rules import MAX_TOKENS
-from local.stack import Stack
 from tests.e2e.metering import PRICES, Customer, drain, new_customer, weir
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(600)]

@@ -17,9 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from deployment.positions import Positions
+from deployment.stack import Stack
 from jobs.streams import EVENTS_TOPIC, Table
-from local.positions import Positions
-from local.stack import Stack
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.e2e.watched import Watch
 from tests.waiting import wait_until

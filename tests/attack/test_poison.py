@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from local.stack import Stack
+from deployment.stack import Stack
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import Customer, drain, new_customer, weir
 

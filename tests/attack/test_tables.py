@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from local.stack import Stack
+from deployment.stack import Stack
 from monitoring.metrics import JOBS
 from tests.e2e.metering import drain, new_customer
 from tests.e2e.test_failures import frozen_drivers

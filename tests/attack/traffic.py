@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Producer
 
-from local.stack import Stack
+from deployment.stack import Stack
 from tests.e2e.metering import Customer
 
 RATE = 20

@@ -9,9 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 
+from catalog.file import load_catalog_file
+from cli.produce import subject_of
 from jobs.streams import EventType
-from local.catalog_file import load_catalog_file
-from local.commands.produce import subject_of
 from tests.chart.helm import CHART
 
 

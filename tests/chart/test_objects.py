@@ -179,7 +179,7 @@ def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None
     spec = job["spec"]["template"]["spec"]
     steps = [container["args"] for container in [*spec["initContainers"], *spec["containers"]]]
     assert steps == [
-        ["python", "-m", "local.quickstart", "wait"],
+        ["python", "-m", "laptop.quickstart", "wait"],
         ["weir", "topics", "--timeout", "180"],
         ["python", "-m", "jobs", "migrate"],
     ]

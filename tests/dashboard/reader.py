@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from jobs.runtime.database import migrate
-from jobs.runtime.reader_role import ROLE
+from jobs.runtime.postgres.reader_role import ROLE
+from jobs.runtime.postgres.schema import migrate
 
 PASSWORD = "reads-only"
 

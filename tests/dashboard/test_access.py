@@ -10,7 +10,7 @@ import pytest
 from dashboard.backend import Backend
 from dashboard.queries.accounts import MOST_ACCOUNTS, read_accounts
 from dashboard.settings import Settings
-from jobs.runtime.database import migrate
+from jobs.runtime.postgres.schema import migrate
 from tests.dashboard.reader import reader_url
 from tests.database_rows import window, write
 

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from local.processes import STACK_VARIABLE
-from local.stack import Stack, read_stack, running_stack
-from local.supervised import last_lines
+from deployment.processes import STACK_VARIABLE
+from deployment.stack import Stack, read_stack, running_stack
+from laptop.supervised import last_lines
 from tests.e2e import older
 
 LOG_LINES = 25
@@ -27,7 +27,7 @@ _data_dirs: list[Path] = []
 
 def weir_at(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a `weir` command on a data folder, as its own process."""
-    command = [sys.executable, "-m", "local.cli", *arguments, "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "cli.main", *arguments, "--data-dir", str(data_dir)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
 
 

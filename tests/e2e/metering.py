@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 
-from local.stack import Stack
+from deployment.stack import Stack
 
 PRICES = {
     "requests": Decimal("0.000100000001"),
@@ -28,7 +28,7 @@ DRAIN_SECONDS = 150
 
 def weir(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the `weir` command against the stack."""
-    command = [sys.executable, "-m", "local.cli", *arguments, "--data-dir", str(stack.data_dir)]
+    command = [sys.executable, "-m", "cli.main", *arguments, "--data-dir", str(stack.data_dir)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DRAIN_SECONDS + 60)
 
 

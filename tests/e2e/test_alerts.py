@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from local.stack import Stack, running_stack
+from deployment.stack import Stack, running_stack
 from tests.e2e.metering import new_customer
 from tests.e2e.watched import STEADY_EPOCH, STEADY_SOURCE, Traffic, Watch, ago, hurried
 from tests.waiting import wait_until

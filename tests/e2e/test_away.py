@@ -18,7 +18,7 @@ import psutil
 import psycopg
 import pytest
 
-from local.stack import Stack, running_stack
+from deployment.stack import Stack, running_stack
 from monitoring.metrics import JOBS
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.waiting import wait_until

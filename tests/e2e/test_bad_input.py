@@ -11,9 +11,9 @@ import psycopg
 from confluent_kafka import KafkaError, Message, Producer
 from deltalake import DeltaTable
 
+from deployment.stack import Stack, running_stack
 from jobs.streams import EVENTS_TOPIC
-from local.programs import JOBS
-from local.stack import Stack, running_stack
+from laptop.programs import JOBS
 from tests.corpus import BAD_DOCUMENTS, TOO_LARGE, dated
 from tests.e2e.metering import drain, new_customer
 

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
+from catalog.file import parse_catalog
+from catalog.store import store
+from deployment.stack import Stack
 from jobs.streams import CatalogTopic, Table
-from local.catalog_file import parse_catalog
-from local.catalog_store import store
-from local.stack import Stack
 from tests.e2e.metering import drain, weir
 
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from local.stack import Stack
+from deployment.stack import Stack
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.e2e.watched import Traffic
 

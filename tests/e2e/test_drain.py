@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from local.stack import Stack, running_stack
+from deployment.stack import Stack, running_stack
 from tests.e2e.metering import new_customer, weir
 
 

@@ -21,8 +21,8 @@ import psutil
 import psycopg
 import pytest
 
+from deployment.stack import Stack, running_stack
 from jobs.runtime.errors import ExitStatus
-from local.stack import Stack, running_stack
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.waiting import wait_until
 

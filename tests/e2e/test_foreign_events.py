@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from local.stack import Stack
+from deployment.stack import Stack
 from tests.e2e.conftest import weir_at
 
 RECORDS = 60_000

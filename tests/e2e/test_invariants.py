@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
+from deployment.stack import Stack
 from jobs.streams import BILLABLE, REQUESTS
-from local.stack import Stack
-from local.traffic.compare import compare
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
+from traffic.compare import compare
 
 DECISION_SECONDS = 270
 METERS = ["requests", "input_tokens", "output_tokens", "cached_tokens"]

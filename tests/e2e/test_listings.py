@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from local.commands import dead_letters, journal, sessions, stragglers
-from local.stack import Stack
+from cli import dead_letters, journal, sessions, stragglers
+from deployment.stack import Stack
 from tests.e2e.metering import PRICES, Customer, drain, new_customer, weir
 
 PAIRS = 12

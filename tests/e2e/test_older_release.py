@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.stack import Stack
+from deployment.stack import Stack
 from tests.e2e import older
 from tests.e2e.conftest import weir_at
 

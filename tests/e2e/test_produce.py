@@ -12,8 +12,8 @@ from uuid import uuid4
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from local.commands.produce import subject_of
-from local.stack import Stack
+from cli.produce import subject_of
+from deployment.stack import Stack
 from tests.e2e.metering import drain, weir
 
 OVERSIZE_BYTES = 300_000
@@ -95,7 +95,7 @@ def test_what_is_too_large_is_refused_by_the_broker_and_named_by_its_line(stack:
 
 
 def test_standard_input_is_read_for_a_dash(stack: Stack) -> None:
-    command = [sys.executable, "-m", "local.cli", "produce", "-", "--data-dir", str(stack.data_dir)]
+    command = [sys.executable, "-m", "cli.main", "produce", "-", "--data-dir", str(stack.data_dir)]
     subject = f"subject-{uuid4().hex}"
     lines = event(subject, 1) + b"\n" + event(subject, 2) + b"\n"
     produced = subprocess.run(command, input=lines, capture_output=True, check=True, timeout=120)

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local.programs import JOBS
-from local.stack import Process, Stack, State, running_stack
-from local.watching import ALERTMANAGER, PROMETHEUS, find
+from deployment.stack import Process, Stack, State, running_stack
+from laptop.programs import JOBS
+from laptop.watching import ALERTMANAGER, PROMETHEUS, find
 from tests.e2e.conftest import processes_of, up, weir_at
 
 MEMORY_LIMIT_BYTES = 6 * 1024**3

@@ -20,7 +20,7 @@ from uuid import uuid4
 import yaml
 from confluent_kafka import Producer
 
-from local.stack import Stack, running_stack
+from deployment.stack import Stack, running_stack
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import rule_file
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local.cli import app
+from cli.main import app
 from monitoring import metrics
 from monitoring.alerts import ALERTS, GROUPS, RECORDINGS
 from monitoring.grafana import dashboard

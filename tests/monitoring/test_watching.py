@@ -19,12 +19,12 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from local import watching
-from local.errors import CannotRun
-from local.folders import Folders
-from local.ports import free_ports
-from local.programs import choose_addresses, watchers
-from local.watching import alertmanager_command, keep_alertmanager_config, prometheus_command
+from deployment.errors import CannotRun
+from laptop import watching
+from laptop.folders import Folders
+from laptop.ports import free_ports
+from laptop.programs import choose_addresses, watchers
+from laptop.watching import alertmanager_command, keep_alertmanager_config, prometheus_command
 from monitoring.alerts import ALERTS
 
 PATIENCE_SECONDS = 60

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.job import Counts, Fold, PostgresJob
-from jobs.runtime.postgres_sink import stage
+from jobs.runtime.postgres.sink import stage
 
 
 def frame(spark: SparkSession, schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> DataFrame:

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.rules import Decision
-from jobs.event_time.windows import MINUTE
 from jobs.streams import Meter, Outcome
+from metering.windows import MINUTE
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 
 GRACE = CONFIG.grace

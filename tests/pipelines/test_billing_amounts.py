@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.billing.staged import STAGED
-from jobs.event_time.windows import MINUTE
 from jobs.runtime.errors import Refused
 from jobs.streams import Meter, Outcome
+from metering.windows import MINUTE
 from tests.pipelines.billing import EXACT, NOON, Billed, Price, bill, built, stored, usage_row
 
 

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from local.catalog_change import Change, compact_json, envelope
-from local.catalog_file import CatalogFile, parse_catalog
-from local.catalog_outbox import pending, told
-from local.catalog_store import store
-from local.cli import app
-from local.errors import CannotRun
-from local.job_states import Unpublished, read_unpublished
+from catalog.change import Change, compact_json, envelope
+from catalog.file import CatalogFile, parse_catalog
+from catalog.outbox import pending, told
+from catalog.store import store
+from cli.main import app
+from deployment.errors import CannotRun
+from deployment.job_states import Unpublished, read_unpublished
 
 
 def file(plan: str = "team", unit_price: str = "0.1", **account: Any) -> CatalogFile:

@@ -17,24 +17,24 @@ import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.types.json import Jsonb
 
+from cli.reading import read_only
+from cli.sessions import SessionQuery, session_rows
+from cli.usage import UsageQuery, usage_rows
 from dashboard.backend import Backend
 from dashboard.queries.sessions import read_history, read_open_sessions
 from dashboard.queries.sources import read_sources
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
 from jobs.billing.rules import Decision
-from jobs.event_time.lateness import WindowState, window_state
-from jobs.event_time.sessions import Session, SessionState
-from jobs.event_time.windows import Window
 from jobs.ingestion.config import IngestionConfig
-from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.errors import End
-from jobs.runtime.isolated import Isolation
-from jobs.runtime.totals import totals_of
+from jobs.runtime.kafka.isolated import Isolation
+from jobs.runtime.postgres.gauges import DatabaseGauges
+from jobs.runtime.postgres.totals import totals_of
 from jobs.streams import UNIT_PRICE, Meter
-from local.commands.reading import read_only
-from local.commands.sessions import SessionQuery, session_rows
-from local.commands.usage import UsageQuery, usage_rows
+from metering.lateness import WindowState, window_state
+from metering.sessions import Session, SessionState
+from metering.windows import Window
 from monitoring.metrics import SOURCE_STATES
 from tests.database_rows import progress, window, write
 

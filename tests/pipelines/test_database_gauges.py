@@ -14,14 +14,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.types.json import Jsonb
 
-from jobs.event_time.lateness import window_state
-from jobs.event_time.windows import Window
-from jobs.runtime import straggler_totals
-from jobs.runtime.database_gauges import DatabaseGauges
 from jobs.runtime.errors import End
-from jobs.runtime.exits import record_exit
-from jobs.runtime.straggler_totals import StragglerTotals
-from jobs.runtime.totals import totals_of
+from jobs.runtime.postgres import straggler_totals
+from jobs.runtime.postgres.exits import record_exit
+from jobs.runtime.postgres.gauges import DatabaseGauges
+from jobs.runtime.postgres.straggler_totals import StragglerTotals
+from jobs.runtime.postgres.totals import totals_of
+from metering.lateness import window_state
+from metering.windows import Window
 from monitoring import metrics
 from tests.database_rows import progress, window, write
 

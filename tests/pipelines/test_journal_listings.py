@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs.runtime.kafka import Topic
+from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
+from cli.journal import DISPOSITIONS, Consumed, RowKey, summary_rows
+from cli.journal_offsets import consumed_ranges
+from cli.journal_table import count_rows, open_journal
+from jobs.runtime.kafka.topic import Topic
 from jobs.streams import JOURNAL, Disposition, Table
-from local.commands.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
-from local.commands.journal import DISPOSITIONS, Consumed, RowKey, summary_rows
-from local.commands.journal_offsets import consumed_ranges
-from local.commands.journal_table import count_rows, open_journal
 
 T0 = datetime(2026, 3, 1, 23, 59, 58, tzinfo=UTC)
 EVENTS = Topic("events", "AAAAAAAAAAEAAAAAAAAAAg", (0, 1))

@@ -13,15 +13,15 @@ from zoneinfo import ZoneInfo
 import psycopg
 import pytest
 
+from cli.output import Row
+from cli.periods import Window
+from cli.reading import Database, read_only
+from cli.sessions import SessionQuery, session_rows
+from cli.stragglers import StragglerQuery, straggler_rows
+from cli.usage import Key, UsageQuery, usage_rows
 from dashboard.exact import EXACT
+from deployment.errors import CannotRun
 from jobs.billing.rules import Decision
-from local.commands.output import Row
-from local.commands.periods import Window
-from local.commands.reading import Database, read_only
-from local.commands.sessions import SessionQuery, session_rows
-from local.commands.stragglers import StragglerQuery, straggler_rows
-from local.commands.usage import Key, UsageQuery, usage_rows
-from local.errors import CannotRun
 from tests.database_rows import MINUTE, progress, window, write
 
 T0 = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)

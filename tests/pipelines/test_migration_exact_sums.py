@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy.exc
 from alembic import command
 
-from jobs.runtime.database import migrate, migrator
+from jobs.runtime.postgres.schema import migrate, migrator
 from tests.database_rows import MINUTE, write
 from tests.pipelines.folding import rows_of
 

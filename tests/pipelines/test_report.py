@@ -11,13 +11,13 @@ import pytest
 
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Progress, Sink
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.report import Reporter
 from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
+from metering.reports import Doing
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
-from monitoring.reports import Doing
 
 JOB = "billing"
 

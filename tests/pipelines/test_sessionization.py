@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.event_time.sessions import Session, merge
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import gap_in_force
 from jobs.sessionization.pipeline import JOB, STAGED, build
 from jobs.sessionization.rules import Stored
 from jobs.sessionization.rules import fold as fold_rule
 from jobs.streams import JOURNAL, Disposition, EventType
+from metering.sessions import Session, merge
 from tests.pipelines.folding import fold_table, frame, rows_of
 
 CONFIG = SessionizationConfig()

@@ -6,15 +6,15 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from cli.traffic import policy_of
+from deployment.stack import Deployment
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.sessionization.config import SessionizationConfig
-from local.commands.traffic import policy_of
-from local.stack import Deployment
-from local.traffic.truth import truth_of
 from tests.database_rows import progress
 from tests.rules.test_traffic_truth import run
+from traffic.truth import truth_of
 
 
 @pytest.mark.parametrize("by_model", [{}, {"aurora-nano": 660, "fjord-max": 110}], ids=["defaults", "by model"])

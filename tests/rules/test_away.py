@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
-from jobs.runtime import kafka, object_store
-from jobs.runtime.delta import open_table
+from jobs.runtime.delta import object_store
+from jobs.runtime.delta.object_store import store_of
+from jobs.runtime.delta.table import open_table
 from jobs.runtime.errors import Cause, NotYet
-from jobs.runtime.kafka_access import KafkaAccess
-from jobs.runtime.object_store import store_of
+from jobs.runtime.kafka import topic as kafka
+from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.obstacles import obstacle_of
 from jobs.streams import Table
 

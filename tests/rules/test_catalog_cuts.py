@@ -11,7 +11,7 @@ import pytest
 
 from jobs.ingestion import catalog
 from jobs.ingestion.catalog import CatalogReader
-from jobs.runtime.kafka import Topic
+from jobs.runtime.kafka.topic import Topic
 from jobs.streams import CatalogTopic
 
 ACCOUNTS, PRICES = CatalogTopic.ACCOUNTS.value, CatalogTopic.PRICES.value

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.change import Change, envelope
+from catalog.file import CatalogFileError, load_catalog_file, parse_catalog
 from jobs.streams import CatalogTopic
-from local.catalog_change import Change, envelope
-from local.catalog_file import CatalogFileError, load_catalog_file, parse_catalog
 
 PLAN = {"plan": "team", "name": "Team"}
 ACCOUNT = {"account": "a1", "name": "One", "plan": "team", "currency": "EUR", "timezone": "Europe/Berlin"}

@@ -18,39 +18,41 @@ import yaml
 
 from bench.__main__ import NEEDS
 from bench.report import IDLE_AIMS_MS
+from catalog import file as catalog_file
 from charts import values as chart
+from cli import journal
 from dashboard.freshness import Health
 from dashboard.queries.windows import UsageWindow
 from dashboard.views import conservation, joins, late, overview, sessions, windows
 from jobs import again, streams
 from jobs.billing.rules import Decision
-from jobs.event_time.clock import Acceptance
-from jobs.event_time.lateness import WindowState
-from jobs.event_time.sessions import SessionState
 from jobs.ingestion import rules as ingestion_rules
 from jobs.ingestion.document import TOKENS
 from jobs.ingestion.rules import Reason
 from jobs.joins.pairs import SIDES
 from jobs.joins.rules import Fate, Side
-from jobs.runtime import catalog_changes, log_records
+from jobs.runtime import catalog_changes
 from jobs.runtime.errors import Cause, End, ExitStatus
-from jobs.runtime.isolated import Isolation
-from jobs.runtime.topic_settings import Doubt
+from jobs.runtime.kafka import log_records
+from jobs.runtime.kafka.isolated import Isolation
+from jobs.runtime.kafka.topic_settings import Doubt
 from jobs.sessionization.pipeline import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Disposition, EventType, Meter, Outcome, Table
-from local import catalog_file, programs
-from local.commands import journal
-from local.traffic import catalog as traffic_catalog
-from local.traffic import events as traffic_events
-from local.traffic.generate import catalog_of, generate
-from local.traffic.placement import Placement, Policy
-from local.traffic.truth import truth_of
+from laptop import programs
+from metering.clock import Acceptance
+from metering.lateness import WindowState
+from metering.reports import STALE, Doing
+from metering.sessions import SessionState
 from monitoring import metrics
 from monitoring.alerts import ALERTS
-from monitoring.reports import STALE, Doing
 from tests.dashboard import seeding
 from tests.monitoring import healthy, test_alerts
+from traffic import catalog as traffic_catalog
+from traffic import events as traffic_events
+from traffic.generate import catalog_of, generate
+from traffic.placement import Placement, Policy
+from traffic.truth import truth_of
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "weir"

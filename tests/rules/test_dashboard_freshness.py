@@ -10,7 +10,7 @@ from dashboard.freshness import IDLE_AFTER, QUIET_AFTER, Health, State, freshnes
 from dashboard.queries.applications import Application
 from dashboard.queries.feed import Feed
 from dashboard.wording import span
-from monitoring.reports import STALE_AFTER_SECONDS
+from metering.reports import STALE_AFTER_SECONDS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EPSILON = timedelta(microseconds=1)

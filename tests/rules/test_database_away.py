@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs.runtime.database_away import REMEDY, database_is_away, remedy
 from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.postgres.away import REMEDY, database_is_away, remedy
 
 AT = 'connection to server at "10.0.0.1", port 5432 failed: '
 AWAY = (

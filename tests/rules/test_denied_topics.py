@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from jobs.runtime import kafka
-from jobs.runtime.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
 from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.kafka import topic as kafka
+from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
 
 
 def denial(code: int = KafkaError.UNKNOWN_TOPIC_OR_PART) -> KafkaException:

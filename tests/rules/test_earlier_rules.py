@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jobs.event_time.clock import Acceptance
 from jobs.ingestion.config import Clocks, IngestionConfig
 from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.repeats import candidates, entries, repeats
 from jobs.runtime.rules_in_force import History, extended
+from metering.clock import Acceptance
 from tests.rules.test_identity_index import START, event, frame
 
 DEVICES = Clocks(device=("gatew?y",))

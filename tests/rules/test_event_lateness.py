@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.event_time.windows import MINUTE, tumbling
 from jobs.ingestion.lateness import lateness_of
+from metering.windows import MINUTE, tumbling
 from monitoring import metrics
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

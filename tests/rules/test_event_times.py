@@ -1,4 +1,4 @@
-"""Differential: the columns that judge an event's time on the driver, and the rules of jobs/event_time/clock.py."""
+"""Differential: the columns that judge an event's time on the driver, and the rules of metering/clock.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.event_time.clock import Acceptance, read_device_clock, read_trusted_clock
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.received import EPOCH, INSTANT
 from jobs.ingestion.rules import Reason
-from jobs.runtime.isolated import Isolation
+from jobs.runtime.kafka.isolated import Isolation
+from metering.clock import Acceptance, read_device_clock, read_trusted_clock
 
 CONFIG = IngestionConfig(accept_past_seconds=3_600, accept_future_seconds=60)
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from local.cli import app
+from cli.main import app
 from monitoring import metrics
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric, Metric
@@ -29,10 +29,10 @@ def test_each_page_stands_in_the_readme_and_is_looked_at_in_a_browser() -> None:
 
 
 def test_each_module_of_a_command_is_a_command_and_stands_in_the_readme() -> None:
-    folder = ROOT / "local/commands"
+    folder = ROOT / "cli"
     texts = {path.stem: path.read_text() for path in folder.glob("*.py")}
     made = {name for name, text in texts.items() if re.search(rf"^(def {name}\(|{name} = typer\.)", text, re.MULTILINE)}
-    importing = "\n".join([*texts.values(), (ROOT / "local/cli.py").read_text()])
+    importing = "\n".join([*texts.values(), (ROOT / "cli/main.py").read_text()])
     assert {name for name in made if not re.search(rf"\.{name} import .*\b{name}\b", importing)} == set()
     names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     names |= {str(group.name) for group in app.registered_groups}

@@ -12,8 +12,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from jobs.runtime.heartbeat import Heartbeat
-from jobs.runtime.kafka_access import KafkaSettings
+from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.heartbeat import Heartbeat
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.runtime.config import Environment, variable_of
-from jobs.runtime.kafka_access import LIBRDKAFKA_LIMITS, SPARK_LIMITS, KafkaAccess
+from jobs.runtime.kafka.access import LIBRDKAFKA_LIMITS, SPARK_LIMITS, KafkaAccess
 
 SECRET = 'a"b\\c'
 SIGNED_IN = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.event_time.lateness import Arrival, WindowState, arrival, still_closed, window_state
-from jobs.event_time.windows import MINUTE, Window
+from metering.lateness import Arrival, WindowState, arrival, still_closed, window_state
+from metering.windows import MINUTE, Window
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW = Window(START, START + MINUTE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.broker import BrokerPorts, topic_problems
+from laptop.broker import BrokerPorts, topic_problems
 
 GOOD = {
     "events": {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"},

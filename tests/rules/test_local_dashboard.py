@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime.reader_role import ROLE
-from local.dashboard import READER, READER_URL_VARIABLE, dashboard_command, reader_password, reader_url
-from local.folders import Folders
+from jobs.runtime.postgres.reader_role import ROLE
+from laptop.dashboard import READER, READER_URL_VARIABLE, dashboard_command, reader_password, reader_url
+from laptop.folders import Folders
 
 OWNER = "postgresql://weir:secret@127.0.0.1:25432/weir"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from local.errors import CannotRun
-from local.stack import Deployment, StackNotRunning, deployment_of, running_deployment
+from deployment.errors import CannotRun
+from deployment.stack import Deployment, StackNotRunning, deployment_of, running_deployment
 
 POD = {
     "WEIR_KAFKA_BOOTSTRAP": "kafka:9092",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from local import jars
-from local.jars import JarSet, JarsUnavailable, jar_folder, parse_lock
+from laptop import jars
+from laptop.jars import JarSet, JarsUnavailable, jar_folder, parse_lock
 
 
 def lock_line(content: bytes, artifact: str = "alpha") -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.java import JavaMissing, find_java, java_major
+from laptop.java import JavaMissing, find_java, java_major
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from local import ports
-from local.ports import LOOPBACK, free_port, is_free, kept_port
+from laptop import ports
+from laptop.ports import LOOPBACK, free_port, is_free, kept_port
 
 
 def test_a_port_in_use_is_not_free() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from local.processes import STACK_VARIABLE, ProcessId, kill_session, session_members, wait_until_ended
-from local.stack import Process, Stack, State
-from local.stopping import stop_processes
+from deployment.processes import STACK_VARIABLE, ProcessId, kill_session, session_members, wait_until_ended
+from deployment.stack import Process, Stack, State
+from laptop.stopping import stop_processes
 
 PARENT_WITH_CHILD = "sleep 60 & echo $!; wait"
 

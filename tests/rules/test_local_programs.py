@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from local import class_archive
-from local.folders import Folders
-from local.launch import AlreadyRunning, locked
-from local.programs import choose_addresses, postgres_url, servers
-from local.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
+from laptop import class_archive
+from laptop.folders import Folders
+from laptop.launch import AlreadyRunning, locked
+from laptop.programs import choose_addresses, postgres_url, servers
 
 
 @pytest.fixture

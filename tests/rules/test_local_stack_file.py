@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from local.processes import ProcessId
-from local.stack import Process, Stack, StackNotRunning, State, read_stack, remove_stack, running_stack, write_stack
+from deployment.processes import ProcessId
+from deployment.stack import (
+    Process,
+    Stack,
+    StackNotRunning,
+    State,
+    read_stack,
+    remove_stack,
+    running_stack,
+    write_stack,
+)
 
 DEAD = ProcessId(2**22 + 1, "never")
 

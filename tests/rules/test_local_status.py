@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from local.commands.status import state_of
-from local.job_states import JobRow
-from local.stack import Process, State
-from monitoring.reports import STALE_AFTER_SECONDS
+from cli.status import state_of
+from deployment.job_states import JobRow
+from deployment.stack import Process, State
+from metering.reports import STALE_AFTER_SECONDS
 
 
 def row(state: str, age_seconds: float = 1.0) -> JobRow:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from local import supervised
-from local.errors import CannotRun
-from local.processes import ProcessId, kill_session
-from local.programs import Program
-from local.stack import Process, State
-from local.supervised import Supervised, last_words
+from deployment.errors import CannotRun
+from deployment.processes import ProcessId, kill_session
+from deployment.stack import Process, State
+from laptop import supervised
+from laptop.programs import Program
+from laptop.supervised import Supervised, last_words
 
 Make = Callable[..., Supervised]
 

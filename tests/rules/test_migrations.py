@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-from jobs.runtime import migrations
+from jobs.runtime.postgres import migrations
 
 VERSIONS = sorted((Path(migrations.__path__[0]) / "versions").glob("*.py"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from jobs.runtime.delta import numbered
+from jobs.runtime.delta.table import numbered
 
 
 @pytest.mark.parametrize("first_lsn", [1, 2**32 - 2, 2**62])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.runtime.object_store import readable_by_spark, spark_settings
+from jobs.runtime.delta.object_store import readable_by_spark, spark_settings
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
 ELSEWHERE = {**SECRETS, "AWS_ENDPOINT_URL": "http://minio:9000"}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.commands.output import Format, Row, plain, print_rows, rfc3339
+from cli.output import Format, Row, plain, print_rows, rfc3339
 
 COLUMNS = ("account", "window_start", "quantity", "amount", "events")
 ROW: Row = {

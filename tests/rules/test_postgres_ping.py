@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import psycopg
 import pytest
 
-from jobs.runtime.database_away import database_is_away
+from jobs.runtime.postgres.away import database_is_away
 
 ENCRYPTION_REQUESTS = (80877103, 80877104)
 ANSWERS = {

@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.event_time.windows import EPOCH
 from jobs.joins.catalog_versions import account_rows, price_rows
 from jobs.joins.rules import Version, account_as_of, price_as_of
 from jobs.streams import ACCOUNTS, PRICES, Meter
+from metering.windows import EPOCH
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

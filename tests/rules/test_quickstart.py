@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.quickstart import main
+from laptop.quickstart import main
 
 
 @pytest.mark.parametrize(

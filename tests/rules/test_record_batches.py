@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.runtime.crc32c import crc32c
-from jobs.runtime.log_records import TOO_LARGE, LogRecord, records_of
-from jobs.runtime.plain_look import PlainLook, average_record_bytes
-from jobs.runtime.record_batches import batches_of, committed
-from jobs.runtime.unpacking import CHUNK_BYTES
+from jobs.runtime.kafka.crc32c import crc32c
+from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
+from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.kafka.record_batches import batches_of, committed
+from jobs.runtime.kafka.unpacking import CHUNK_BYTES
 
 MIB = 1 << 20
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.runtime.topic_settings import Doubt, TopicSettings, doubts, refusals
+from jobs.runtime.kafka.topic_settings import Doubt, TopicSettings, doubts, refusals
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 
 DAY_MS = 86_400_000

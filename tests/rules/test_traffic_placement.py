@@ -14,9 +14,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from local.traffic.generate import Traffic
-from local.traffic.truth import truth_of
 from tests.rules.test_traffic_truth import POLICY, START_MS, large, milliseconds, run
+from traffic.generate import Traffic
+from traffic.truth import truth_of
 
 MARGIN_MS, SLACK_MS, MINUTE_MS = 60_000, 30_000, 60_000
 WEIRS_OWN = replace(POLICY, completion_timeout_seconds=600, grace_seconds=900)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from local.commands.compare import undecided_seconds
-from local.traffic.generate import Traffic, catalog_of, generate
-from local.traffic.placement import Placement, Policy, UnplaceableError
-from local.traffic.truth import digest, truth_of
+from cli.compare import undecided_seconds
+from traffic.generate import Traffic, catalog_of, generate
+from traffic.placement import Placement, Policy, UnplaceableError
+from traffic.truth import digest, truth_of
 
 START_MS = 1_795_000_000_000
 POLICY = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"})

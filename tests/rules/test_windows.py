@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.event_time.windows import EPOCH, MINUTE, Window, tumbling
+from metering.windows import EPOCH, MINUTE, Window, tumbling
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

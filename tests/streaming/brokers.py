@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from local import broker
-from local.broker import BrokerPorts
-from local.jars import broker_jars
-from local.ports import free_ports
+from laptop import broker
+from laptop.broker import BrokerPorts
+from laptop.jars import broker_jars
+from laptop.ports import free_ports
 from tests.waiting import wait_until
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from jobs.runtime.delta.source import TableSource
 from jobs.runtime.job import Context
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_sink import PostgresSink
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.sink import PostgresSink
 from jobs.runtime.report import Reporter
 from jobs.runtime.run import Driver, new_checkpoints
-from jobs.runtime.table_source import TableSource
 from jobs.runtime.waiting import Waiting
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB

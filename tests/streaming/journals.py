@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
-from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, EventType, Table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

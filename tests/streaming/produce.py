@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
-from jobs.runtime.crc32c import crc32c
-from jobs.runtime.kafka_access import KafkaAccess
-from jobs.runtime.kafka_wire import Broker
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.crc32c import crc32c
+from jobs.runtime.kafka.wire import Broker
 
 PRODUCE, PRODUCE_VERSION = 0, 7
 ZSTD = 4

@@ -12,7 +12,7 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
-from local.ports import LOOPBACK
+from laptop.ports import LOOPBACK
 
 
 class Forgetful(DomainDispatcherApplication):

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.runtime.batch import LsnRange, Seen, broken_edges, contiguous, reduce_once, seen_in
-from jobs.runtime.delta import microseconds_of
+from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.errors import Refused
 
 

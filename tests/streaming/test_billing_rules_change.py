@@ -17,18 +17,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from cli.reading import read_only
+from cli.usage import UsageQuery, usage_rows
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.rules import Decision
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.rules_table import stored_history
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.postgres.sink import PostgresSink
 from jobs.streams import USAGE, Meter, Table
-from local.commands.reading import read_only
-from local.commands.usage import UsageQuery, usage_rows
 from tests.pipelines.billing import NOON, billed_by_history, stored, usage_row
 from tests.pipelines.test_billing import random_row
 from tests.streaming.journals import environment

@@ -13,9 +13,9 @@ import pytest
 
 from jobs.ingestion import sequences
 from jobs.ingestion.bookkeeping import COLUMNS, Bookkeeping
-from jobs.runtime.delta import DeltaWriter
+from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import EventType, Table
 from tests.streaming.journals import Journal, at, event, heartbeat
 

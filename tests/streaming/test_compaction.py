@@ -8,8 +8,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.compaction import compact
-from jobs.runtime.delta import FRONTIER, LSN
+from jobs.runtime.delta.compaction import compact
+from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.streams import Table
 from tests.streaming.journals import START, Journal, heartbeat
 

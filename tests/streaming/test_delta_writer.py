@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.runtime.delta import (
+from jobs.runtime.delta.table import (
     LSN,
     DeltaWriter,
     committing,

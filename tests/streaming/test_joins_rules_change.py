@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB
 from jobs.joins.rules import Row, Side, step
-from jobs.runtime.delta import microseconds_of
+from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.rules_in_force import History, read_history, rules_at
 from jobs.streams import EventType, Table
 from tests.streaming.journals import Journal, at, event, heartbeat

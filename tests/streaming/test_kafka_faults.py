@@ -25,18 +25,18 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from cli.main import app
 from jobs.ingestion.received import EPOCH
-from jobs.runtime import denied_topics
-from jobs.runtime.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.errors import Cause, NotYet, Refused
-from jobs.runtime.heartbeat import Heartbeat
-from jobs.runtime.kafka import LATEST, describe_again, describe_topic, list_partitions, offsets
-from jobs.runtime.kafka import Topic as Known
-from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.kafka import denied_topics
+from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.heartbeat import Heartbeat
+from jobs.runtime.kafka.topic import LATEST, describe_again, describe_topic, list_partitions, offsets
+from jobs.runtime.kafka.topic import Topic as Known
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import CatalogTopic, Table
-from local.cli import app
 from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach

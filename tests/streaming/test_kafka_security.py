@@ -19,13 +19,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 )
 from deltalake import DeltaTable
 
-from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import Table
-from local import broker
-from local.broker import BrokerPorts
-from local.class_archive import submit_arguments
-from local.jars import broker_jars
-from local.ports import LOOPBACK, free_ports
+from laptop import broker
+from laptop.broker import BrokerPorts
+from laptop.class_archive import submit_arguments
+from laptop.jars import broker_jars
+from laptop.ports import LOOPBACK, free_ports
 from tests.streaming.certificates import authority_and_server
 
 PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
@@ -87,7 +87,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 
 def weir(environment: dict[str, str], *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "local.cli", *arguments]
+    command = [sys.executable, "-m", "cli.main", *arguments]
     variables = {**os.environ, **environment}
     return subprocess.run(command, input=text, env=variables, capture_output=True, text=True, check=False, timeout=90)
 

@@ -11,13 +11,13 @@ import psycopg
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs.runtime.compaction import compact
-from jobs.runtime.delta import LOG_SETTINGS, LSN, DeltaWriter
+from jobs.runtime.delta.compaction import compact
+from jobs.runtime.delta.log_cleanup import LogCleanup, clean_log
+from jobs.runtime.delta.source import TableSource
+from jobs.runtime.delta.table import LOG_SETTINGS, LSN, DeltaWriter
 from jobs.runtime.job import Context
-from jobs.runtime.log_cleanup import LogCleanup, clean_log
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.table_source import TableSource
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, EventType, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from local.jars import connector_jars
+from laptop.jars import connector_jars
 
 PROGRAM = """
 import sys

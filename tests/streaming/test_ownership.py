@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from jobs.runtime.errors import Cause, Fenced, NotYet
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres.ownership import Ownership
 
 
 def test_a_driver_that_was_replaced_is_fenced(database: str) -> None:

@@ -28,20 +28,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
+from cli.main import app
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, JournalSink, build
-from jobs.runtime import unpacking
-from jobs.runtime.attempts import ALONE_LIMIT
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
-from jobs.runtime.kafka import LATEST, Topic, describe_topic, offsets
-from jobs.runtime.kafka_access import KafkaAccess
+from jobs.runtime.kafka import unpacking
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.attempts import ALONE_LIMIT
+from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.kafka.source import TopicSource
+from jobs.runtime.kafka.topic import LATEST, Topic, describe_topic, offsets
 from jobs.runtime.obstacles import obstacle_of
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.plain_look import PlainLook
-from jobs.runtime.topic_source import TopicSource
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
-from local.cli import app
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
 from tests.streaming.topics import let_commands_reach

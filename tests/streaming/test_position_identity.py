@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.joins.pipeline import UsageSink
+from jobs.runtime.delta.source import TableSource
+from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Context, TableSink
-from jobs.runtime.ownership import Ownership
-from jobs.runtime.postgres_sink import PostgresSink
-from jobs.runtime.table_source import TableSource
-from jobs.runtime.upstream import Upstream
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import CatalogTopic, EventType, Table

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs.runtime.database import migrate, schema_is_current
-from jobs.runtime.ownership import Ownership
-from local.job_states import read_jobs
+from deployment.job_states import read_jobs
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.schema import migrate, schema_is_current
 
 CONNECTIONS: dict[str, Callable[[str], object]] = {
     "migration": migrate,
@@ -42,7 +42,7 @@ def test_by_the_address(database: str, name: str) -> None:
 def test_a_listing_says_it_in_a_sentence(database: str) -> None:
     reach = {"WEIR_KAFKA_BOOTSTRAP": "none:9092", "WEIR_POSTGRES_URL": database, "WEIR_TABLES": "/nowhere"}
     answer = subprocess.run(
-        [sys.executable, "-m", "local.cli", "usage"],
+        [sys.executable, "-m", "cli.main", "usage"],
         env={**os.environ, **reach, "PGSSLMODE": "require"},
         capture_output=True,
         text=True,

@@ -16,8 +16,8 @@ from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.pipeline import journal_rows
 from jobs.ingestion.repeats import candidates, entries
-from jobs.runtime.compaction import compact
-from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.runtime.delta.compaction import compact
+from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.streams import JOURNAL, Disposition, Table
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,14 +10,14 @@ import polars as pl
 from deltalake import DeltaTable
 from psycopg.types.json import Jsonb
 
+from cli.reading import read_only
+from cli.rules import rule_rows
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import journal_rows
-from jobs.runtime.compaction import compact
-from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.runtime.delta.compaction import compact
+from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.rules_in_force import TRANSACTION, Held, RulesInForce, read_history, rules_text
 from jobs.streams import Disposition, Table
-from local.commands.reading import read_only
-from local.commands.rules import rule_rows
 from tests.database_rows import write
 
 FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)

@@ -23,9 +23,9 @@ from jobs.ingestion.repeats import entries
 from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB, UsageSink
-from jobs.runtime.delta import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Disposition, EventType, Meter, Outcome, Table
 from tests.corpus import RECEIVED_AT
 from tests.pipelines.ingestion import judged

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.runtime.delta import LSN, DeltaWriter, committing
+from jobs.runtime.delta.table import LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Refused
 from jobs.streams import JOURNAL, SCHEMAS, USAGE, Disposition, EventType, Table
 from tests.streaming.drivers import running_driver

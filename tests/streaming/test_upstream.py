@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.runtime.compaction import compact
-from jobs.runtime.delta import LSN, DeltaWriter
+from jobs.runtime.delta.compaction import compact
+from jobs.runtime.delta.position import Position
+from jobs.runtime.delta.table import LSN, DeltaWriter
+from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced, Refused
-from jobs.runtime.position import Position
-from jobs.runtime.upstream import Upstream
 from jobs.streams import USAGE, Table
 from tests.streaming.journals import START, Journal, heartbeat
 

@@ -20,7 +20,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB, UsageSink
 from jobs.runtime.errors import Cause, Fenced, NotYet, Refused
 from jobs.runtime.job import Context
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, EventType, Table
 from tests.streaming.journals import Journal, at, change, environment, event, heartbeat
 

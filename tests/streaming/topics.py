@@ -23,9 +23,9 @@ from jobs.ingestion.pipeline import NAME, JournalSink, build
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
-from jobs.runtime.kafka import LATEST, list_partitions, offsets
-from jobs.runtime.kafka_access import KafkaAccess
-from jobs.runtime.ownership import Ownership
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.topic import LATEST, list_partitions, offsets
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
 from tests.waiting import wait_until
 

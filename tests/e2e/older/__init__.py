@@ -6,8 +6,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from local.database import embedded_database, program
-from local.folders import Folders
+from laptop.database import embedded_database, program
+from laptop.folders import Folders
 
 ARCHIVE = Path(__file__).with_name("0.1.0.tar.xz")
 TRUTH = "truth.json"

@@ -1,0 +1,205 @@
+"""The catalog file: plans, accounts and prices as people write them, in YAML or JSON, checked before anything is done.
+
+Numbers are read as the text that stands in the file: a price that went through a binary float would be another price.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from catalog.exact_text import read_as_text
+from jobs.streams import Meter
+
+DECIMALS = 12
+LARGEST_PRICE = Decimal(10) ** 8
+LONGEST_NAME_BYTES = 512
+RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
+
+
+class CatalogFileError(ValueError):
+    """The file is refused; one line per problem: the field, the value, and what is allowed."""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text that is not empty")
+    if len(value.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES:
+        raise ValueError(f"must be at most {LONGEST_NAME_BYTES} bytes long")
+    if not all(character.isprintable() for character in value):
+        raise ValueError("must not hold control characters")
+    return value
+
+
+def _currency(value: str) -> str:
+    if not re.fullmatch(r"[A-Z]{3}", value):
+        raise ValueError("must be three capital letters (ISO 4217), such as EUR")
+    return value
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, ValueError, OSError) as problem:
+        raise ValueError("must be a time zone of the IANA database, such as Europe/Berlin") from problem
+    return value
+
+
+def _instant(value: Any) -> datetime:
+    if isinstance(value, str) and re.fullmatch(RFC3339, value, re.ASCII):
+        try:
+            return datetime.fromisoformat(value).astimezone(UTC)
+        except (ValueError, OverflowError) as problem:
+            raise ValueError(f"must be a day and time that exist: {problem}") from problem
+    raise ValueError("must be a date and time with its offset (RFC 3339), such as 2026-01-01T00:00:00Z")
+
+
+def _perhaps_instant(value: Any) -> datetime | None:
+    return None if value in (None, "", "null", "~") else _instant(value)
+
+
+def _unit_price(value: Any) -> Decimal:
+    if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", value):
+        raise ValueError("must be a decimal number, such as 0.0000025")
+    price = Decimal(value)
+    if price < 0:
+        raise ValueError("must not be negative")
+    if price >= LARGEST_PRICE:
+        raise ValueError(f"must be less than {LARGEST_PRICE:f}")
+    if price % Decimal(1).scaleb(-DECIMALS):
+        raise ValueError(f"must have at most {DECIMALS} decimals")
+    return price
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Currency = Annotated[Text, AfterValidator(_currency)]
+Zone = Annotated[Text, AfterValidator(_zone)]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
+PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]
+UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
+
+
+class Row(BaseModel):
+    """What every entry has: no other fields than these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Plan(Row):
+    """What prices are given for."""
+
+    plan: Text
+    name: Text
+
+
+class Account(Row):
+    """A customer. Without `effective_from` a change holds from the moment it is committed."""
+
+    account: Text
+    name: Text
+    plan: Text
+    currency: Currency
+    timezone: Zone = "UTC"
+    effective_from: PerhapsInstant = None
+
+
+class Price(Row):
+    """What one unit costs from `effective_from` until the next price of the same plan, model, meter and currency."""
+
+    plan: Text
+    model: Text
+    meter: Meter
+    unit_price: UnitPrice
+    currency: Currency
+    effective_from: Instant
+
+    @property
+    def key(self) -> tuple[str, str, str, str, datetime]:
+        """What there is one price of."""
+        return self.plan, self.model, self.meter, self.currency, self.effective_from
+
+
+class CatalogFile(Row):
+    """The whole file; each list may be left out."""
+
+    plans: tuple[Plan, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    prices: tuple[Price, ...] = ()
+
+    def unknown_plans(self, known: set[str]) -> list[str]:
+        """One line for each account or price of a plan that neither the file nor `known` has."""
+        plans = known | {plan.plan for plan in self.plans}
+        named = [(f"accounts.{number}", row.plan) for number, row in enumerate(self.accounts)]
+        named += [(f"prices.{number}", row.plan) for number, row in enumerate(self.prices)]
+        return [
+            f"{where}.plan is {plan!r}: must be a plan of the file or of the catalog"
+            for where, plan in named
+            if plan not in plans
+        ]
+
+
+def load_catalog_file(path: Path) -> CatalogFile:
+    """The file, checked. Raises CatalogFileError."""
+    try:
+        content = path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise CatalogFileError(f"{path} cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise CatalogFileError(f"{path} is not UTF-8: {problem}") from problem
+    return parse_catalog(content, str(path))
+
+
+def parse_catalog(content: str, name: str = "catalog") -> CatalogFile:
+    """The catalog in a text, checked; `name` is what the text is called in messages. Raises CatalogFileError."""
+    try:
+        document = read_as_text(content)
+    except ValueError as problem:
+        raise CatalogFileError(f"{name} {problem}") from problem
+    if document in (None, ""):
+        raise CatalogFileError(f"{name} is empty: it must hold plans, accounts or prices")
+    try:
+        catalog = CatalogFile.model_validate(document)
+    except ValidationError as error:
+        raise CatalogFileError("\n".join(f"{name}: {_sentence(dict(p))}" for p in error.errors())) from error
+    if problems := _doubles(catalog):
+        raise CatalogFileError("\n".join(f"{name}: {problem}" for problem in problems))
+    return catalog
+
+
+def _doubles(catalog: CatalogFile) -> list[str]:
+    lists = {
+        "plans": [row.plan for row in catalog.plans],
+        "accounts": [row.account for row in catalog.accounts],
+        "prices": [", ".join(map(str, row.key)) for row in catalog.prices],
+    }
+    return [
+        f"{name} has {key} {count} times; it must stand there once"
+        for name, keys in lists.items()
+        for key, count in Counter(keys).items()
+        if count > 1
+    ]
+
+
+def _sentence(problem: dict[str, Any]) -> str:
+    field = ".".join(str(part) for part in problem["loc"]) or "the file"
+    given = problem["input"]
+    value = f" is {given!r}" if given is None or isinstance(given, str | int | float | bool) else ""
+    match problem["type"]:
+        case "missing":
+            return f"{field} is missing"
+        case "extra_forbidden":
+            return f"{field} is not a known field"
+        case "value_error":
+            return f"{field}{value}: {problem['msg'].removeprefix('Value error, ')}"
+        case "tuple_type":
+            return f"{field}{value}: must be a list"
+        case "model_type" | "model_attributes_type":
+            return f"{field}{value}: must be an object with fields"
+    return f"{field}{value}: {problem['msg'].replace('Input should', 'must', 1)}"

@@ -1,0 +1,171 @@
+"""The catalog in Postgres: a file's rows are stored in one transaction, and what that changed is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from catalog import outbox as catalog_outbox
+from catalog.change import Change, Row
+from catalog.file import CatalogFile
+from cli.output import rfc3339
+from deployment.errors import CannotRun
+from jobs.streams import CatalogTopic
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """A table of the schema `catalog`. What is stored when only `kept` columns differ from the file: nothing."""
+
+    topic: CatalogTopic
+    name: str
+    key: tuple[str, ...]
+    columns: Mapping[str, str]
+    """Type by column, the key's first."""
+
+    changed: str
+    """When a row `t` differs from the file's row `f`."""
+
+    @property
+    def statement(self) -> str:
+        """Upsert the rows of a JSON array, sorted by key; gives each row as it is then, and its `op`."""
+        names, key = ", ".join(self.columns), ", ".join(self.key)
+        fields = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        values = [name for name in self.columns if name not in self.key]
+        return f"""
+            WITH file AS (
+                SELECT * FROM jsonb_to_recordset(%s) AS r ({fields})
+            ), before AS (
+                SELECT {key}, ({self.changed}) AS differs FROM file AS f JOIN catalog.{self.name} AS t USING ({key})
+            ), stored AS (
+                INSERT INTO catalog.{self.name} AS t ({names})
+                SELECT {names} FROM file AS f
+                WHERE NOT EXISTS (
+                    SELECT FROM before AS b WHERE ({_of("b", self.key)}) = ({_of("f", self.key)}) AND NOT differs
+                )
+                ORDER BY {key}
+                ON CONFLICT ({key}) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in values)}
+                RETURNING {names}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
+            )
+            SELECT * FROM stored
+            UNION ALL
+            SELECT {_of("t", self.columns)}, 'r'
+            FROM catalog.{self.name} AS t JOIN before AS b USING ({key}) WHERE NOT differs
+        """
+
+
+def _of(table: str, names: Iterable[str]) -> str:
+    return ", ".join(f"{table}.{name}" for name in names)
+
+
+TABLES = (
+    CatalogTable(CatalogTopic.PLANS, "plans", ("plan",), {"plan": "text", "name": "text"}, "t.name <> f.name"),
+    CatalogTable(
+        CatalogTopic.PRICES,
+        "prices",
+        ("plan", "model", "meter", "currency", "effective_from"),
+        {
+            "plan": "text",
+            "model": "text",
+            "meter": "text",
+            "currency": "text",
+            "effective_from": "timestamptz",
+            "unit_price": "numeric(20, 12)",
+        },
+        "t.unit_price <> f.unit_price",
+    ),
+    CatalogTable(
+        CatalogTopic.ACCOUNTS,
+        "accounts",
+        ("account",),
+        {
+            "account": "text",
+            "name": "text",
+            "plan": "text",
+            "currency": "text",
+            "timezone": "text",
+            "effective_from": "timestamptz",
+        },
+        # A file without `effective_from` says "from now on", which is no change where all else is so already.
+        "(t.name, t.plan, t.currency, t.timezone) <> (f.name, f.plan, f.currency, f.timezone)"
+        " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from",
+    ),
+)
+"""In the order in which they are stored and told: an account's usage has a price as soon as it has a contract. (Whoever
+deletes must do it the other way round, accounts first.)"""
+
+
+@contextmanager
+def alone(postgres_url: str) -> Iterator[None]:
+    """Keep others from applying a catalog at the same time: changes are published in the order they were made."""
+    try:
+        with psycopg.connect(postgres_url, autocommit=True, connect_timeout=10) as database:
+            database.execute("SELECT pg_advisory_lock(hashtext('weir catalog apply'))")
+            yield
+    except psycopg.OperationalError as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
+
+
+def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], bool] = lambda _: True) -> list[Change]:
+    """Upsert the file in one transaction, and write to the outbox what must be told.
+
+    Gives every row of the file, in the order of TABLES. What was so already is told again where `is_known` denies that
+    joins has it, with the instants that were told before. Raises CannotRun for an account or price of an unknown plan,
+    and when the database refuses.
+    """
+    try:
+        with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+            database.execute("SET LOCAL TimeZone = 'UTC'")
+            known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
+            if unknown := catalog.unknown_plans(known):
+                raise CannotRun("\n".join(unknown))
+            found = []
+            for table in TABLES:
+                rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]
+                found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
+            committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
+            assert committed_at is not None
+            changes = [_change(table, row, committed_at["now"]) for table, row in found]
+            with database.cursor() as cursor:
+                catalog_outbox.add(cursor, _untold(cursor, changes, is_known))
+        return changes
+    except psycopg.Error as problem:
+        raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
+
+
+def _untold(
+    cursor: catalog_outbox.Cursor, changes: Sequence[Change], is_known: Callable[[Change], bool]
+) -> list[Change]:
+    """What changed now, and what is so already but joins does not have.
+
+    The latter as it was told before: an account without `effective_from` would begin anew with every telling.
+    """
+    missing = [change for change in changes if change.op != "r" or not is_known(change)]
+    last = catalog_outbox.last_told(cursor, [change for change in missing if change.op == "r"])
+    told = [last.get(catalog_outbox.identity(change)) for change in missing]
+    return [
+        before if before is not None and before.after == change.after else change
+        for change, before in zip(missing, told, strict=True)
+    ]
+
+
+def _change(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
+    after = {name: _text(row[name]) for name in table.columns}
+    return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
+
+
+def _text(value: Any) -> str | None:
+    """As Debezium writes it: decimals and instants with a zone are texts."""
+    match value:
+        case None | str():
+            return value
+        case datetime():
+            return rfc3339(value)
+    return f"{value:f}"

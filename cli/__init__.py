@@ -1,0 +1,1 @@
+"""The `weir` command, one file per command."""

@@ -1,0 +1,36 @@
+"""`weir compact`: merge the small files that commits leave behind; what a cluster does every night."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
+
+COLUMNS = ("table", "files_before", "files_after", "files_deleted")
+
+
+def compact(
+    *,
+    keep_days: Annotated[
+        int, typer.Option(min=1, help="Days that replaced files stay readable; more than any reader ever lags.")
+    ] = 7,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Merge the small files of days that are over, and delete what was replaced long ago. The applications may run on.
+
+    `files_before` and `files_after` are those that a reader opens.
+    """
+    from deployment.stack import running_deployment
+    from jobs.runtime.delta.compaction import compact as compact_table
+    from jobs.streams import Table
+
+    tables = running_deployment(data_dir).tables
+    today, keep = datetime.now(UTC).date(), timedelta(days=keep_days)
+    done = (compact_table(tables, table, before=today, keep=keep) for table in Table)
+    print_rows((asdict(one) for one in done if one), COLUMNS, form)

@@ -1,0 +1,91 @@
+"""`weir compare`: what was billed for a run of traffic, against its truth."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+
+if TYPE_CHECKING:
+    from deployment.draining import Tell
+    from deployment.stack import Deployment
+    from traffic.compare import Comparison
+    from traffic.truth import Truth
+
+
+def compare(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `weir traffic --truth FILE` has written.")],
+    *,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds to wait at most, from when all is decided that waits for its other part."),
+    ] = 600.0,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.
+
+    Exit status 0 only if every account, model, meter and window is equal to the last digit, and every record is where
+    it belongs.
+    """
+    from cli.progress import telling
+    from deployment.stack import running_deployment
+    from traffic.truth import read
+
+    truth = read(file)
+    with telling("Comparing …") as tell:
+        comparison = settle(running_deployment(data_dir), truth, timeout, tell)
+    print_comparison(comparison)
+    if not comparison.is_equal:
+        raise typer.Exit(1)
+
+
+def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) -> Comparison:
+    """Wait until everything is decided and billed, and compare.
+
+    Raises Stuck when that does not happen within `timeout_seconds` after the last outcome can be decided.
+    """
+    from deployment.draining import drain
+    from traffic.compare import compare
+
+    timeout = truth["policy"]["completion_timeout_seconds"]
+
+    def explain(text: str) -> None:
+        left = undecided_seconds(truth, time.time())
+        why = f" (what waits for its other part is decided within {timeout} s: {left:.0f} s left)" if left > 0 else ""
+        tell(text + why)
+
+    limit_seconds = undecided_seconds(truth, time.time()) + timeout_seconds
+    drain(stack, limit_seconds, include_waiting=True, tell=explain)
+    return compare(truth, stack.postgres_url, stack.tables)
+
+
+def undecided_seconds(truth: Truth, now: float) -> float:
+    """How long from `now` (seconds since 1970) a part that was sent last may wait for its other part."""
+    last_sent = datetime.fromisoformat(truth["ends_at"]).timestamp()
+    return max(0.0, last_sent + float(truth["policy"]["completion_timeout_seconds"]) - now)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """The comparison as a table, and the verdict."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("what", overflow="fold")
+    for name in ("expected", "found", "unexpected"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for check in comparison.checks:
+        verdict = "equal" if check.is_equal else "DIFFERENT"
+        table.add_row(check.name, str(check.expected), str(check.found), str(check.unexpected), verdict)
+    console = Console(highlight=False)
+    console.print(table)
+    for line in comparison.differences:
+        console.print(line, markup=False)
+    typer.echo(comparison.verdict)

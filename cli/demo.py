@@ -1,0 +1,62 @@
+"""`weir demo`: everything, from nothing to bills that are compared with the truth."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from cli.compare import print_comparison, settle
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.stack import summary
+from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
+
+CONFIG = {
+    "jobs": {
+        "ingestion": {"clocks": {"device": ["device/*"]}},
+        # Short, so that nobody waits long for what is abandoned.
+        "joins": {"completion_timeout_seconds": 120},
+        # One meter whose stragglers are dropped, so that both decisions are seen.
+        "billing": {"grace_seconds": 300, "late_policy": {"cached_tokens": "drop"}},
+    }
+}
+DRAIN_SECONDS = 600.0
+
+
+def demo(
+    *,
+    events: EventsOption = 20_000,
+    seed: SeedOption = None,
+    leave: Annotated[
+        bool, typer.Option("--exit", help="Stop everything at the end; so it is without a terminal, or with CI=true.")
+    ] = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Start a stack, send traffic with every kind of trouble, and compare what was billed with the truth.
+
+    Exit status 0 only if every account, model, meter and window is equal to the last digit, and every record is where
+    it belongs.
+    """
+    from rich.console import Console
+
+    from cli.progress import telling
+    from jobs.stack import StackConfig
+    from laptop.folders import Folders
+    from laptop.launch import Launch
+
+    console = Console(stderr=True, highlight=False)
+    with Launch.start(Folders(data_dir.resolve()), StackConfig.model_validate(CONFIG), console) as launch:
+        typer.echo(summary(launch.stack, data_dir))
+        with telling("Demo …") as tell:
+            truth = run_traffic(launch.stack, events=events, rate=DEFAULT_RATE, seed=seed, tell=tell)
+            typer.echo(f"{events} records sent (seed {truth['seed']}); waiting until they are billed.")
+            comparison = settle(launch.stack, truth, DRAIN_SECONDS, tell)
+        print_comparison(comparison)
+        stays = not leave and sys.stdout.isatty() and os.environ.get("CI", "").lower() not in ("1", "true")
+        if stays:
+            launch.leave_running()
+            typer.echo(f"The dashboard stays at {launch.stack.dashboard_url}; `weir down` stops everything.")
+    if not comparison.is_equal:
+        raise typer.Exit(1)

@@ -1,0 +1,124 @@
+"""`weir journal`: the conservation equation of every partition (`--summary`), and commands on what it is to hold.
+
+received = next offset - first offset - absent = accepted + rejected + duplicate + conflict; what is left over, the
+residual, must be 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Row, print_rows
+from cli.restamp import restamp
+from cli.skip import skip
+from deployment.errors import CannotRun
+
+DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
+COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *DISPOSITIONS, "residual")
+COLUMNS_BY_REASON = (*COLUMNS[:2], "reason", *COLUMNS[2:])
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+RowKey = tuple[str, int, str, str | None]
+"""Topic, partition, disposition and reason of a row of the journal."""
+
+
+class SummaryKey(StrEnum):
+    """What a partition's line can be split by."""
+
+    REASON = "reason"
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """The range of offsets that the journal covers: `[first_offset, next_offset)`, of which `absent` hold no record."""
+
+    first_offset: int
+    next_offset: int
+    absent: int
+
+    @property
+    def records(self) -> int:
+        """How many records there were to account for."""
+        return self.next_offset - self.first_offset - self.absent
+
+
+def summary_rows(
+    consumed: Mapping[Partition, Consumed],
+    rows: Mapping[RowKey, int],
+    *,
+    by_reason: bool,
+) -> Iterator[Row]:
+    """One row per partition with the keys `COLUMNS`, or per partition and reason with `COLUMNS_BY_REASON`.
+
+    `rows` counts the journal's rows per topic, partition, disposition and reason. Split by reason, the line without a
+    reason counts what needs none; offsets, absent and residual are the partition's, repeated on each of its lines. A
+    partition that Kafka does not know any more has no range, so no residual.
+    """
+    for topic, partition in sorted({*consumed, *((topic, number) for topic, number, _, _ in rows)}):
+        mine = {key[2:]: count for key, count in rows.items() if key[:2] == (topic, partition)}
+        covered = consumed.get((topic, partition))
+        reasons = sorted({reason for _, reason in mine if reason is not None})
+        for reason in [None, *reasons] if by_reason else [None]:
+            kept = {key: count for key, count in mine.items() if not by_reason or key[1] == reason}
+            yield {
+                "topic": topic,
+                "partition": partition,
+                "reason": reason,
+                "first_offset": covered.first_offset if covered else None,
+                "next_offset": covered.next_offset if covered else None,
+                "absent": covered.absent if covered else None,
+                **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in DISPOSITIONS},
+                "residual": covered.records - sum(mine.values()) if covered else None,
+            }
+
+
+journal = typer.Typer(invoke_without_command=True)
+journal.command("restamp")(restamp)
+journal.command("skip")(skip)
+
+
+@journal.callback()
+def _journal(
+    context: typer.Context,
+    *,
+    summary: Annotated[bool, typer.Option("--summary", help="The conservation equation per partition.")] = False,
+    by: Annotated[SummaryKey | None, typer.Option("--by", help="Split each partition's line.")] = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
+
+    `residual` is what is missing (or, negative, too much) and must be 0. Absent offsets were proved to hold no record.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not summary:
+        raise typer.BadParameter("say what to show of the journal: --summary.")
+    from confluent_kafka import KafkaException
+
+    from cli.journal_offsets import consumed_ranges, kafka_topics
+    from cli.journal_table import count_rows, open_journal
+    from deployment.stack import running_deployment
+    from jobs.streams import EVENTS_TOPIC, CatalogTopic
+
+    stack = running_deployment(data_dir)
+    columns = COLUMNS_BY_REASON if by else COLUMNS
+    table = open_journal(stack.tables)
+    if table is None:
+        print_rows([], columns, form)
+        return
+    rows = count_rows(table)
+    try:
+        topics = kafka_topics(stack.kafka_bootstrap, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
+    except KafkaException as problem:
+        raise CannotRun(f"Kafka at {stack.kafka_bootstrap} does not answer: {problem.args[0].str()}.") from None
+    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None)
+    print_rows(lines, columns, form)

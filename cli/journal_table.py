@@ -1,0 +1,47 @@
+"""Reading the journal as a Delta table, with no engine: only the files and columns that a question needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from cli.journal import RowKey
+from jobs.streams import Table
+
+
+def open_journal(tables: str) -> DeltaTable | None:
+    """The newest version of the journal below the root `tables`; None before ingestion has made it."""
+    uri = f"{tables.rstrip('/')}/{Table.JOURNAL}"
+    return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+
+
+def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Expression) -> Iterator[dict[str, object]]:
+    """The rows that match `where`, with the keys `columns`, in the order of record; one file in memory at a time."""
+    dataset = journal.to_pyarrow_dataset()
+    first_lsn = _first_lsn_by_file(journal)
+    fragments = sorted(dataset.get_fragments(where), key=lambda fragment: first_lsn[PurePosixPath(fragment.path).name])
+    for fragment in fragments:
+        read = fragment.to_table(schema=dataset.schema, columns=[*columns, "lsn"], filter=where)
+        yield from read.sort_by("lsn").select(list(columns)).to_pylist()
+
+
+def count_rows(journal: DeltaTable) -> Counter[RowKey]:
+    """How many rows the journal has per topic, partition, disposition and reason; one batch in memory at a time."""
+    keys = ["topic", "partition", "disposition", "reason"]
+    found: Counter[RowKey] = Counter()
+    for batch in journal.to_pyarrow_dataset().scanner(columns=keys).to_batches():
+        grouped = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
+        for row in grouped.to_pylist():
+            found[row["topic"], row["partition"], row["disposition"], row["reason"]] += row["count_all"]
+    return found
+
+
+def _first_lsn_by_file(journal: DeltaTable) -> dict[str, int]:
+    files = pa.table(journal.get_add_actions(flatten=True))
+    paths, lsns = files["path"].to_pylist(), files["min.lsn"].to_pylist()
+    return {PurePosixPath(path).name: lsn for path, lsn in zip(paths, lsns, strict=True)}

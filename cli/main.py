@@ -1,0 +1,61 @@
+"""The `weir` command: one Typer application, one module per subcommand."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cli.catalog import catalog
+from cli.compact import compact
+from cli.compare import compare
+from cli.dead_letters import dead_letters
+from cli.demo import demo
+from cli.drain import drain
+from cli.journal import journal
+from cli.produce import produce
+from cli.retain import retain
+from cli.rules import rules
+from cli.sessions import sessions
+from cli.stack import down, up
+from cli.status import status
+from cli.stragglers import stragglers
+from cli.topics import topics
+from cli.traffic import traffic
+from cli.types import types
+from cli.usage import usage
+from deployment.errors import CannotRun
+
+app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
+app.command()(up)
+app.command()(down)
+app.command()(status)
+app.command()(produce)
+app.add_typer(catalog, name="catalog")
+app.command()(topics)
+app.command()(drain)
+app.command()(traffic)
+app.command()(compare)
+app.command()(compact)
+app.command()(retain)
+app.command()(demo)
+app.command()(usage)
+app.command()(sessions)
+app.command()(stragglers)
+app.command()(types)
+app.command()(rules)
+app.command("dead-letters")(dead_letters)
+app.add_typer(journal, name="journal")
+
+
+def main() -> None:
+    """Run a command. What stands in its way is said in a sentence, with exit status 1."""
+    try:
+        app()
+    except CannotRun as obstacle:
+        typer.echo(str(obstacle), err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

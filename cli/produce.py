@@ -1,0 +1,93 @@
+"""`weir produce`: send CloudEvents, one JSON document a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
+from deployment.errors import CannotRun
+from deployment.sender import Sender
+from jobs.streams import EVENTS_TOPIC
+
+REFUSALS_SHOWN = 20
+LINES_PER_REPORT = 50_000
+
+
+def produce(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="One JSON document a line; - for standard input.")],
+    *,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Send CloudEvents to `events`, keyed by subject, the bytes of each line as they are.
+
+    Says how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Whether an event is
+    valid is ingestion's to say: see `weir dead-letters`.
+    """
+    from deployment.kafka_client import kafka_client
+    from deployment.stack import running_deployment
+
+    with _opened(file) as lines:
+        sender = Sender(kafka_client(running_deployment(data_dir).kafka_bootstrap))
+        _send_lines(sender, lines)
+    _print_result(sender, form)
+    if sender.refused:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(file).open("rb") as lines:
+            yield lines
+    except OSError as problem:
+        raise CannotRun(f"{file} cannot be read: {problem.strerror}.") from problem
+
+
+def _send_lines(sender: Sender, lines: BinaryIO) -> None:
+    for number, line in enumerate(lines, start=1):
+        document = line.removesuffix(b"\n")
+        sender.send(EVENTS_TOPIC, subject_of(document), document, number=number)
+        if number % LINES_PER_REPORT == 0:
+            typer.echo(f"{number} lines read, {sender.acknowledged} acknowledged", err=True)
+    sender.flush()
+
+
+def subject_of(document: bytes) -> bytes | None:
+    """The Kafka key of a document: its subject as UTF-8, or None where none can be read.
+
+    All events of an account share a partition, so that a copy is always recognised.
+    """
+    try:
+        parsed = json.loads(document.decode("utf-8"))
+        subject = parsed.get("subject") if isinstance(parsed, dict) else None
+        return subject.encode("utf-8") if isinstance(subject, str) and subject else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _print_result(sender: Sender, form: Format) -> None:
+    refused = sorted(sender.refused, key=lambda refusal: refusal.number)
+    if form is Format.JSON:
+        listed = [{"line": refusal.number, "reason": refusal.reason} for refusal in refused]
+        typer.echo(json.dumps({"acknowledged": sender.acknowledged, "refused": listed}, indent=2))
+        return
+    if form is Format.CSV:
+        print_rows(({"line": r.number, "reason": r.reason} for r in refused), ["line", "reason"], form)
+        return
+    typer.echo(f"{sender.acknowledged} acknowledged, {len(refused)} refused")
+    for refusal in refused[:REFUSALS_SHOWN]:
+        typer.echo(f"line {refusal.number} was refused by the broker: {refusal.reason}", err=True)
+    if len(refused) > REFUSALS_SHOWN:
+        typer.echo(f"and {len(refused) - REFUSALS_SHOWN} more; --format json lists all", err=True)

@@ -1,0 +1,87 @@
+"""How lists are read: options for what to select, and a read-only snapshot of the stack's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+import typer
+from psycopg.rows import DictRow, dict_row
+
+from deployment.errors import CannotRun
+
+STATEMENT_TIMEOUT_SECONDS = 120
+EARLIEST_YEAR, LATEST_YEAR = 1970, 9999
+_ROWS_PER_FETCH = 5_000
+
+Database = psycopg.Connection[DictRow]
+
+
+def instant(text: str) -> datetime:
+    """An RFC 3339 instant. Raises `typer.BadParameter` for anything else; without an offset it could mean any zone."""
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not an instant such as 2026-01-31T10:00:00Z.") from None
+    if value.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no offset: end it with Z or +02:00, as in 2026-01-31T10:00:00Z.")
+    if not EARLIEST_YEAR <= value.year < LATEST_YEAR:
+        raise typer.BadParameter(f"{text!r} is not in the years {EARLIEST_YEAR} to {LATEST_YEAR - 1}.")
+    return value
+
+
+def zone(name: str | ZoneInfo) -> ZoneInfo:
+    """A time zone by its IANA name. Raises `typer.BadParameter` for an unknown one."""
+    try:
+        return ZoneInfo(str(name))  # Typer passes the default, a zone, through here too
+    except (KeyError, ValueError, OSError):
+        raise typer.BadParameter(f"{name!r} is no time zone such as UTC or Europe/Berlin.") from None
+
+
+FromOption = Annotated[
+    datetime | None, typer.Option("--from", parser=instant, metavar="INSTANT", help="From here on (RFC 3339).")
+]
+ToOption = Annotated[
+    datetime | None, typer.Option("--to", parser=instant, metavar="INSTANT", help="Up to here, exclusive (RFC 3339).")
+]
+AccountOption = Annotated[list[str] | None, typer.Option("--account", help="Only this account; may be repeated.")]
+
+
+def check_range(start: datetime | None, end: datetime | None) -> None:
+    """Raise `typer.BadParameter` for a range that ends before it starts: its empty list would look like an answer."""
+    if start is not None and end is not None and end < start:
+        raise typer.BadParameter(f"--to {end.isoformat()} is before --from {start.isoformat()}.")
+
+
+@contextmanager
+def read_only(postgres_url: str) -> Iterator[Database]:
+    """A connection that sees one snapshot, cannot write, and gives up on a statement that takes too long.
+
+    Raises `CannotRun` for a database that does not answer, or not in time.
+    """
+    try:
+        with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+            database.read_only = True
+            # Windows and the frontier that closes them are written together, so they are read together.
+            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            database.execute("SELECT set_config('TimeZone', 'UTC', true)")
+            database.execute("SELECT set_config('statement_timeout', %s, true)", [f"{STATEMENT_TIMEOUT_SECONDS}s"])
+            yield database
+    except psycopg.errors.QueryCanceled:
+        raise CannotRun(
+            f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: select less with --from, --to or --account."
+        ) from None
+    except psycopg.OperationalError as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+
+
+def select(database: Database, statement: str, parameters: Mapping[str, Any]) -> Iterator[DictRow]:
+    """The rows of `statement` as they are fetched, in portions: a listing may be larger than memory."""
+    with database.cursor(name="weir_listing") as cursor:
+        cursor.itersize = _ROWS_PER_FETCH
+        cursor.execute(statement, parameters)
+        yield from cursor

@@ -1,0 +1,90 @@
+"""`weir retain`: remove what is older than it must be kept; what a cluster does every night."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import psycopg
+import typer
+from pydantic import ValidationError
+from typer.models import OptionInfo
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Row, print_rows
+from deployment.errors import CannotRun
+
+if TYPE_CHECKING:
+    from deployment.stack import Deployment
+    from jobs.runtime.delta.retention import Removed, Retention
+
+COLUMNS = ("table", "before", "rows")
+CONNECT_TIMEOUT_SECONDS = 10
+
+
+def Days(what: str) -> OptionInfo:  # noqa: N802  # it stands where a class does
+    """How many days of something to keep."""
+    option: OptionInfo = typer.Option(min=0, metavar="DAYS", help=f"Days to keep {what}; 0: for ever.")
+    return option
+
+
+def retain(
+    *,
+    batches_days: Annotated[int, Days("a row per batch")] = 14,
+    exits_days: Annotated[int, Days("why drivers ended")] = 90,
+    retired_sources_days: Annotated[int, Days("sources that nobody waits for")] = 90,
+    isolated_records_days: Annotated[int, Days("why records became dead letters unjudged")] = 400,
+    retracted_sessions_days: Annotated[int, Days("sessions that a later version replaced")] = 400,
+    journal_days: Annotated[int, Days("the journal with its dead letters")] = 0,
+    usage_days: Annotated[int, Days("usage, one row per request")] = 0,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Remove whole days that are older than they must be kept, and list what went. The applications may run on.
+
+    Windows, stragglers and live sessions stay for ever. The journal and usage keep what a reader has yet to read, the
+    open month and the one before, and rows that say what was decided by.
+    """
+    from deployment.stack import running_deployment
+    from jobs.runtime.delta.retention import Retention
+
+    days = {
+        "batches_days": batches_days,
+        "exits_days": exits_days,
+        "retired_sources_days": retired_sources_days,
+        "isolated_records_days": isolated_records_days,
+        "retracted_sessions_days": retracted_sessions_days,
+        "journal_days": journal_days,
+        "usage_days": usage_days,
+    }
+    try:
+        retention = Retention(**{name: kept or None for name, kept in days.items()})
+    except ValidationError as refusal:
+        wrong = ((str(error["loc"][0]).replace("_", "-"), error["msg"].lower()) for error in refusal.errors())
+        raise typer.BadParameter("; ".join(f"--{name}: {message}" for name, message in wrong)) from None
+    print_rows(_rows(removed(running_deployment(data_dir), retention)), COLUMNS, form)
+
+
+def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
+    for one in removals:
+        yield {"table": one.table, "before": one.before.isoformat(), "rows": one.rows}
+
+
+def removed(stack: Deployment, retention: Retention) -> Iterator[Removed]:
+    """Remove, and say what, table by table. Raises `CannotRun` for a database that does not answer."""
+    from jobs.runtime.delta.retention import retain_days, retain_rows
+    from jobs.streams import Table
+
+    today = datetime.now(UTC).date()
+    try:
+        with psycopg.connect(
+            stack.postgres_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
+        ) as connection:
+            yield from retain_rows(connection, retention, today)
+            for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
+                done = retain_days(stack.tables, table, connection, days, today)
+                if done is not None:
+                    yield done
+    except psycopg.OperationalError as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None

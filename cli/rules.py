@@ -1,0 +1,50 @@
+"""`weir rules`: what decides, and from which position on it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Row, print_rows
+from cli.reading import Database, read_only, select
+from jobs.runtime.delta.table import open_table
+from jobs.runtime.rules_in_force import read_history
+from jobs.streams import Table
+
+COLUMNS = ("job", "table", "from_lsn", "since", "rules")
+
+_STATEMENT = """
+    SELECT 'sessionization' AS job, 'journal' AS table, first_position AS from_lsn, recorded_at AS since,
+           jsonb_strip_nulls(jsonb_build_object(
+               'session_gap_seconds', extract(epoch FROM gap)::bigint, 'closed_before', closed_before
+           )) AS rules
+    FROM session_gaps
+    UNION ALL
+    SELECT job, 'usage', first_position, since,
+           rules || jsonb_strip_nulls(jsonb_build_object('closed_before', closed_before))
+    FROM rules
+    ORDER BY 1 DESC, 3
+"""
+
+
+def rule_rows(tables: str, database: Database) -> Iterator[Row]:
+    """Rows with the keys COLUMNS, by job in the order of the data's way, the oldest first; `table` has the lsn."""
+    for job, table in (("ingestion", Table.JOURNAL), ("joins", Table.USAGE)):
+        found = open_table(tables, table)
+        for held in read_history(found)[0] if found is not None else ():
+            yield {"job": job, "table": "journal", "from_lsn": held.first, "since": held.since, "rules": held.rules}
+    yield from select(database, _STATEMENT, {})
+
+
+def rules(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """List what decides (time-outs, grace, horizons, gaps, late policies) and the first row that it decided.
+
+    A change decides nothing again: what lies before its `from_lsn` stays as the line above it decided. What decided
+    before a job's first line is unknown, unless that is from lsn 1. What ended by `closed_before` was closed under an
+    earlier line, and stays closed.
+    """
+    from deployment.stack import running_deployment
+
+    stack = running_deployment(data_dir)
+    with read_only(stack.postgres_url) as database:
+        print_rows(rule_rows(stack.tables, database), COLUMNS, form)

@@ -1,0 +1,158 @@
+"""`weir journal skip`: a record that ingestion is to pass without judging it. It becomes a dead letter."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from deployment.errors import CannotRun
+
+if TYPE_CHECKING:
+    from jobs.runtime.kafka.isolated import Place
+    from jobs.runtime.kafka.topic import Topic
+
+_TOPIC = "SELECT config->>'topic' FROM jobs WHERE job = 'ingestion'"
+_KNOWN = """
+SELECT reason, detail, coalesce(asked_by, 'ingestion'), isolated_at::timestamptz(0)
+FROM isolated_records WHERE topic_id = %s AND partition = %s AND "offset" = %s
+"""
+_WITHDRAW = """
+DELETE FROM isolated_records
+WHERE topic_id = %s AND partition = %s AND "offset" = %s AND reason = 'skipped' AND journalled_at IS NULL
+"""
+
+
+def skip(
+    topic: Annotated[str, typer.Argument(help="The topic of events.")],
+    partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
+    offset: Annotated[int, typer.Argument(min=0, help="The record's offset.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with your name.")],
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Let a record become a dead letter, `skipped`, whatever it says: for one that ends ingestion again and again.
+
+    Only a record that is not in the journal yet. It is on no bill; its value is kept. Exit status 1 when ingestion has
+    not done it in time (it is kept, and done later), or had the record in hand already (then it was not skipped).
+    """
+    from cli.journalled import wait_until_journalled
+    from deployment.positions import Positions, beginnings, describe, ends
+    from deployment.stack import running_deployment
+    from jobs.streams import Table
+
+    stack = running_deployment(data_dir)
+    if not reason.strip():
+        raise CannotRun("--reason is empty: say why, for whoever asks what became of this record.")
+    _refuse_other_topic(stack.postgres_url, topic)
+    described = describe(stack.kafka_bootstrap, [topic])[0]
+    where = f"{topic}[{partition}]"
+    if partition not in described.partitions:
+        raise CannotRun(f"{topic} has no partition {partition}; it has {len(described.partitions)}, counted from 0.")
+    position, positions = described.position(partition), Positions(stack.tables, stack.postgres_url)
+    refuse_wrong_offset(
+        where,
+        offset,
+        first=beginnings(stack.kafka_bootstrap, [described])[position],
+        read=positions.transaction(Table.JOURNAL, position) or 0,
+        end=ends(stack.kafka_bootstrap, [described]).get(position, 0),
+    )
+    _ask(stack.postgres_url, described, (partition, offset), reason.strip())
+    typer.echo(f"Offset {offset} of {where} will become a dead letter, `skipped`, and will be on no bill.")
+    wait_until_journalled(positions, position, offset, timeout)
+    if problem := _what_else(stack.tables, topic, (partition, offset)):
+        _withdraw(stack.postgres_url, described, (partition, offset))
+        raise CannotRun(f"{where}: {problem}")
+    typer.echo("Done: `weir dead-letters --reason skipped` shows it.")
+
+
+def refuse_wrong_offset(place: str, offset: int, *, first: int, read: int, end: int) -> None:
+    """Raise CannotRun unless Kafka, [first, end), has the offset and the journal, which ends before `read`, has not."""
+    if offset < read:
+        raise CannotRun(
+            f"{place}: the journal holds the offsets below {read}, and what it holds never changes. If this record was "
+            "rejected, `weir dead-letters` shows it, and it is on no bill; if it was accepted, it counts: what should "
+            "not is corrected by its producer."
+        )
+    if offset < first:
+        raise CannotRun(f"{place} begins at offset {first}: Kafka's retention has deleted this record.")
+    if offset >= end:
+        raise CannotRun(f"{place} ends before offset {end}: there is no record {offset} yet.")
+
+
+def _refuse_other_topic(postgres_url: str, topic: str) -> None:
+    import psycopg
+
+    from jobs.streams import EVENTS_TOPIC
+
+    try:
+        with psycopg.connect(postgres_url, connect_timeout=10) as database:
+            row = database.execute(_TOPIC).fetchone()
+    except psycopg.OperationalError as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    read = (row and row[0]) or EVENTS_TOPIC
+    if topic != read:
+        raise CannotRun(f"Ingestion reads its events from the topic {read}, and only those can be skipped.")
+
+
+def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
+    import psycopg
+
+    from jobs.runtime.kafka.isolated import Isolation, add_isolated
+
+    with psycopg.connect(postgres_url, connect_timeout=10) as database, database.cursor() as cursor:
+        if add_isolated(cursor, topic, place, Isolation.SKIPPED, detail=reason, asked_by=_who()):
+            return
+        known = cursor.execute(_KNOWN, [topic.topic_id, *place]).fetchone()
+    if known is None:
+        raise CannotRun(f"{topic.name}[{place[0]}]: ingestion has this record in hand; ask again.")
+    why, detail, who, when = known
+    raise CannotRun(
+        f"{topic.name}[{place[0]}]: offset {place[1]} is to become a dead letter already, as `{why}`, since {when}, by "
+        f"{who}: {detail}"
+    )
+
+
+def _who() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # A pod's user has a number, and perhaps no name.
+        name = f"user {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
+def _what_else(tables: str, topic: str, place: Place) -> str | None:
+    """What became of a record in the journal, where it was not skipped."""
+    import pyarrow.compute as pc
+
+    from cli.journal_table import open_journal, rows_in_order
+    from jobs.runtime.kafka.isolated import Isolation
+
+    journal = open_journal(tables)
+    assert journal is not None, "it has a position"
+    is_it = (pc.field("topic") == topic) & (pc.field("partition") == place[0]) & (pc.field("offset") == place[1])
+    row = next(rows_in_order(journal, ["disposition", "reason"], is_it), None)
+    if row is None:
+        return (
+            f"offset {place[1]} holds no record, only the end of a transaction or what it gave up: nothing is skipped."
+        )
+    if row["reason"] == Isolation.SKIPPED:
+        return None
+    reason = f" ({row['reason']})" if row["reason"] else ""
+    return (
+        f"ingestion had offset {place[1]} in hand when you asked, and judged it: the journal has it as "
+        f"{row['disposition']}{reason}, which never changes. It was not skipped."
+    )
+
+
+def _withdraw(postgres_url: str, topic: Topic, place: Place) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_url, connect_timeout=10) as database:
+        database.execute(_WITHDRAW, [topic.topic_id, *place])

@@ -1,0 +1,99 @@
+"""`weir up` and `weir down`: start and stop the stack of a data folder."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+
+if TYPE_CHECKING:
+    from deployment.stack import Stack
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="YAML file with `jobs: {<name>: {…}}`; the defaults when left out.")
+]
+AlertmanagerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--alertmanager-config", help="Alertmanager's own YAML file: whom alerts go to (webhook, mail, chat)."
+    ),
+]
+DetachOption = Annotated[bool, typer.Option("--detach", help="Return when everything runs, and leave it running.")]
+
+
+def up(
+    detach: DetachOption = False,
+    config: ConfigOption = None,
+    alertmanager_config: AlertmanagerOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Start the broker, the database, the four applications and the dashboard; Ctrl-C stops them.
+
+    With Prometheus and Alertmanager on the PATH they run too, and alerts are shown on the dashboard.
+
+    Exit status 2 for a configuration that is refused, 1 when something does not start.
+    """
+    from rich.console import Console
+
+    from jobs.stack import load_stack_config
+    from laptop.folders import Folders
+    from laptop.launch import Launch
+
+    try:
+        settings = load_stack_config(config)
+    except ValueError as refusal:
+        typer.echo(str(refusal), err=True)
+        raise typer.Exit(2) from None
+    console = Console(stderr=True, highlight=False)
+    told = None if alertmanager_config is None else alertmanager_config.resolve()
+    with Launch.start(Folders(data_dir.resolve()), settings, console, told) as launch:
+        typer.echo(summary(launch.stack, data_dir))
+        if detach:
+            launch.leave_running()
+        else:
+            typer.echo("Ctrl-C stops it.")
+            with suppress(KeyboardInterrupt):
+                launch.wait()
+
+
+def down(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Stop what `weir up` started on this folder, and nothing else."""
+    from rich.console import Console
+
+    from deployment.stack import read_stack
+    from laptop.folders import Folders
+    from laptop.launch import locked, stop_stack
+    from laptop.supervisor import recover
+
+    folders = Folders(data_dir.resolve())
+    stack = read_stack(folders.data)
+    if stack is None and not folders.lock.exists():
+        typer.echo(f"Nothing runs on {data_dir}.")
+        return
+    if stack is not None and stack.supervisor.is_running:
+        stop_stack(stack.supervisor, Console(stderr=True, highlight=False))
+    with locked(folders, patience_seconds=20.0):
+        # Whatever a killed supervisor has left; after a clean stop there is nothing.
+        recover(folders.data)
+    typer.echo(f"Stopped what ran on {data_dir}." if stack else f"Nothing runs on {data_dir}.")
+
+
+def summary(stack: Stack, data_dir: Path) -> str:
+    """Where the parts of a running stack are; without the database's address, which holds a password."""
+    from laptop.watching import HOW_TO_GET
+
+    missing = f"not on the PATH: {HOW_TO_GET}"
+    lines = [
+        f"dashboard  {stack.dashboard_url}",
+        f"prometheus {stack.prometheus_url or missing}",
+        f"alerts     {stack.alertmanager_url or missing}",
+        f"kafka      {stack.kafka_bootstrap}",
+        f"tables     {stack.tables}",
+        *(f"metrics    {url}  ({job})" for job, url in stack.metrics_urls.items()),
+        f"logs       {data_dir / 'logs'}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""`weir status`: the four applications, how far behind they are, and whether everything runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Value, print_rows
+from deployment.errors import CannotRun
+from metering.reports import STALE, WORKING, is_stale
+
+if TYPE_CHECKING:
+    from deployment.job_states import JobRow, Unpublished
+    from deployment.stack import Deployment, Process, Stack
+
+COLUMNS = (
+    "job",
+    "state",
+    "records_behind",
+    "seconds_behind",
+    "last_batch_at",
+    "last_batch_records",
+    "restarts",
+    "pid",
+    "message",
+    "unpublished_changes",
+    "unpublished_since",
+)
+
+
+def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Show each application: state, records and seconds behind, last batch, restarts.
+
+    `unpublished_changes` of the catalog are stored but not in its topics: ingestion cannot see them yet.
+
+    Exit status 0 when everything runs, else 1.
+    """
+    from deployment.job_states import read_jobs, read_unpublished
+    from deployment.stack import State, deployment_of, read_stack
+    from laptop.programs import JOBS
+
+    if (deployment := deployment_of(os.environ)) is not None:
+        _status_of(deployment, form)
+        return
+    stack = read_stack(data_dir)
+    if stack is None or not stack.supervisor.is_running:
+        crashed = stack is not None and any(
+            process.process and process.process.is_running for process in stack.processes
+        )
+        typer.echo(_not_running(data_dir, crashed), err=True)
+        print_rows([_row(job, None, None) for job in JOBS], COLUMNS, form)
+        raise typer.Exit(1)
+    rows: dict[str, JobRow] = {}
+    unpublished: Unpublished | None = None
+    try:
+        if stack.postgres_url:
+            rows, unpublished = read_jobs(stack.postgres_url), read_unpublished(stack.postgres_url)
+    except psycopg.Error as problem:
+        typer.echo(f"The database does not answer: {str(problem).splitlines()[0]}", err=True)
+    processes = {process.name: process for process in stack.processes}
+    listed = [_row(job, processes.get(job), rows.get(job), unpublished) for job in JOBS]
+    print_rows(listed, COLUMNS, form)
+    others = [process for name, process in processes.items() if name not in JOBS]
+    typer.echo("\n".join(_others(stack, others)), err=True)
+    do_others_run = all(process.state is State.RUNNING for process in others)
+    if not do_others_run or not all(row["state"] in WORKING for row in listed):
+        raise typer.Exit(1)
+
+
+def _status_of(deployment: Deployment, form: Format) -> None:
+    """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
+    from deployment.job_states import read_jobs, read_unpublished
+    from deployment.stack import Process, State
+    from laptop.programs import JOBS
+
+    try:
+        rows, unpublished = read_jobs(deployment.postgres_url), read_unpublished(deployment.postgres_url)
+    except psycopg.Error as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    running = {job: Process(job, State.RUNNING) for job in rows}
+    listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in JOBS]
+    print_rows(listed, COLUMNS, form)
+    if not all(row["state"] in WORKING for row in listed):
+        raise typer.Exit(1)
+
+
+def state_of(process: Process | None, row: JobRow | None) -> str:
+    """One word for a job: the supervisor's while its process is not up, then the job's own, `stale` if that is old."""
+    if process is None:
+        return "stopped"
+    if process.state != "running" or row is None:
+        return str(process.state)
+    return STALE if is_stale(row.state, row.report_age_seconds) else row.state
+
+
+def _row(
+    job: str, process: Process | None, row: JobRow | None, unpublished: Unpublished | None = None
+) -> dict[str, Value]:
+    progress = row.progress if row else {}
+    told = unpublished if job == "ingestion" else None
+    return {
+        "job": job,
+        "state": state_of(process, row),
+        **{name: progress.get(name) for name in COLUMNS[2:6]},
+        "restarts": process.restarts if process else 0,
+        "pid": process.process.pid if process and process.process else None,
+        # Why it ended last time matters until it is up again; then, what it waits for.
+        "message": process.message if process and process.state == "restarting" else progress.get("waiting_because"),
+        "unpublished_changes": told.changes if told else None,
+        "unpublished_since": told.since if told else None,
+    }
+
+
+def _others(stack: Stack, others: list[Process]) -> list[str]:
+    places = {
+        "broker": stack.kafka_bootstrap,
+        "dashboard": stack.dashboard_url,
+        "prometheus": stack.prometheus_url,
+        "alertmanager": stack.alertmanager_url,
+    }
+    return [
+        f"{process.name} {places.get(process.name, '')} {process.state}, {process.restarts} restarts".replace("  ", " ")
+        + (f": {process.message}" if process.message and process.state == "restarting" else "")
+        for process in others
+    ]
+
+
+def _not_running(data_dir: Path, crashed: bool) -> str:
+    if crashed:
+        return f"The supervisor of {data_dir} has crashed: `weir up` stops what it left and starts anew."
+    return f"No stack is running on {data_dir}: start it with `weir up`."

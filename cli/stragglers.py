@@ -1,0 +1,78 @@
+"""`weir stragglers`: usage that came after its window's grace, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, LimitOption, Row, print_rows
+from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
+from jobs.billing.rules import Decision
+
+COLUMNS = (
+    *("account", "model", "meter", "window_start", "event_time", "received_at", "late_seconds", "decision"),
+    *("quantity", "amount", "currency", "request_id"),
+)
+
+_STATEMENT = """
+    SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8, decision,
+           quantity, amount, currency, request_id
+    FROM stragglers
+    WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
+      AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
+      AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+      AND (%(decision)s::text IS NULL OR decision = %(decision)s)
+    ORDER BY window_start, account, usage_lsn, meter
+"""
+
+
+@dataclass(frozen=True)
+class StragglerQuery:
+    """Which stragglers to list; `start` and `end` select by the start of the window they belong to."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    accounts: tuple[str, ...] = ()
+    decision: Decision | None = None
+
+
+def straggler_rows(database: Database, query: StragglerQuery) -> Iterator[Row]:
+    """Rows with the keys `COLUMNS`. `amount` is None where no price matched; `quantity` and it are signed."""
+    return select(
+        database,
+        _STATEMENT,
+        {
+            "start": query.start,
+            "end": query.end,
+            "accounts": list(query.accounts) or None,
+            "decision": query.decision and query.decision.value,
+        },
+    )
+
+
+def stragglers(
+    *,
+    start: FromOption = None,
+    end: ToOption = None,
+    account: AccountOption = None,
+    decision: Annotated[Decision | None, typer.Option(help="Only those decided so.")] = None,
+    limit: LimitOption = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List stragglers: usage received after the end of its window and the grace.
+
+    `correct`: the window was changed by this quantity and amount; `drop`: it would have been. `late_seconds` counts
+    from the window's end. --from and --to select by window start.
+    """
+    from deployment.stack import running_deployment
+
+    check_range(start, end)
+    query = StragglerQuery(start, end, tuple(account or ()), decision)
+    with read_only(running_deployment(data_dir).postgres_url) as database:
+        print_rows(straggler_rows(database, query), COLUMNS, form, limit)

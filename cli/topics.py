@@ -1,0 +1,38 @@
+"""`weir topics`: the topics that metering needs, on a Kafka that is not a laptop's own."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from deployment.errors import CannotRun
+
+POLL_SECONDS = 1.0
+
+
+def topics(
+    *, timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the brokers.")] = 60.0
+) -> None:
+    """Make the topics that are missing, and check the settings of those that are there.
+
+    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong; what only puts
+    events at risk is said.
+    """
+    from deployment.stack import KAFKA_VARIABLE
+    from laptop.broker import answers, ensure_topics, topic_doubts
+
+    bootstrap = os.environ.get(KAFKA_VARIABLE)
+    if not bootstrap:
+        raise CannotRun(f"{KAFKA_VARIABLE} is not set; a stack on this machine has its topics from `weir up`.")
+    deadline = time.monotonic() + timeout
+    while not answers(bootstrap):
+        if time.monotonic() > deadline:
+            raise CannotRun(f"Kafka at {bootstrap} has not answered for {timeout:g} s: see address and credentials.")
+        time.sleep(POLL_SECONDS)
+    ensure_topics(bootstrap)
+    for doubt in topic_doubts(bootstrap):
+        typer.echo(doubt, err=True)
+    typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")

@@ -1,0 +1,98 @@
+"""`weir traffic`: generated traffic with known trouble, and the truth about it."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import psycopg
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from deployment.errors import CannotRun
+
+if TYPE_CHECKING:
+    from deployment.draining import Tell
+    from deployment.stack import Deployment
+    from traffic.placement import Policy
+    from traffic.truth import Truth
+
+DEFAULT_RATE = 1_500.0
+CATALOG_SECONDS = 120.0
+PREPARING_SECONDS = 3.0
+PREPARED_PER_SECOND = 6_000
+"""How fast traffic is generated on a machine that is busy with a stack."""
+
+EventsOption = Annotated[int, typer.Option("--events", min=1, help="How many records to send.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="The same seed draws the same traffic.")]
+
+
+def traffic(
+    *,
+    events: EventsOption = 10_000,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="Records a second.")] = DEFAULT_RATE,
+    seed: SeedOption = None,
+    truth: Annotated[Path | None, typer.Option("--truth", help="Write what must come of it here, as JSON.")] = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Apply a catalog of its own, send traffic with every kind of trouble, and write down what must come of it.
+
+    A run has its own accounts, so it can be repeated on one stack.
+    """
+    from cli.progress import telling
+    from deployment.stack import running_deployment
+    from traffic.truth import write
+
+    with telling("Traffic …") as tell:
+        told = run_traffic(running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell)
+    for trouble in told["left_out"]:
+        typer.echo(f"Left out, because this stack's configuration cannot judge it: {trouble}", err=True)
+    if truth is not None:
+        write(told, truth)
+    kinds = len(told["kinds"])
+    typer.echo(f"{events} records of {kinds} kinds sent for {len(told['accounts'])} accounts (seed {told['seed']}).")
+
+
+def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
+    """Catalog, traffic, truth. Raises CannotRun when the stack cannot judge it, or it could not be sent in time."""
+    from catalog.file import CatalogFile
+    from cli.catalog import apply_catalog
+    from deployment.kafka_client import kafka_client
+    from jobs.streams import EVENTS_TOPIC
+    from traffic.generate import catalog_of, generate
+    from traffic.placement import Placement, UnplaceableError
+    from traffic.sending import send
+    from traffic.truth import truth_of
+
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    placement = Placement(policy_of(stack))
+    catalog = catalog_of(seed, _now_ms())
+    for file in catalog.files():
+        apply_catalog(stack, CatalogFile.model_validate(file), CATALOG_SECONDS, tell)
+    start_ms = _now_ms() + round((PREPARING_SECONDS + events / PREPARED_PER_SECOND) * 1000)
+    tell("drawing")
+    try:
+        run = generate(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog, rate=rate)
+        told = truth_of(run)
+    except UnplaceableError as problem:
+        raise CannotRun(f"No traffic with a certain fate can be drawn: {problem}") from problem
+    send(run, kafka_client(stack.kafka_bootstrap), EVENTS_TOPIC, tell)
+    return told
+
+
+def policy_of(stack: Deployment) -> Policy:
+    """What the running applications are configured to do, as they wrote it down when they started."""
+    from traffic.placement import Policy
+
+    try:
+        with psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
+            jobs: dict[str, dict[str, Any]] = dict(database.execute("SELECT job, config FROM jobs").fetchall())
+    except psycopg.Error as problem:
+        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
+    return Policy.of(jobs)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,141 @@
+"""Waiting until all four applications are past what was in Kafka at one moment.
+
+Each step's goal is fixed when the step before has reached its own: the offsets at the call, then the journal's lsn when
+it had them, then the lsn of usage when joins had that. What arrives later is not waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import psycopg
+
+from deployment.errors import CannotRun
+from deployment.job_states import read_jobs
+from deployment.positions import Positions, describe, ends
+from deployment.stack import Deployment, Stack, State, read_stack
+from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
+
+POLL_SECONDS = 0.25
+
+
+class Stuck(CannotRun):
+    """The time is over, and a job is not where it must be."""
+
+
+@dataclass(frozen=True)
+class Drained:
+    """All four are past it. `waiting`: requests and completions whose partner may still come."""
+
+    waiting: int
+    usage_lsn: int
+
+
+Tell = Callable[[str], None]
+
+
+class Waiter:
+    """Waits for one application after the other, all within one time limit. Every wait raises Stuck when it is over."""
+
+    def __init__(self, stack: Deployment, timeout_seconds: float, tell: Tell = lambda _: None) -> None:
+        self.positions = Positions(stack.tables, stack.postgres_url)
+        self._stack = stack
+        self._timeout_seconds = timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds
+        self._tell = tell
+
+    def until_journalled(self, required: Mapping[str, int]) -> int:
+        """Wait until the journal has these next offsets (by transaction); gives its next lsn then."""
+        self._until("ingestion", "records of Kafka", lambda: self.positions.missing(required))
+        return self.positions.next_lsn(Table.JOURNAL)
+
+    def until_joined(self, target: int) -> None:
+        """Wait until usage was made from the journal below `target`."""
+        self._until("joins", "rows of the journal", lambda: target - self.positions.joined())
+
+    def until_sessions(self, target: int) -> None:
+        """Wait until sessions hold the journal below `target`."""
+        self._until("sessionization", "rows of the journal", lambda: target - self.positions.folded("sessionization"))
+
+    def until_decided(self, target: int) -> None:
+        """Wait until no request or completion below `target` waits for its partner."""
+
+        def undecided() -> int:
+            waiting, lowest = self.positions.waiting()
+            return waiting if lowest is not None and lowest < target else 0
+
+        self._until("joins", "requests that wait for their completion", undecided)
+
+    def until_billed(self, usage_lsn: int) -> None:
+        """Wait until the windows hold usage below `usage_lsn`."""
+        self._until("billing", "rows of usage", lambda: usage_lsn - self.positions.folded("billing"))
+
+    def _until(self, job: str, what: str, behind: Callable[[], int]) -> None:
+        last = 0
+        while True:
+            # While the database is being restarted its positions cannot be read; they have not gone back.
+            try:
+                last = behind()
+                if last <= 0:
+                    return
+            except psycopg.OperationalError:
+                last = max(last, 1)
+            self._tell(f"{job}: {last} {what} to go")
+            if time.monotonic() >= self._deadline:
+                raise Stuck(
+                    f"After {self._timeout_seconds:g} s {job} still has {last} {what} to go; "
+                    f"{condition(self._stack, job)}"
+                )
+            time.sleep(POLL_SECONDS)
+
+
+def drain(
+    stack: Deployment, timeout_seconds: float, *, include_waiting: bool = False, tell: Tell = lambda _: None
+) -> Drained:
+    """Wait until all four applications are past where the topics end now.
+
+    `include_waiting`: and until what still waits for its partner then is decided. Raises Stuck when the time is over.
+    """
+    waiter = Waiter(stack, timeout_seconds, tell)
+    target = waiter.until_journalled(
+        ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, [EVENTS_TOPIC, *CatalogTopic]))
+    )
+    waiter.until_joined(target)
+    waiter.until_sessions(target)
+    if include_waiting:
+        waiter.until_decided(target)
+    waiting, _ = waiter.positions.waiting()
+    usage_lsn = waiter.positions.next_lsn(Table.USAGE)
+    waiter.until_billed(usage_lsn)
+    return Drained(waiting, usage_lsn)
+
+
+def condition(stack: Deployment, job: str) -> str:
+    """What supervisor and database say about a job, in a sentence without its end."""
+    said = _supervised(stack, job) if isinstance(stack, Stack) else []
+    try:
+        row = read_jobs(stack.postgres_url).get(job)
+    except psycopg.Error:
+        said.append("the database does not answer")
+    else:
+        if row is None:
+            said.append("it has never started")
+        else:
+            said.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
+    log = stack.data_dir / "logs" / f"{job}.log" if isinstance(stack, Stack) else "the log of its driver"
+    return ", ".join(said) + f"; see {log}"
+
+
+def _supervised(stack: Stack, job: str) -> list[str]:
+    said = []
+    now = read_stack(stack.data_dir)
+    process = next((p for p in now.processes if p.name == job), None) if now else None
+    if now is None or not now.supervisor.is_running or process is None:
+        said.append("its supervisor does not run")
+    elif process.state is not State.RUNNING:
+        said.append(f"it is {process.state}, after {process.restarts} restarts")
+    if process is not None and process.message:
+        said.append(f"it last ended with: {process.message}")
+    return said

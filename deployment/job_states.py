@@ -1,0 +1,84 @@
+"""What the jobs' own rows in Postgres say, for their supervisor and for `weir status`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from metering.reports import WORKING
+
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A row of `jobs`. `report_age_seconds` is by the database's clock; `progress` as the job wrote it."""
+
+    epoch: int
+    state: str
+    progress: dict[str, Any]
+    report_age_seconds: float
+
+
+def read_jobs(postgres_url: str) -> dict[str, JobRow]:
+    """Rows by job. Raises `psycopg.Error` when the database does not answer or has no schema yet."""
+    with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
+        rows = database.execute(
+            "SELECT job, epoch, state, progress, extract(epoch FROM clock_timestamp() - updated_at)::float8 FROM jobs"
+        ).fetchall()
+    return {job: JobRow(*columns) for job, *columns in rows}
+
+
+@dataclass(frozen=True)
+class Unpublished:
+    """Changes of the catalog that are stored and not in its topics, and when the oldest was committed."""
+
+    changes: int
+    since: datetime | None
+
+
+def read_unpublished(postgres_url: str) -> Unpublished:
+    """What waits in the catalog's outbox: for the next `weir catalog apply` or `publish`. Raises `psycopg.Error`."""
+    with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
+        row = database.execute(
+            "SELECT count(*), min(committed_at) FROM catalog_outbox WHERE published_at IS NULL"
+        ).fetchone()
+    assert row is not None
+    return Unpublished(*row)
+
+
+class JobStates:
+    """Tells when a started job works: its row has a later epoch than before the start, and says so.
+
+    Epochs instead of times: the database's clock may be another machine's.
+    """
+
+    def __init__(self, postgres_url: str) -> None:
+        self._postgres_url = postgres_url
+        self._rows: dict[str, JobRow] = {}
+        self._read_at = float("-inf")
+        self._epochs_before: dict[str, int] = {}
+
+    def starting(self, job: str) -> None:
+        """To be called before each start of the job."""
+        self._refresh()
+        row = self._rows.get(job)
+        self._epochs_before[job] = row.epoch if row else 0
+
+    def is_working(self, job: str) -> bool:
+        """Whether the process started last has passed its checks."""
+        if time.monotonic() - self._read_at >= POLL_SECONDS:
+            self._refresh()
+        row = self._rows.get(job)
+        return row is not None and row.epoch > self._epochs_before.get(job, 0) and row.state in WORKING
+
+    def _refresh(self) -> None:
+        # While the database is being restarted, what was known holds.
+        with suppress(psycopg.Error):
+            self._rows = read_jobs(self._postgres_url)
+        self._read_at = time.monotonic()

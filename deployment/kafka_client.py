@@ -1,0 +1,19 @@
+"""What a Kafka client of a `weir` command is made with: the address, and the credentials the environment has for it."""
+
+from __future__ import annotations
+
+import os
+
+from pydantic import ValidationError
+
+from deployment.errors import CannotRun
+from jobs.runtime.kafka.access import KafkaAccess, KafkaSettings
+
+
+def kafka_client(bootstrap: str) -> KafkaSettings:
+    """Settings of librdkafka. Raises CannotRun when the environment's are incomplete."""
+    try:
+        return KafkaAccess.read(os.environ, bootstrap).librdkafka()
+    except ValidationError as error:
+        # Not the error's own text: it repeats what was given, and that holds a password.
+        raise CannotRun("; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())) from None

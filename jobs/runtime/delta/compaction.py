@@ -1,0 +1,56 @@
+"""Maintenance of a Delta table: the many small files of days that are over become few; what nobody reads goes.
+
+A commit every few seconds makes 17,000 files a day, and every start of a driver reads their statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from deltalake import DeltaTable
+
+from jobs.runtime.delta.table import open_table
+from jobs.streams import Table
+
+FILE_BYTES = 128 << 20
+"""About what a reader takes in one go."""
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was done to one table: live files before and after, and files deleted that were replaced long ago."""
+
+    table: Table
+    files_before: int
+    files_after: int
+    files_deleted: int
+
+
+def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Compaction | None:
+    """Merge the files of each log date before `before`; delete what was replaced more than `keep` ago.
+
+    Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
+    (`skipChangeCommits`). A reader that lags by more than `keep` would miss its files. None when there is no such
+    table, or when it has no log dates and is too small to need it: then only its log is cleaned.
+    """
+    found = open_table(tables, table)
+    if found is None:
+        return None
+    if "log_date" not in found.metadata().partition_columns:
+        _cut_log(found)
+        return None
+    live = len(found.file_uris())
+    days = {action["log_date"] for action in found.partitions()}
+    for day in sorted(day for day in days if date.fromisoformat(day) < before):
+        found.optimize.compact(partition_filters=[("log_date", "=", day)], target_size=FILE_BYTES)
+    hours = int(keep / timedelta(hours=1))
+    deleted = found.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+    _cut_log(found)
+    return Compaction(table, live, len(found.file_uris()), len(deleted))
+
+
+def _cut_log(table: DeltaTable) -> None:
+    """What has expired goes, up to the newest checkpoint that is old enough; the next one can be cut at this one."""
+    table.create_checkpoint()
+    table.cleanup_metadata()

@@ -1,0 +1,126 @@
+"""Where micro-batches come from: a Delta table in lsn order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.delta.object_store import readable_by_spark
+from jobs.runtime.delta.upstream import Upstream
+from jobs.runtime.errors import Refused
+from jobs.runtime.job import PostgresJob, TableJob, TableSink
+
+READ_ONE_VERSION_SECONDS = 600.0
+"""How long a backlog is read from one version of its table: much less than the table's log is kept."""
+MAX_BYTES_PER_TRIGGER = "32m"
+MAX_FILES_PER_TRIGGER = 20
+
+
+class TableSource:
+    """A Delta table: first what is there, in chunks by lsn, then its commits as they come."""
+
+    trigger = "0 seconds"
+
+    def __init__(
+        self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
+    ) -> None:
+        self._job = job
+        self._path = readable_by_spark(f"{environment.tables}/{job.reads}")
+        self._chunk = config.max_records_per_batch
+        self._sink = sink
+        self._upstream = Upstream(environment.tables, job.reads)
+        self._version = 0
+        self._columns: tuple[str, ...] = ()
+
+    def exists(self) -> bool:
+        """Whether the job before this one has made the table."""
+        self._upstream.refresh()
+        if self._upstream.version is None and self._sink.position() > 1:
+            raise Refused(
+                f"{self._job.name} has read {self._job.reads} up to lsn {self._sink.position() - 1}, but there is no "
+                f"table at {self._path}; restore it, or name the folder or bucket where it is"
+            )
+        return self._upstream.version is not None
+
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
+
+        The log of the version that is read expires while a long backlog lasts, so it is opened anew now and then; and
+        it ends only with a version that was read in one range, so that the stream begins where the log still reaches.
+        """
+        self._upstream.refresh()
+        self._sink.verify(self._upstream)
+        is_recent = False
+        while not is_recent:
+            is_recent = self._upstream.next_lsn - self._sink.position() <= self._chunk
+            yield from self._chunks(spark)
+            self._upstream.refresh()
+
+    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
+        self._version = self._upstream.version or 0
+        self._columns = self._upstream.columns
+        end, opened = self._upstream.next_lsn, time.monotonic()
+        if self._sink.position() >= end:
+            return
+        table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
+        while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
+            before = min(first + self._chunk, end)
+            chunk = (F.col("lsn") >= first) & (F.col("lsn") < before)
+            yield table.where(chunk).select(*self._job.columns)
+            if self._sink.position() == first:
+                raise Refused(
+                    f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, but "
+                    "its log says it has: rows were deleted before they were read; restore the "
+                    f"{self._job.reads} that has them"
+                )
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Commits from the version that the backlog ended with; the sink cuts what it knows."""
+        return (
+            spark.readStream.format("delta")
+            .option("startingVersion", self._version)
+            .option("skipChangeCommits", "true")
+            .option("maxFilesPerTrigger", MAX_FILES_PER_TRIGGER)
+            .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
+            .load(self._path)
+            .select(*self._job.columns)
+        )
+
+    def has_news(self) -> bool:
+        """Whether the table goes on after the sink's position."""
+        self._upstream.refresh()
+        return self._upstream.next_lsn > self._sink.position()
+
+    def must_restart(self) -> bool:
+        """Never: batches are bounded by files."""
+        return False
+
+    def stopped(self) -> None:
+        """Nothing: rows of a table are ours, and none is given up."""
+
+    def failed(self, error: Exception) -> None:
+        """The same."""
+
+    def can_go_on(self) -> bool:
+        """True when the table got columns, or its log no longer reaches back to where the query began.
+
+        Spark ends a stream at a commit that adds columns, before it reads what follows it; and one that is further
+        behind than the log reaches. Both begin anew with what the table holds beyond the sink's position.
+        """
+        self._upstream.refresh()
+        return self._upstream.columns != self._columns or not self._upstream.reaches(self._version)
+
+    def advance(self) -> None:
+        """Let the sink see that time passes."""
+        self._sink.advance()
+
+    def lag(self) -> tuple[int, datetime | None]:
+        """The table's next lsn against the sink's position."""
+        self._upstream.refresh()
+        return max(0, self._upstream.next_lsn - self._sink.position()), self._upstream.frontier

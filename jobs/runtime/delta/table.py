@@ -1,0 +1,203 @@
+"""One driver's handle on a Delta table: it commits Arrow tables with its epoch and positions, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import obstore
+import polars as pl
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from obstore.exceptions import AlreadyExistsError
+
+from jobs.runtime.delta.growth import missing_columns, with_stored_columns
+from jobs.runtime.delta.held_commit import HeldCommit, Log
+from jobs.runtime.delta.object_store import storage_options, store_of
+from jobs.runtime.errors import Fenced, Refused
+from jobs.streams import SCHEMAS, Table
+
+LSN = "lsn"
+FRONTIER = "frontier"
+STATISTICS = {
+    *("lsn", "log_date", "partition", "offset"),
+    *("received_at", "logged_at", "occurred_at", "event_time", "effective_from"),
+}
+LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableExpiredLogCleanup": "true"}
+"""How long the log says how a table came to be. A reader that is further behind begins with what the table holds."""
+AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""A commit does not look through the log for what has expired: `LogCleanup` does, beside it."""
+ONE_FILE_BYTES = 1 << 40
+"""A commit is one file, so that a reader never sees half of one."""
+
+
+def open_table(tables: str, table: Table) -> DeltaTable | None:
+    """The table as it is now; None when nobody has made it yet."""
+    try:
+        return DeltaTable(f"{tables}/{table}", storage_options=storage_options(tables))
+    except TableNotFoundError:
+        return None
+
+
+def committed_epoch(tables: str, table: Table, job: str) -> int:
+    """The newest epoch of `job` that the table has seen; 0 for none."""
+    found = open_table(tables, table)
+    return 0 if found is None else found.transaction_version(f"{job}.epoch") or 0
+
+
+def instant_of(transaction_version: int | None) -> datetime | None:
+    """A frontier as a transaction stores it, in microseconds since 1970."""
+    return None if not transaction_version else datetime.fromtimestamp(transaction_version / 1_000_000, UTC)
+
+
+def microseconds_of(instant: datetime) -> int:
+    """Microseconds since 1970, exactly."""
+    elapsed = instant - datetime(1970, 1, 1, tzinfo=UTC)
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+
+
+def numbered(rows: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+    """Rows with their `lsn`, from `first_lsn` on in their order. (A row index of Polars ends at 2^32.)"""
+    return rows.select((pl.int_range(pl.len(), dtype=pl.Int64) + first_lsn).alias("lsn"), pl.all())
+
+
+class DeltaWriter:
+    """Appends to one table for one job and epoch.
+
+    `known` holds the transaction versions as this driver's last commit left them. A commit first looks whether the
+    watched ones still stand: the epoch, `lsn`, and what `watch` names. (Each look costs a millisecond, so not all.)
+    delta-rs then refuses two concurrent commits, because both carry the transaction `lsn`.
+    """
+
+    def __init__(self, tables: str, table: Table, job: str, epoch: int, driver: int = 0) -> None:
+        """`driver` is a number that only one process has: with it that process may take its own epoch again."""
+        self.path = f"{tables}/{table}"
+        self._schema = SCHEMAS[table]
+        self._epoch = f"{job}.epoch"
+        self._driver = f"{job}.driver"
+        statistics = ",".join(name for name in self._schema.names if name in STATISTICS)
+        self._settings = {"delta.dataSkippingStatsColumns": statistics, **LOG_SETTINGS}
+        probe_put_if_absent(tables, job, epoch)
+        self._table = DeltaTable.create(
+            self.path,
+            self._schema,
+            mode="ignore",
+            storage_options=storage_options(tables),
+            partition_by=["log_date"] if "log_date" in self._schema.names else None,
+            configuration=self._settings,
+        )
+        self.known: dict[str, int | None] = {}
+        self._watched = [self._epoch, LSN]
+        self._take(epoch, driver)
+        self._grow()
+        self._stored = pa.schema(self._table.schema().to_arrow())
+        self._held = HeldCommit(self.path)
+        self._held.hold(self._table)
+
+    def _take(self, epoch: int, driver: int) -> None:
+        self._table.update_incremental()
+        committed = self._table.transaction_version(self._epoch) or 0
+        is_mine = driver != 0 and self._table.transaction_version(self._driver) == driver
+        if committed > epoch or (committed == epoch and not is_mine):
+            raise Fenced(f"{self.path} knows {self._epoch} {committed}, this driver has {epoch}")
+        next_lsn = self._table.transaction_version(LSN) or 1
+        self._stored = pa.schema(self._table.schema().to_arrow())
+        # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
+        self._write(self._stored.empty_table(), {self._epoch: epoch, self._driver: driver, LSN: next_lsn})
+        self.known.update({self._epoch: epoch, LSN: next_lsn})
+
+    def _grow(self) -> None:
+        """Add the columns and settings that an older version's table lacks: commits of their own, fenced as any other.
+
+        A driver killed before or after it leaves a table that the next one can grow or write. Spark's streams end at it
+        and are built anew by their drivers (`Source.can_go_on`).
+        """
+        if columns := missing_columns(self._table, self._schema):
+            self._table.alter.add_columns(
+                columns, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
+            )
+        if not self._settings.items() <= self._table.metadata().configuration.items():
+            self._table.alter.set_table_properties(
+                self._settings, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
+            )
+
+    def _fence(self) -> dict[str, int]:
+        return {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
+
+    def recall(self, transaction: str) -> int | None:
+        """A transaction's version in this driver's snapshot; None before it was ever written."""
+        version: int | None = self._table.transaction_version(transaction)
+        self.known[transaction] = version
+        return version
+
+    def watch(self, transaction: str) -> int | None:
+        """As `recall`; from now on the transaction must stay as this driver leaves it."""
+        self._watched.append(transaction)
+        return self.recall(transaction)
+
+    @property
+    def table(self) -> DeltaTable:
+        """The snapshot of this driver's last commit."""
+        return self._table
+
+    @property
+    def next_lsn(self) -> int:
+        """The lsn of the next row."""
+        next_lsn = self.known[LSN]
+        assert next_lsn is not None
+        return next_lsn
+
+    def commit(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
+        """Append `rows` (the table's schema, lsn from `next_lsn`) and move `transactions` in one commit.
+
+        Raises Fenced when the table is not as this driver's last commit left it. After any other error the outcome is
+        unknown: the driver must end and derive its memory anew.
+        """
+        held = self._held.log()
+        # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
+        is_expired = (
+            held is Log.GONE
+            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._table.version()
+        )
+        if held is not Log.SAME and not is_expired:
+            raise Fenced(f"{self.path} was deleted, made anew or rolled back below this driver")
+        self._table.update_incremental()
+        for name in self._watched:
+            if (found := self._table.transaction_version(name)) != self.known[name]:
+                raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {self.known[name]}")
+        self._write(rows, {**self._fence(), **transactions})
+        self._held.hold(self._table)
+        self.known.update(transactions)
+
+    def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
+        write_deltalake(
+            self._table,
+            with_stored_columns(rows, self._stored),
+            mode="append",
+            target_file_size=ONE_FILE_BYTES,
+            commit_properties=committing(transactions),
+            post_commithook_properties=AFTER_COMMIT,
+        )
+
+
+def committing(transactions: Mapping[str, int]) -> CommitProperties:
+    """What a commit says besides its rows."""
+    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in transactions.items()])
+
+
+def probe_put_if_absent(tables: str, job: str, epoch: int) -> None:
+    """Refuse a store on which two drivers could both create the same commit."""
+    store = store_of(tables, os.environ)
+    name = f"_probe/{job}.{epoch}"
+    obstore.put(store, name, b"", mode="overwrite")
+    try:
+        obstore.put(store, name, b"", mode="create")
+    except AlreadyExistsError:
+        obstore.delete(store, name)
+        return
+    raise Refused(
+        f"the store of {tables} let a file be created twice, so it cannot fence drivers; use a store with "
+        "conditional put (a local or POSIX file system, S3 since 2024, GCS, Azure)"
+    )

@@ -1,0 +1,119 @@
+"""How far the table is that a job reads, and whether it is still the table that the job's position is of."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+
+import pyarrow.dataset as ds
+import structlog
+from deltalake import DeltaTable
+
+from jobs.runtime.delta.held_commit import HeldCommit, Log
+from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
+from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_table
+from jobs.runtime.errors import BEGIN_ANEW, Refused
+from jobs.streams import Table
+
+log = structlog.get_logger()
+
+
+class Upstream:
+    """The input table's last commit, as of the last `refresh`."""
+
+    def __init__(self, tables: str, table: Table) -> None:
+        self._tables = tables
+        self._name = table
+        self._path = f"{tables}/{table}"
+        self._table: DeltaTable | None = None
+        self._held: HeldCommit | None = None
+        # The batch's thread and the reporting one look at the same handle; one would judge with half of the other's.
+        self._looking = threading.Lock()
+        self.next_lsn = 1
+        self.frontier: datetime | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The table's version; None before it exists."""
+        return None if self._table is None else int(self._table.version())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The table's columns; it may get more while it is read."""
+        return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
+
+    def reaches(self, version: int) -> bool:
+        """Whether the table's log still says what was committed after `version`."""
+        return self._held is not None and self._held.has(version)
+
+    def refresh(self) -> None:
+        """Look again. Raises Refused when the table is no longer the one that was looked at before."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
+        if self._table is None or self._held is None:
+            self._table = open_table(self._tables, self._name)
+        else:
+            self._refuse_another_log(self._table, self._held)
+            self._table.update_incremental()
+        if self._table is not None:
+            self._held = self._held or HeldCommit(self._path)
+            self._held.hold(self._table)
+            self.next_lsn = self._table.transaction_version(LSN) or 1
+            self.frontier = instant_of(self._table.transaction_version(FRONTIER))
+
+    def _refuse_another_log(self, table: DeltaTable, held: HeldCommit) -> None:
+        state = held.log()
+        if state is Log.SAME:
+            return
+        now = open_table(self._tables, self._name)
+        # A commit may be cleaned away while it is the newest that is known here; a log that ends before it was cut off.
+        cleaned = state is Log.GONE and now is not None and now.version() >= table.version()
+        if now is None or not cleaned or now.metadata().id != table.metadata().id:
+            raise Refused(
+                f"{self._path} was deleted, made anew or rolled back while it was read; put it back as it was, and "
+                "start again: a start says whether it is the table that was read"
+            )
+
+    def verified(self, job: str, stored: Position) -> Position:
+        """`stored`, the position of `job` in this table, with the identity of both; `refresh` comes before it.
+
+        A position of a version that knew no identity adopts the table. Raises Refused for a position of another table,
+        of a later state of this one, or of a state that was rolled back.
+        """
+        if self._table is None:
+            return stored
+        folded = f"{job} has read {self._name} up to lsn {stored.next_lsn - 1}"
+        table = table_hash(self._table)
+        if stored.table not in (None, table):
+            raise Refused(
+                f"{folded}, but of another table than {self._path}: that was made anew, or belongs to another "
+                f"database; put back the {self._name} that was read, {BEGIN_ANEW}"
+            )
+        if stored.next_lsn > self.next_lsn:
+            raise Refused(
+                f"{folded}, but {self._path} ends before lsn {self.next_lsn}: it is older than what was made of it; "
+                f"restore the newer {self._name}, {BEGIN_ANEW}"
+            )
+        row = self._row_before(self._table, stored.next_lsn)
+        if row is None:
+            # Retention took it. A table that was rolled back and has grown since has a row there, and another one.
+            row = stored.row
+        if stored.row not in (None, row):
+            raise Refused(
+                f"{folded}, but {self._path} has another row there: it was rolled back and has grown since; restore "
+                f"the {self._name} that was read, {BEGIN_ANEW}"
+            )
+        if stored.table is None and stored.next_lsn > 1:
+            log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
+        return Position(stored.next_lsn, table, row)
+
+    def _row_before(self, table: DeltaTable, next_lsn: int) -> int | None:
+        """The fingerprint of the row before a position, read from the only file that can hold it."""
+        if next_lsn == 1:
+            return None
+        is_before = ds.field("lsn") == next_lsn - 1
+        columns = list(FINGERPRINT[self._name])
+        rows = table.to_pyarrow_dataset().to_table(columns=columns, filter=is_before).to_pylist()
+        return row_hash(self._name, next_lsn - 1, rows[0]) if len(rows) == 1 else None

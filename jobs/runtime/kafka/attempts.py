@@ -1,0 +1,190 @@
+"""What a driver was about to read, written before it reads: the next start knows where this one failed.
+
+After a driver that did not end in order, what comes next is looked at first. A position from which nothing was
+committed is tried again with a part of the records, until the record that ends the driver stands alone. Only one that
+cannot be read or judged alone, again and again, is given up: people and machines kill drivers too, and what fails when
+a record is stored is the store's fault, or ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from jobs.runtime.errors import End
+from jobs.runtime.postgres.ownership import Ownership
+
+DIVISOR = 100
+FIRST_LOOK = 32
+"""So few are looked at first after a failure, then a hundred times as many: what ended a driver comes next, mostly."""
+MOST_CAREFUL = 10_000
+"""Where batches have grown so large again, Spark reads on."""
+SPARK_READS_AHEAD = 1_000
+"""What ended a driver may be as many records behind its batch: twice what Java's client unpacks at a time."""
+ALONE_LIMIT = 3
+"""How often a record must have ended the driver while nothing else was read."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a driver reads on. `positions`: next offset by partition, where its next batch begins."""
+
+    positions: Mapping[int, int]
+    records: int
+    """Most records in a batch."""
+    careful_records: int = 0
+    """So many records are looked at before Spark reads any; 0: Spark reads."""
+    failed_alone: int = 0
+    """How often the record at the position of `partition` has failed to be read or judged while it stood alone."""
+    partition: int | None = None
+    is_blameless: bool = False
+    """Whether a failure from now on is no record's: each was judged, or the driver ends for another reason."""
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether a plain look comes first."""
+        return self.careful_records > 0
+
+    def remedy(self, topic: str) -> str:
+        """Which record of `topic` stands alone, and how to go on without it; empty when none does."""
+        if self.records > 1 or self.partition is None:
+            return ""
+        place = f"{self.partition} {self.positions.get(self.partition, 0)}"
+        return f"`weir journal skip {topic} {place} --reason TEXT` goes on without the record that was read alone"
+
+    @property
+    def must_give_up(self) -> bool:
+        """Whether the next record is the one that no driver can read."""
+        return self.records == 1 and self.failed_alone >= ALONE_LIMIT
+
+    @classmethod
+    def first_look(cls, positions: Mapping[int, int], most: int) -> Attempt:
+        """After a driver that had committed something and then ended, or could not fetch what comes."""
+        records = min(FIRST_LOOK, most)
+        return cls(positions, records, records)
+
+    @property
+    def alone(self) -> Attempt:
+        """The same for what comes next and is read whole or not at all: it stands alone, however many records it is."""
+        return self if self.records == 1 else replace(self, records=1, careful_records=1, failed_alone=0)
+
+    def failed(self) -> Attempt:
+        """Nothing was committed: the next is a part of it, and goes on so until as many are passed.
+
+        What failed after its record had been judged is tried again as it was: another store, database or release may
+        be all that it needed. A record that was to be given up is judged once more then.
+        """
+        if self.is_blameless:
+            return replace(self, failed_alone=min(self.failed_alone, ALONE_LIMIT - 1), is_blameless=False)
+        if self.is_careful and self.records == 1:
+            return replace(self, failed_alone=self.failed_alone + 1)
+        passing = self.records if self.is_careful else max(self.records, SPARK_READS_AHEAD)
+        # A hundredth of many; of fewer, so many parts that the parts and what is in one are about as many.
+        part = max(math.isqrt(passing), passing // DIVISOR) if passing > DIVISOR else 1
+        return Attempt(self.positions, part, passing)
+
+    def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:
+        """So many were committed: when all that failed together are passed, batches grow again, until Spark reads.
+
+        They may be more than `most`, of which there are few where records are large: a look has a budget of its own.
+        """
+        rest = self.careful_records - records
+        if rest > 0:
+            return Attempt(positions, self.records, rest)
+        larger = self.records * DIVISOR
+        return Attempt(positions, most) if larger >= MOST_CAREFUL else Attempt(positions, larger, larger)
+
+    def resumed(self, positions: Mapping[int, int], most: int) -> Attempt:
+        """Something was committed since, or nothing failed: as before, from `positions`."""
+        if not self.is_careful:
+            return Attempt(positions, most)
+        if dict(positions) == dict(self.positions):
+            return replace(self, is_blameless=False)
+        return Attempt(positions, min(self.records, most), self.careful_records)
+
+
+_COLUMNS = "positions, records, careful_records, failed_alone, partition, blameless"
+_LAST = f"SELECT {_COLUMNS} FROM attempts WHERE job = %s"
+_NEXT = f"""
+SELECT epoch, (
+    SELECT how FROM exits e WHERE e.job = a.job AND e.ended_at >= a.begun_at ORDER BY ended_at DESC LIMIT 1
+), {_COLUMNS} FROM attempts a WHERE job = %s
+"""
+
+
+def _attempt(positions: Mapping[str, int], *others: Any) -> Attempt:
+    return Attempt({int(partition): at for partition, at in positions.items()}, *others)
+
+
+class Attempts:
+    """One job's row of `attempts`."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+
+    def next(self, positions: Mapping[int, int], most: int) -> Attempt:
+        """How to go on from `positions`, by what became of the attempt that was written down last."""
+        with self._ownership.transaction() as cursor:
+            row = cursor.execute(_NEXT, [self._ownership.job]).fetchone()
+        if row is None:
+            return Attempt(positions, most)
+        epoch, how_it_ended, *written = row
+        last = _attempt(*written)
+        # This driver itself may have waited for something, and its predecessor may have decided to end.
+        is_failure = epoch != self._ownership.epoch and how_it_ended not in (End.REFUSED, End.FENCED)
+        if not is_failure:
+            return last.resumed(positions, most)
+        if last.positions == dict(positions):
+            return last.failed()
+        return last.resumed(positions, most) if last.is_careful else Attempt.first_look(positions, most)
+
+    def begin(self, attempt: Attempt) -> None:
+        """Write down what is read next, and from where."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO attempts
+                    (job, epoch, positions, records, careful_records, failed_alone, partition, blameless)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+                ON CONFLICT (job) DO UPDATE SET epoch = excluded.epoch, positions = excluded.positions,
+                    records = excluded.records, careful_records = excluded.careful_records,
+                    failed_alone = excluded.failed_alone, partition = excluded.partition,
+                    blameless = excluded.blameless, begun_at = clock_timestamp()
+                """,
+                [
+                    self._ownership.job,
+                    self._ownership.epoch,
+                    Jsonb({str(partition): at for partition, at in attempt.positions.items()}),
+                    attempt.records,
+                    attempt.careful_records,
+                    attempt.failed_alone,
+                    attempt.partition,
+                    attempt.is_blameless,
+                ],
+            )
+
+    def blame_nothing(self) -> None:
+        """The driver stops reading, and not for what it read: the next start goes on as this one would have."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute("DELETE FROM attempts WHERE job = %s AND careful_records = 0", [self._ownership.job])
+            cursor.execute("UPDATE attempts SET blameless = true WHERE job = %s", [self._ownership.job])
+
+    def last(self) -> Attempt | None:
+        """What was written down last."""
+        with self._ownership.transaction() as cursor:
+            row = cursor.execute(_LAST, [self._ownership.job]).fetchone()
+        return None if row is None else _attempt(*row)
+
+    def last_words(self) -> str:
+        """Why the driver of the last attempt ended, as far as it could say."""
+        with self._ownership.transaction() as cursor:
+            cursor.execute(
+                "SELECT reason FROM exits WHERE job = %s AND how = %s ORDER BY ended_at DESC LIMIT 1",
+                [self._ownership.job, End.CRASHED],
+            )
+            row = cursor.fetchone()
+        return row[0] if row else "the driver ended without a word: Java's memory, the container's, or a kill"

@@ -1,0 +1,249 @@
+"""A start after one that failed: a plain look at the next records before Spark reads any of them.
+
+What is too large, what an operator skips and what cannot be judged alone, again and again, becomes a dead letter; all
+other records take the usual way in batches so small that the next failure tells them apart, by another start only where
+it ends Java. A failure after a record was judged (a sink that does not commit) is not the record's, and ends the
+driver as often as it comes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.runtime.job import TopicSink
+from jobs.runtime.kafka.attempts import ALONE_LIMIT, Attempt, Attempts
+from jobs.runtime.kafka.heartbeat import heartbeat
+from jobs.runtime.kafka.isolated import Isolated, IsolatedRecords, Isolation
+from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
+from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
+from jobs.runtime.spark import java_runs
+
+log = structlog.get_logger()
+
+BUDGET_BYTES = 32 << 20
+KEPT_LIMIT = ALONE_LIMIT + 1
+"""A record that has ended the driver more often is journalled without its value."""
+MOST_GIVEN_UP = 100_000
+"""Of a batch that cannot be unpacked, so many records are given up by one verdict: it is of all of them."""
+RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""As Spark's Kafka source names them."""
+
+JUDGING_FAILS = (PySparkException, Py4JError, pa.ArrowException, ValueError, ArithmeticError)
+"""What reading or judging records raises where Java lives on; nothing that a database, a broker or a fence raises."""
+
+Build = Callable[[DataFrame], DataFrame]
+"""Records (RECORDS) → what the sink takes; among it `value`."""
+Read = Callable[[SparkSession, int, int, int], DataFrame]
+"""What Spark's own Kafka source reads of a partition's offsets [first, end) (RECORDS, and more)."""
+
+
+class CarefulStart:
+    """The batches of one topic that come before Spark reads it again: none, as long as no start has failed."""
+
+    def __init__(
+        self,
+        topic: str,
+        build: Build,
+        sink: TopicSink,
+        attempts: Attempts,
+        isolated: IsolatedRecords,
+        *,
+        read: Read,
+        largest: int,
+    ) -> None:
+        """`largest`: most bytes of key and value of a record that is judged."""
+        self._topic = topic
+        self._build = build
+        self._read = read
+        self._sink = sink
+        self._attempts = attempts
+        self._isolated = isolated
+        self._largest = largest
+        self._is_able = False
+        self._why = ""
+
+    def batches(
+        self, spark: SparkSession, look: Callable[[], PlainLook], ends: Mapping[int, int], most: int
+    ) -> Iterator[DataFrame]:
+        """What was there when the last start failed, as the sink takes it; nothing after a start that went well.
+
+        `ends`: where the partitions end now. `most`: most records of a batch of Spark's.
+        """
+        attempt = self._attempts.next(self._positions(), most)
+        looked: PlainLook | None = None
+        while attempt.is_careful and self._is_behind(ends):
+            looked = looked or look()
+            records = self._next(looked, attempt)
+            if not records:
+                break
+            attempt = self._standing(attempt, records)
+            log.warning("a start failed here: records are looked at first", at=dict(attempt.positions), of=len(records))
+            try:
+                batch, taken = self._judged(spark, records, attempt)
+            except JUDGING_FAILS as error:
+                self._raise_unless_theirs(error, spark, looked, attempt)
+                attempt = attempt.failed()
+                continue
+            yield batch
+            if self._positions() == dict(attempt.positions):
+                log.warning("Spark found no record there: it reads on by itself", offset=records[0].offset)
+                break
+            attempt = attempt.passed(taken, self._positions(), most)
+        # With nothing to read now, whatever ends this driver before it has read something, no record did.
+        self._attempts.begin(Attempt(self._positions(), most, is_blameless=not self._is_behind(ends)))
+
+    def _standing(self, attempt: Attempt, records: list[LogRecord]) -> Attempt:
+        """`attempt` as of what comes next: alone is one record, or what is unpacked only together."""
+        unknown = _unknown(records, self._isolated.pending())
+        if unknown and unknown[-1].offset <= (unknown[0].unpacked_with or unknown[0].offset):
+            attempt = attempt.alone
+        return replace(attempt, partition=records[0].partition if attempt.records == 1 else None)
+
+    def _judged(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt) -> tuple[DataFrame, int]:
+        """What comes next as the sink takes it, judged already, and how many offsets that is."""
+        is_alone = attempt.records == 1
+        if is_alone and not attempt.must_give_up and not self._is_able:
+            # A driver that cannot judge anything shall not take it for this record's fault.
+            self._judge_a_good_one(spark, attempt)
+        self._attempts.begin(attempt)
+        batch, taken = self._batch(spark, records, attempt)
+        judged = batch.toArrow()
+        if is_alone:
+            # What fails from now on is not its fault.
+            self._attempts.begin(replace(attempt, is_blameless=True))
+            log.warning("one record alone: if ingestion ends here, see to what it says", do=attempt.remedy(self._topic))
+        return spark.createDataFrame(judged, batch.schema), taken
+
+    def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
+        self._attempts.begin(replace(attempt, is_blameless=True))
+        self._build(_frame(spark, [_good()], self._topic)).toArrow()
+        self._is_able = True
+
+    def _raise_unless_theirs(self, error: Exception, spark: SparkSession, look: PlainLook, attempt: Attempt) -> None:
+        """Raise `error` unless it is the fault of the records of `attempt`, for all that this driver can say.
+
+        Theirs is what fails though a good record is judged right after it; and what Java's client does not deliver,
+        though the look finds it. A driver that was asked to end judges nothing any more.
+        """
+        is_unfetched = bool(CANNOT_FETCH.search(str(error)))
+        is_obstacle = obstacle_of(error) is not None and not is_unfetched
+        if is_obstacle or not java_runs(spark) or attempt.failed_alone > KEPT_LIMIT:
+            raise error
+        if is_unfetched and not self._next(look, attempt):
+            raise error
+        self._judge_a_good_one(spark, attempt)
+        self._why = f"{type(error).__name__}: {error}"
+        log.warning("records could not be judged", at=dict(attempt.positions), times=attempt.failed_alone + 1)
+
+    def _positions(self) -> dict[int, int]:
+        return dict(self._sink.positions())
+
+    def _is_behind(self, ends: Mapping[int, int]) -> bool:
+        positions = self._positions()
+        return any(positions.get(partition, 0) < end for partition, end in ends.items())
+
+    def _next(self, look: PlainLook, attempt: Attempt) -> list[LogRecord]:
+        positions, limits = self._positions(), (attempt.records, BUDGET_BYTES, self._largest)
+        if attempt.partition is not None:
+            # The one that failed alone, and no other that came first meanwhile.
+            return look.next_records(positions, *limits, only=attempt.partition)
+        return look.next_records(positions, *limits)
+
+    def _batch(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt) -> tuple[DataFrame, int]:
+        """What comes next as the job's `build` makes it, and how many offsets that is."""
+        pending = self._isolated.pending()
+        first = records[0]
+        if attempt.must_give_up or pending.get(first.place, Isolation.TOO_LARGE) is not Isolation.TOO_LARGE:
+            given_up = _unpacked_with(first) if attempt.must_give_up else [first]
+            return self._dead(spark, given_up, attempt, pending), len(given_up)
+        if unknown := _unknown(records, pending):
+            # It may be this reader that is wrong: Spark's shall say.
+            found = self._read(spark, first.partition, first.offset, unknown[-1].offset + 1)
+            return self._build(found.select(RECORDS.names)), len(unknown)
+        known = _known(records, pending)
+        self._give_up([record for record in known if record.problem == TOO_LARGE], Isolation.TOO_LARGE, TOO_LARGE)
+        return self._build(_frame(spark, known, self._topic)), len(known)
+
+    def _dead(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt, pending: Isolated) -> DataFrame:
+        """Records that the sink rejects, because it finds them among the isolated ones."""
+        first = records[0]
+        why = self._why or self._attempts.last_words()
+        reason = Isolation.TOO_LARGE if first.problem == TOO_LARGE else Isolation.UNREADABLE
+        self._give_up(
+            [record for record in records if record.place not in pending],
+            reason,
+            f"{why}; {first.problem}" if first.is_unknown else why,
+        )
+        blank = self._build(_frame(spark, [replace(record, value=None) for record in records], self._topic))
+        # Its value is kept, unless the driver ends also when it only passes it on.
+        keeps_value = first.value is not None and attempt.failed_alone <= KEPT_LIMIT
+        return blank.withColumn("value", F.lit(first.value)) if keeps_value else blank
+
+    def _give_up(self, records: list[LogRecord], reason: Isolation, why: str) -> None:
+        if records:
+            places = [record.place for record in records]
+            log.error("records become dead letters", reason=reason, at=places[:10], of=len(places), why=why)
+            self._isolated.add({record.place: record.size_bytes for record in records}, reason, why)
+
+
+def _good() -> LogRecord:
+    return LogRecord(0, 0, 0, True, 0, b"weir", heartbeat(0, 0, datetime.now(UTC)))
+
+
+def _unpacked_with(record: LogRecord) -> list[LogRecord]:
+    """The record, and those of its batch after it that cannot be unpacked without it."""
+    last = record.offset if record.unpacked_with is None else record.unpacked_with
+    end = min(last + 1, record.offset + MOST_GIVEN_UP)
+    return [replace(record, offset=offset) for offset in range(record.offset, end)]
+
+
+def _unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
+    def is_next(record: LogRecord) -> bool:
+        return record.is_unknown and record.partition == records[0].partition and record.place not in pending
+
+    return list(itertools.takewhile(is_next, records))
+
+
+def _known(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
+    """Those before the first that is to be skipped, or that nobody could read here."""
+
+    def is_known(record: LogRecord) -> bool:
+        return record.problem == TOO_LARGE or (record.problem is None and record.place not in pending)
+
+    return list(itertools.takewhile(is_known, records))
+
+
+def _frame(spark: SparkSession, records: list[LogRecord], topic: str) -> DataFrame:
+    columns: dict[str, list[Any]] = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "topic": [topic] * len(records),
+        "partition": [record.partition for record in records],
+        "offset": [record.offset for record in records],
+        # What a producer stamped is never read, and may be more than an instant can be.
+        "timestamp": [record.timestamp_ms * 1_000 if record.is_append_time else 0 for record in records],
+        "timestampType": [int(record.is_append_time) for record in records],
+    }
+    return spark.createDataFrame(pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS))

@@ -1,0 +1,99 @@
+"""The heartbeat, by which frontiers move without traffic."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
+from jobs.streams import HEARTBEAT_SOURCE
+from monitoring import metrics
+
+CLOSE_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class Heartbeat:
+    """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str, epoch: int, interval: timedelta) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._epoch = epoch
+        self._interval = interval
+        self._producer, self._is_dead = self._new_producer(), False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def _new_producer(self) -> Producer:
+        return Producer({**self._kafka, "linger.ms": 0, "enable.idempotence": True})
+
+    def start(self) -> None:
+        """Beat once and then at every interval until closed."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._beat()
+            if self._stopped.wait(self._interval.total_seconds()):
+                return
+
+    def _beat(self) -> None:
+        try:
+            if self._is_dead:
+                # An idempotent producer whose sequence the broker has lost fails for ever, and says so once.
+                log.warning("the heartbeat's producer is made anew")
+                self._producer, self._is_dead = self._new_producer(), False
+            # Asked by the producer itself, so that it knows of an added partition when it produces to it.
+            metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
+            for partition in metadata.topics[self._topic].partitions:
+                value = heartbeat(self._epoch, partition, datetime.now(UTC))
+                self._producer.produce(self._topic, value, b"weir", partition, on_delivery=self._delivered)
+            self._producer.poll(0)
+        except (KafkaException, BufferError) as error:
+            reason = error.args[0] if error.args else None
+            self._is_dead = self._is_dead or is_fatal(reason)
+            log.warning("no heartbeat could be sent", error=str(error))
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Told by the producer, when it is next polled, of each beat."""
+        if error is not None:
+            self._is_dead = self._is_dead or is_fatal(error)
+            metrics.HEARTBEATS_FAILED.inc()
+            log.warning("a heartbeat was not taken", partition=message.partition(), error=str(error))
+
+    def close(self) -> None:
+        """Stop beating."""
+        self._stopped.set()
+        # Without a broker both would take long, and a beat that is missing is made up for by the next.
+        self._thread.join(CLOSE_SECONDS)
+        try:
+            self._producer.flush(CLOSE_SECONDS)
+        except KafkaException as error:
+            log.info("the last heartbeats were not sent", error=str(error))
+
+
+def is_fatal(error: object) -> bool:
+    """Whether a producer that has met this will never send again."""
+    return isinstance(error, KafkaError) and (error.fatal() or error.code() == KafkaError._FATAL)
+
+
+def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
+    """The CloudEvent that one beat appends to one partition."""
+    beat_at = now.isoformat().replace("+00:00", "Z")
+    return json.dumps(
+        {
+            "specversion": "1.0",
+            "type": "source.heartbeat.v1",
+            "source": HEARTBEAT_SOURCE,
+            "id": f"{epoch}.{partition}.{beat_at}",
+            "time": beat_at,
+            "data": {},
+        }
+    ).encode()

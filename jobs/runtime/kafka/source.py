@@ -1,0 +1,162 @@
+"""Where micro-batches come from: the topic `events`, from the journal's own positions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.config import Environment
+from jobs.runtime.errors import Fenced, NotYet
+from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
+from jobs.runtime.job import TopicJob, TopicSink
+from jobs.runtime.kafka.attempts import Attempt, Attempts
+from jobs.runtime.kafka.careful_start import CarefulStart
+from jobs.runtime.kafka.isolated import IsolatedRecords
+from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.kafka.topic import LATEST, describe_again, describe_topic, offsets
+from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
+from jobs.runtime.postgres.ownership import Ownership
+from monitoring import metrics
+
+log = structlog.get_logger()
+
+COPIES = 5
+"""A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
+FEW_RECORDS_TIMEOUT_MS = 15_000
+
+
+class TopicSource:
+    """The topic `events`, from the journal's own positions."""
+
+    def __init__(
+        self, job: TopicJob[Any], config: Any, environment: Environment, sink: TopicSink, ownership: Ownership
+    ) -> None:
+        self._job = job
+        self._ownership = ownership
+        self.trigger = f"{config.trigger_interval_seconds} seconds"
+        self._config = config
+        self._sink = sink
+        self._kafka = environment.kafka
+        self._admin = AdminClient(self._kafka.librdkafka())
+        self._limit: int = self._fitting()
+        self._retention = TopicRetention(self._admin, config.topic)
+        self._tables = environment.tables
+
+    def _fitting(self) -> int:
+        budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
+        fitting: int = budget_bytes // max(1, self._sink.record_bytes())
+        return max(1, min(int(self._config.max_records_per_batch), fitting))
+
+    def exists(self) -> bool:
+        """True: a topic that does not exist is refused."""
+        return True
+
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """None, as long as no start has failed: the topic is one stream from its first record on."""
+        topic = describe_topic(self._admin, self._config.topic)
+        careful = CarefulStart(
+            topic.name,
+            lambda records: self._job.build(records, self._config),
+            self._sink,
+            Attempts(self._ownership),
+            IsolatedRecords(self._ownership, topic),
+            read=self._read,
+            largest=self._config.max_record_bytes,
+        )
+        ends = offsets(self._admin, topic, LATEST)
+        return careful.batches(spark, lambda: PlainLook(self._kafka, self._admin, topic), ends, self._fitting())
+
+    def _read(self, spark: SparkSession, partition: int, first: int, end: int) -> DataFrame:
+        """What Spark's batch source reads of these offsets, and of nothing else."""
+        topic = self._config.topic
+        return (
+            spark.read.format("kafka")
+            .options(**self._kafka.spark())
+            .option("assign", json.dumps({topic: [partition]}))
+            .option("startingOffsets", json.dumps({topic: {str(partition): first}}))
+            .option("endingOffsets", json.dumps({topic: {str(partition): end}}))
+            .option("failOnDataLoss", "true")
+            .option("kafka.isolation.level", "read_committed")
+            # The brokers have just delivered it, to the look.
+            .option("kafkaConsumer.pollTimeoutMs", FEW_RECORDS_TIMEOUT_MS)
+            .load()
+        )
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """What the job's `build` makes of the records with key, value, topic, partition, offset, timestamp."""
+        self._limit = self._fitting()
+        if self._limit < self._config.max_records_per_batch:
+            log.warning("records are large: batches are made smaller", max_records=self._limit)
+        topic = describe_topic(self._admin, self._config.topic)
+        positions = self._sink.positions()
+        start = {str(p): positions.get(p, -2) for p in topic.partitions}
+        records = (
+            spark.readStream.format("kafka")
+            .options(**self._kafka.spark())
+            .option("subscribe", topic.name)
+            .option("startingOffsets", json.dumps({topic.name: start}))
+            .option("failOnDataLoss", "true")
+            .option("kafka.isolation.level", "read_committed")
+            .option("maxOffsetsPerTrigger", self._limit)
+            .load()
+        )
+        return self._job.build(records, self._config)
+
+    def has_news(self) -> bool:
+        """True: Spark starts no batch on a topic without new offsets."""
+        return True
+
+    def must_restart(self) -> bool:
+        """True when records have grown so large that a full batch would not fit the driver."""
+        return self._fitting() < self._limit // 2
+
+    def can_go_on(self) -> bool:
+        """False: nothing changes below a running query."""
+        return False
+
+    def stopped(self) -> None:
+        """Let the next start not take an orderly end for a record's fault."""
+        with suppress(NotYet):
+            Attempts(self._ownership).blame_nothing()
+
+    def failed(self, error: Exception) -> None:
+        """The same for what is only waited for; any other error is told which record was read alone, if one was.
+
+        What Java's client does not deliver is looked at first when reading begins again, which waits for the brokers:
+        a record that it never delivers would be waited for for ever.
+        """
+        attempts = Attempts(self._ownership)
+        with suppress(NotYet, Fenced):
+            if obstacle_of(error) is None:
+                if (last := attempts.last()) and (remedy := last.remedy(self._config.topic)):
+                    error.add_note(remedy)
+                return
+            attempts.blame_nothing()
+            if CANNOT_FETCH.search(str(error)) and attempts.last() is None:
+                attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
+
+    def advance(self) -> None:
+        """Heartbeats move this job: nothing to do."""
+
+    def lag(self) -> tuple[int, datetime | None]:
+        """Kafka's end offsets against the journal's positions."""
+        topic = describe_again(self._admin, self._config.topic)
+        ends = offsets(self._admin, topic, LATEST)
+        positions = self._sink.positions()
+        unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}
+        self._show_headroom(unread)
+        return sum(unread.values()), None
+
+    def _show_headroom(self, unread: Mapping[int, int]) -> None:
+        limits, now = self._retention.limits(), datetime.now(UTC)
+        left = retention_headroom(limits, unread, self._sink.record_bytes(), self._sink.frontier(), now)
+        metrics.RETENTION_HEADROOM.set(left)
+        if (free := free_share(self._tables)) is not None:
+            metrics.TABLES_FREE.set(free)

@@ -1,0 +1,203 @@
+"""Plain Kafka: what a topic is and where it ends, and reading a topic to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+
+from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.denied_topics import DENIALS, denied, is_denial
+from jobs.runtime.kafka.topic_settings import refusals
+from jobs.runtime.obstacles import obstacle_of
+
+TIMEOUT_SECONDS = 15.0
+"""What the broker does not answer within this it does not answer."""
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+Positions = Mapping[tuple[str, int], int]
+"""Next offset per topic and partition."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the broker knows it. Its id changes when it is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+
+    def position(self, partition: int) -> str:
+        """The transaction that holds the next offset to read."""
+        return f"kafka:{self.topic_id}:{partition}"
+
+    def first(self, partition: int) -> str:
+        """The transaction that holds the first offset ever read."""
+        return f"first:{self.topic_id}:{partition}"
+
+    def absent(self, partition: int) -> str:
+        """The transaction that counts the offsets below the position that held no record."""
+        return f"absent:{self.topic_id}:{partition}"
+
+
+def describe_topic(admin: AdminClient, name: str) -> Topic:
+    """The topic's id and partitions, at a start.
+
+    Raises Refused when it does not exist for a while or its settings would make bills wrong, NotYet when no broker
+    says so, or one that may have just started.
+    """
+    try:
+        described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
+        settings = _settings(admin, name)
+    except KafkaException as error:
+        if obstacle := obstacle_of(error):
+            DENIALS.interrupted(name)
+            raise obstacle from error
+        if is_denial(error.args[0]):
+            raise DENIALS.met(name, error, time.monotonic()) from error
+        raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; mend that, then start again") from error
+    DENIALS.interrupted(name)
+    _refuse_settings(name, settings)
+    return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
+
+
+def describe_again(admin: AdminClient, name: str) -> Topic:
+    """The same, of a topic that is being read: raises NotYet when it is denied, so that a start finds out why."""
+    (topic,) = list_partitions(admin, [name])
+    try:
+        settings = _settings(admin, name)
+    except KafkaException as error:
+        raise denied(name, error) if is_denial(error.args[0]) else error from error
+    _refuse_settings(name, settings)
+    return topic
+
+
+def _settings(admin: AdminClient, name: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, str(name))  # the library refuses a StrEnum
+    settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    return {setting: entry.value for setting, entry in settings.items() if entry.value is not None}
+
+
+def _refuse_settings(name: str, settings: Mapping[str, str]) -> None:
+    if problem := next(refusals(name, settings), None):
+        raise Refused(problem)
+
+
+def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
+    """The topics' ids and partitions as they are now, by one request.
+
+    Raises NotYet for a topic that is denied: whoever starts anew finds out whether it was deleted.
+    """
+    described = admin.describe_topics(TopicCollection(list(map(str, names))), request_timeout=TIMEOUT_SECONDS)
+    topics = []
+    for name in names:
+        try:
+            topic = described[name].result()
+        except KafkaException as error:
+            raise denied(name, error) if is_denial(error.args[0]) else error from error
+        topics.append(Topic(name, str(topic.topic_id), tuple(sorted(p.id for p in topic.partitions))))
+    return topics
+
+
+def offsets(admin: AdminClient, topic: Topic, at: OffsetSpec) -> dict[int, int]:
+    """The earliest or latest offset per partition. Raises NotYet when the topic is denied, else KafkaException."""
+    asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
+    answers = admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
+    try:
+        return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
+    except KafkaException as error:
+        raise denied(topic.name, error) if is_denial(error.args[0]) else error from error
+
+
+def refuse_lost_records(admin: AdminClient, topic: Topic, positions: Mapping[int, int]) -> None:
+    """Refuse when retention took records that were not read yet, or the topic ends before the position."""
+    earliest = offsets(admin, topic, EARLIEST)
+    latest = offsets(admin, topic, LATEST)
+    for partition, position in positions.items():
+        if partition not in earliest:
+            raise Refused(f"topic {topic.name} has lost partition {partition}; restore the topic")
+        if earliest[partition] > position:
+            raise Refused(
+                f"{topic.name}[{partition}]: records {position} to {earliest[partition] - 1} were deleted by retention "
+                "before they were read; restore them, and give the topic more time with kafka-configs.sh --alter "
+                f"--topic {topic.name} --add-config retention.ms=MILLISECONDS"
+            )
+        if latest[partition] < position:
+            raise Refused(
+                f"{topic.name}[{partition}] ends at {latest[partition]}, the journal is at {position}: this is not the "
+                "topic that was read before, or it lost records; restore the topic"
+            )
+
+
+class TopicsReader:
+    """Reads topics from given positions to their ends, only committed records, without a consumer group."""
+
+    def __init__(self, kafka: KafkaSettings, admin: AdminClient, topics: Sequence[Topic], positions: Positions) -> None:
+        self._admin = admin
+        self._positions = dict(positions)
+        self._consumer = Consumer(
+            {
+                **kafka,
+                "group.id": "weir",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                # As Java's client does by default: else a price would be what a disk made of it.
+                "check.crcs": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        self._consumer.assign(
+            [TopicPartition(t.name, p, self._positions[t.name, p]) for t in topics for p in t.partitions]
+        )
+
+    def add(self, positions: Positions) -> None:
+        """Read these partitions too, from these offsets on."""
+        self._positions |= positions
+        self._consumer.incremental_assign([TopicPartition(*at, offset) for at, offset in positions.items()])
+
+    def read_to_end(self) -> tuple[list[Message], Positions]:
+        """All records up to the ends that the topics have now, and the next offset per topic and partition."""
+        asked = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_SECONDS
+        )
+        ends = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+        messages: list[Message] = []
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while any(self._positions[at] < end for at, end in ends.items()):
+            for message in self._consumer.consume(num_messages=10_000, timeout=0.2):
+                if message.error():
+                    raise KafkaException(message.error())
+                messages.append(message)
+                deadline = time.monotonic() + TIMEOUT_SECONDS
+            for at in self._consumer.position([TopicPartition(*at) for at in ends]):
+                if at.offset >= 0:
+                    self._positions[at.topic, at.partition] = at.offset
+            if time.monotonic() > deadline:
+                raise NotYet(Cause.KAFKA, f"the catalog's next records did not come within {TIMEOUT_SECONDS:g} s")
+        return messages, dict(self._positions)
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+
+def stamp(message: Message) -> tuple[datetime, bool]:
+    """When a broker appended a record, and whether it says so: a time that the producer set is not read (1970)."""
+    kind, milliseconds = message.timestamp()
+    is_broker_stamp = kind == TIMESTAMP_LOG_APPEND_TIME
+    elapsed = timedelta(milliseconds=milliseconds if is_broker_stamp else 0)
+    return datetime(1970, 1, 1, tzinfo=UTC) + elapsed, is_broker_stamp

@@ -1,0 +1,33 @@
+"""What is risky about the topic of events, found at each start: a line of the log and a metric for each."""
+
+from __future__ import annotations
+
+import structlog
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
+from jobs.runtime.kafka.topic_settings import Doubt, TopicSettings, doubts
+from monitoring import metrics
+
+log = structlog.get_logger()
+
+
+def settings_of(admin: AdminClient, topic: str) -> TopicSettings:
+    """How a topic is set, and spread over brokers. Raises KafkaException."""
+    resource = ConfigResource(ResourceType.TOPIC, str(topic))
+    entries = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    described = admin.describe_topics(TopicCollection([str(topic)]), request_timeout=TIMEOUT_SECONDS)
+    partitions = described[str(topic)].result().partitions
+    brokers = len(admin.list_topics(str(topic), timeout=TIMEOUT_SECONDS).brokers)
+    values = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+    return TopicSettings(topic, values, min(len(partition.replicas) for partition in partitions), brokers)
+
+
+def tell_doubts(settings: TopicSettings, *, accept_seconds: float, largest_bytes: int) -> None:
+    """Log and show what `doubts` finds."""
+    found = list(doubts(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes))
+    for doubt, sentence in found:
+        log.warning("the topic is at risk", topic=settings.name, setting=doubt.value, because=sentence)
+    for doubt in Doubt:
+        metrics.TOPIC_AT_RISK.set(float(doubt in dict(found)), setting=doubt.value)

@@ -1,0 +1,1 @@
+"""Postgres: the schema, who may write for a job, and the sink that folds into it."""

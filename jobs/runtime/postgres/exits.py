@@ -1,0 +1,22 @@
+"""How a driver ended, written where its successor reads it: its own metrics are gone before they can be scraped."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import psycopg
+
+from jobs.runtime.errors import End
+from jobs.runtime.postgres.session import Session
+
+LONGEST_REASON = 2_000
+
+
+def record_exit(postgres_url: str, job: str, how: End, reason: str) -> None:
+    """Add a row to `exits`. A database that is the reason keeps none."""
+    text = reason.replace("\0", "")[:LONGEST_REASON]
+    with (
+        suppress(psycopg.Error),
+        Session.to(postgres_url, f"weir {job} exit", options="-c statement_timeout=5s") as connection,
+    ):
+        connection.execute("INSERT INTO exits (job, how, reason) VALUES (%s, %s, %s)", [job, how, text])

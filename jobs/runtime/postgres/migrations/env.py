@@ -1,0 +1,8 @@
+"""Alembic's entry: runs the steps on the connection that `jobs.runtime.postgres.schema.migrate` hands over."""
+
+from alembic import context
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=None)
+with context.begin_transaction():
+    context.run_migrations()

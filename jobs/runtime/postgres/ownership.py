@@ -1,0 +1,158 @@
+"""Who may write for a job: the newest driver, by its fencing epoch in Postgres."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.types.json import Jsonb
+
+from jobs.runtime.errors import Cause, Fenced, NotYet
+from jobs.runtime.postgres.away import database_is_away
+from jobs.runtime.postgres.session import Session
+from metering.reports import Doing
+
+log = structlog.get_logger()
+
+IDLE_IN_TRANSACTION_LIMIT = "10s"
+"""A driver frozen inside a transaction would hold its locks for ever; the server ends it after this."""
+
+_TAKE = """
+INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state)
+SELECT %(job)s, greatest(%(at_least)s, 1), a.pid, a.backend_start, clock_timestamp(), %(config)s, %(state)s
+FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()
+ON CONFLICT (job) DO UPDATE SET
+    epoch = greatest(jobs.epoch + 1, excluded.epoch), owner_pid = excluded.owner_pid,
+    owner_started_at = excluded.owner_started_at, started_at = excluded.started_at,
+    config = excluded.config, state = excluded.state, progress = '{}', updated_at = clock_timestamp()
+RETURNING epoch
+"""
+
+_END_PREDECESSOR = """
+SELECT pg_terminate_backend(a.pid, 5000)
+FROM jobs j JOIN pg_stat_activity a ON a.pid = j.owner_pid AND a.backend_start = j.owner_started_at
+WHERE j.job = %s AND a.pid <> pg_backend_pid()
+"""
+
+# Another driver's session is not this one's to end.
+_END_OWN_SESSION = f"{_END_PREDECESSOR} AND j.epoch = %s"
+
+_RESUME = """
+UPDATE jobs SET owner_pid = a.pid, owner_started_at = a.backend_start, updated_at = clock_timestamp()
+FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND job = %s AND epoch = %s
+"""
+
+
+class Ownership:
+    """One driver's claim on a job, and the only connection on which that driver writes to Postgres.
+
+    `driver` is a number that no other process has.
+    """
+
+    def __init__(self, job: str, postgres_url: str, connection: psycopg.Connection[Any], epoch: int) -> None:
+        self.job = job
+        self.connection = connection
+        self.epoch = epoch
+        self.driver = secrets.randbits(62)
+        self._postgres_url = postgres_url
+
+    @classmethod
+    def take(cls, job: str, postgres_url: str, config: dict[str, Any], at_least: int = 1) -> Ownership:
+        """End the predecessor's database session and take the next epoch, no lower than `at_least`."""
+        connection = _connected(job, postgres_url)
+        _warn_of_pooler(connection)
+        # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
+        connection.execute(_END_PREDECESSOR, [job])
+        row = connection.execute(
+            _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Doing.STARTING}
+        ).fetchone()
+        assert row is not None
+        log.info("took the epoch", job=job, epoch=row[0])
+        return cls(job, postgres_url, connection, row[0])
+
+    def resume(self) -> None:
+        """Go on with the same epoch, on a new session where the old one is lost.
+
+        What the old one still had under way is over when this returns: it is committed or never will be. Raises Fenced
+        when another driver owns the job, NotYet when the database does not answer.
+        """
+        try:
+            if self._is_alive():
+                return
+            self.connection.close()
+            self.connection = _connected(self.job, self._postgres_url)
+            ended = self.connection.execute(_END_OWN_SESSION, [self.job, self.epoch]).fetchone()
+            if ended == (False,):
+                raise NotYet(Cause.DATABASE, "the database has not ended this driver's last session yet")
+            resumed = self.connection.execute(_RESUME, [self.job, self.epoch]).rowcount
+        except psycopg.Error as error:
+            if not database_is_away(error):
+                raise
+            raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
+        if resumed == 0:
+            raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
+        log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
+
+    def fence_if_followed(self) -> None:
+        """Raise Fenced when a successor has ended this driver's session; nothing where the database does not say."""
+        with suppress(NotYet, psycopg.Error):
+            self.resume()
+
+    def _is_alive(self) -> bool:
+        """Whether the session answers, outside any transaction."""
+        if self.connection.closed:
+            return False
+        try:
+            self.connection.execute("SELECT 1")
+        except psycopg.Error as error:
+            if not database_is_away(error):
+                raise
+            return False
+        return True
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Cursor[Any]]:
+        """A transaction that commits only while this driver owns the job.
+
+        Raises Fenced when another driver owns it, NotYet when the session was lost: then it may have been committed,
+        and whoever uses this begins again from what is stored.
+        """
+        try:
+            with self.connection.transaction(), self.connection.cursor() as cursor:
+                cursor.execute("SELECT epoch FROM jobs WHERE job = %s FOR SHARE", [self.job])
+                row = cursor.fetchone()
+                if row is None or row[0] != self.epoch:
+                    raise Fenced(f"{self.job}: epoch {self.epoch} was followed by {row and row[0]}")
+                yield cursor
+        except psycopg.Error as error:
+            if not database_is_away(error):
+                raise
+            self.resume()
+            raise NotYet(Cause.DATABASE, f"the database ended a transaction: {error}") from error
+
+    def close(self) -> None:
+        """End the database session."""
+        self.connection.close()
+
+
+def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
+    return Session.to(
+        postgres_url,
+        f"weir {job}",
+        # A limit that the server sets for everybody would cancel the same large fold again and again.
+        options="-c statement_timeout=0 -c synchronous_commit=on"
+        f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
+        # A fold of a large batch, or one that waits for somebody's lock, takes its time.
+        is_patient=True,
+    )
+
+
+def _warn_of_pooler(connection: psycopg.Connection[Any]) -> None:
+    """A pooler makes up the process id that a session begins with; of what kind it is cannot be seen."""
+    found = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if found != (connection.info.backend_pid,):
+        log.warning("a pooler is between this driver and Postgres: it must pool sessions, not transactions")

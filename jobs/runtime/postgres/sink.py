@@ -1,0 +1,157 @@
+"""Folds summaries of a Delta table into Postgres: data, position, proof and rules in one transaction."""
+
+from __future__ import annotations
+
+import io
+import time
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from pyarrow import csv
+from pyspark.sql import DataFrame
+
+from jobs.runtime.batch import LsnRange, reduce_once
+from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash
+from jobs.runtime.delta.upstream import Upstream
+from jobs.runtime.errors import Fenced
+from jobs.runtime.job import Context, Fold, PostgresJob, Progress
+from jobs.runtime.postgres.rules_table import RulesTable
+
+CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
+COLUMN_TYPES: dict[pa.DataType, str] = {
+    pa.string(): "text",
+    pa.int64(): "bigint",
+    pa.int32(): "integer",
+    pa.bool_(): "boolean",
+    pa.timestamp("us", tz="UTC"): "timestamptz",
+}
+
+
+def column_type(arrow: pa.DataType) -> str:
+    """The Postgres type that holds an Arrow type exactly. Raises KeyError for a type without one (floats)."""
+    return f"numeric({arrow.precision}, {arrow.scale})" if pa.types.is_decimal(arrow) else COLUMN_TYPES[arrow]
+
+
+def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table) -> None:
+    """Copy `summary` into the temporary table `staged` with these columns, for the rest of the transaction."""
+    typed = ", ".join(f'"{field.name}" {column_type(field.type)}' for field in columns)
+    cursor.execute(f"CREATE TEMP TABLE staged ({typed}) ON COMMIT DROP")
+    buffer = io.BytesIO()
+    csv.write_csv(summary.select(columns.names).cast(columns), buffer, CSV)
+    with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
+        copy.write(buffer.getbuffer())
+
+
+class PostgresSink:
+    """The sink of a `PostgresJob`."""
+
+    def __init__(self, job: PostgresJob[Any], context: Context[Any]) -> None:
+        self._job = job
+        self._config = context.config
+        self._ownership = context.ownership
+        self._at, self._frontier = self._stored()
+        self._rules = RulesTable(context.ownership.connection, job.name, context.config.deciding, job.closes_after)
+        self._upstream = Upstream(context.environment.tables, job.reads)
+
+    def _stored(self) -> tuple[Position, datetime | None]:
+        row = self._ownership.connection.execute(
+            "SELECT next_position, input_table, row_before, frontier FROM positions WHERE job = %s AND input = %s",
+            [self._job.name, self._job.reads],
+        ).fetchone()
+        return (Position(*row[:3]), row[3]) if row else (Position(), None)
+
+    def position(self) -> int:
+        """The next lsn to fold."""
+        return self._at.next_lsn
+
+    def verify(self, upstream: Upstream) -> None:
+        """Check that the position is one of this table; an older version's adopts it, once."""
+        verified = upstream.verified(self._job.name, self._at)
+        if verified != self._at and verified.next_lsn > 1:
+            with self._ownership.transaction() as cursor:
+                self._assert_position(cursor)
+                self._move(cursor, verified, self._frontier)
+        self._at = verified
+
+    def process(self, batch: DataFrame) -> Progress:
+        """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
+        started = time.monotonic()
+        held = self._rules.in_force(self._at.next_lsn, self._frontier)
+        summary, rows = reduce_once(
+            batch,
+            self._at.next_lsn,
+            self._job.name,
+            lambda new: self._job.build(new, self._config, held.closed_before),
+            FINGERPRINT[self._job.reads],
+        )
+        if rows.records == 0:
+            return Progress(0, {})
+        frontier = self._frontier_at(rows.next)
+        after = Position(rows.next, self._at.table, row_hash(self._job.reads, rows.next - 1, rows.last))
+        with self._ownership.transaction() as cursor:
+            self._assert_position(cursor)
+            stage(cursor, self._job.staged, summary)
+            counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
+            self._rules.keep(cursor, held)
+            self._move(cursor, after, frontier)
+            self._record(cursor, rows, time.monotonic() - started)
+        self._at, self._frontier = after, frontier
+        self._rules.kept(held)
+        return Progress(rows.records, counts)
+
+    def advance(self) -> None:
+        """Store the input's frontier once all rows before it are folded, also when no new row comes."""
+        frontier = self._frontier_at(self._at.next_lsn)
+        if frontier != self._frontier:
+            held = self._rules.in_force(self._at.next_lsn, self._frontier)
+            with self._ownership.transaction() as cursor:
+                self._assert_position(cursor)
+                self._rules.keep(cursor, held)
+                self._move(cursor, self._at, frontier)
+            self._frontier = frontier
+            self._rules.kept(held)
+        if self._at.next_lsn >= self._upstream.next_lsn:
+            self._upstream.refresh()
+
+    def _frontier_at(self, position: int) -> datetime | None:
+        seen = self._upstream.frontier
+        return seen if seen is not None and position >= self._upstream.next_lsn else self._frontier
+
+    def _assert_position(self, cursor: psycopg.Cursor[Any]) -> None:
+        cursor.execute(
+            "SELECT next_position FROM positions WHERE job = %s AND input = %s FOR UPDATE",
+            [self._job.name, self._job.reads],
+        )
+        row = cursor.fetchone()
+        if (found := row[0] if row else 1) != self._at.next_lsn:
+            raise Fenced(f"{self._job.name} is at {found} in the database, this driver left it at {self._at.next_lsn}")
+
+    def _move(self, cursor: psycopg.Cursor[Any], to: Position, frontier: datetime | None) -> None:
+        cursor.execute(
+            """INSERT INTO positions (job, input, next_position, input_table, row_before, frontier)
+               VALUES (%s, %s, %s, %s, %s, %s)
+               ON CONFLICT (job, input) DO UPDATE SET next_position = excluded.next_position,
+                   input_table = excluded.input_table, row_before = excluded.row_before,
+                   frontier = excluded.frontier, updated_at = clock_timestamp()""",
+            [self._job.name, self._job.reads, to.next_lsn, to.table, to.row, frontier],
+        )
+
+    def _record(self, cursor: psycopg.Cursor[Any], rows: LsnRange, seconds: float) -> None:
+        cursor.execute(
+            "INSERT INTO batches (job, first_position, next_position, epoch, records, duration_ms)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            [self._job.name, rows.first, rows.next, self._ownership.epoch, rows.records, round(seconds * 1000)],
+        )
+
+    def frontier(self) -> datetime | None:
+        """All that was received before it is folded."""
+        return self._frontier
+
+    def status(self) -> dict[str, Any]:
+        """Nothing beside the lag."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to give back."""

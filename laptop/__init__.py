@@ -1,0 +1,1 @@
+"""All of Weir on one machine: the servers, the applications and the dashboard, supervised."""

@@ -1,0 +1,62 @@
+"""The places below a data folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from laptop.ports import kept_port
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a stack keeps what. `data` is absolute: the processes do not run in the caller's folder."""
+
+    data: Path
+
+    @property
+    def broker(self) -> Path:
+        """Kafka's configuration and log."""
+        return self.data / "kafka"
+
+    @property
+    def database(self) -> Path:
+        """The embedded Postgres cluster and its password."""
+        return self.data / "postgres"
+
+    @property
+    def tables(self) -> Path:
+        """Root of the Delta tables."""
+        return self.data / "tables"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Spark's checkpoints: scratch."""
+        return self.data / "checkpoints"
+
+    @property
+    def prometheus(self) -> Path:
+        """Prometheus's configuration, rules and data."""
+        return self.data / "prometheus"
+
+    @property
+    def alertmanager_config(self) -> Path:
+        """Whom Alertmanager tells, as the stack was started with."""
+        return self.data / "config" / "alertmanager.yml"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the supervisor for as long as it lives."""
+        return self.data / "lock"
+
+    def log(self, name: str) -> Path:
+        """The log file of a process."""
+        return self.data / "logs" / f"{name}.log"
+
+    def config(self, job: str) -> Path:
+        """The configuration that a job was started with."""
+        return self.data / "config" / f"{job}.yaml"
+
+    def kept_port(self, name: str) -> int:
+        """The port of a server: the one of last time while it is free."""
+        return kept_port(self.data / "ports" / name)

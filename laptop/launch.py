@@ -1,0 +1,208 @@
+"""Starts a stack's supervisor in the background and watches until everything runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from deployment.errors import CannotRun
+from deployment.processes import ProcessId
+from deployment.stack import KAFKA_VARIABLE, Stack, State, read_stack
+from jobs.stack import StackConfig
+from laptop.folders import Folders
+from laptop.jars import broker_jars, connector_jars
+from laptop.java import find_java
+from laptop.stopping import stop_supervisor
+from laptop.supervised import last_lines
+from laptop.watching import keep_alertmanager_config
+
+START_LIMIT_SECONDS = 180.0
+STOP_LIMIT_SECONDS = 150.0
+LAST_LINES = 15
+
+
+class AlreadyRunning(CannotRun):
+    """Another supervisor holds the data folder."""
+
+
+@contextmanager
+def locked(folders: Folders, patience_seconds: float = 2.0) -> Iterator[int]:
+    """Hold the data folder's lock; gives the descriptor, which keeps it for whoever inherits it.
+
+    A supervisor that has just ended may hold it for a moment more, until the last of its threads is gone. Raises
+    `AlreadyRunning` when another process still holds it after `patience_seconds`.
+    """
+    folders.data.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folders.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + patience_seconds
+    try:
+        while not _lock(descriptor):
+            if time.monotonic() > deadline:
+                raise AlreadyRunning(
+                    f"A stack already runs on {folders.data}: `weir status` shows it, `weir down` stops it."
+                )
+            time.sleep(0.05)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class Launch:
+    """A stack that was started by this process. Left as a context it is stopped, unless `leave_running` was called."""
+
+    def __init__(self, supervisor: subprocess.Popen[bytes], folders: Folders, console: Console) -> None:
+        self._supervisor = supervisor
+        self._identity = ProcessId.of(supervisor.pid)
+        self._folders = folders
+        self._console = console
+        self._stays = False
+        self._stack: Stack | None = None
+
+    @classmethod
+    @contextmanager
+    def start(
+        cls, folders: Folders, config: StackConfig, console: Console, alertmanager_config: Path | None = None
+    ) -> Iterator[Launch]:
+        """Start a stack and wait until all of it runs. Raises `CannotRun` when it does not within the limit.
+
+        A signal that asks this process to end ends the block first, and thereby the stack.
+        """
+        with _signals_interrupt():
+            launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
+            try:
+                launch._stack = launch._until_ready()
+                yield launch
+            finally:
+                if not launch._stays:
+                    launch._stop()
+
+    @property
+    def stack(self) -> Stack:
+        """The running stack."""
+        assert self._stack is not None, "only asked for inside the context"
+        return self._stack
+
+    def leave_running(self) -> None:
+        """The stack outlives this process."""
+        self._stays = True
+
+    def wait(self) -> None:
+        """Until the stack is stopped by somebody else. Raises `CannotRun` when its supervisor crashed."""
+        if self._supervisor.wait() != 0:
+            raise CannotRun(
+                f"The supervisor ended with {self._supervisor.returncode}; `weir down` stops what it has left running."
+            )
+
+    def _until_ready(self) -> Stack:
+        started = time.monotonic()
+        shown: set[str] = set()
+        with self._console.status("Starting …") as status:
+            while True:
+                stack = self._read()
+                elapsed = time.monotonic() - started
+                running = (
+                    {process.name for process in stack.processes if process.state is State.RUNNING} if stack else set()
+                )
+                for name in sorted(running - shown):
+                    self._console.print(f"{name} runs ({elapsed:.0f} s)")
+                shown |= running
+                if stack is not None:
+                    waiting = [process.name for process in stack.processes if process.state is not State.RUNNING]
+                    status.update(f"Waiting for {', '.join(waiting) or 'the database'} …")
+                    if stack.is_ready:
+                        return stack
+                if self._supervisor.poll() is not None:
+                    words = last_lines(self._folders.log("supervisor"), 3)
+                    raise CannotRun("\n".join(["The stack could not be started:", *words]))
+                if elapsed > START_LIMIT_SECONDS:
+                    raise CannotRun(_not_ready(stack, self._folders))
+                time.sleep(0.2)
+
+    def _read(self) -> Stack | None:
+        """The record of this start; one that a crash has left is not taken for it."""
+        stack = read_stack(self._folders.data)
+        return stack if stack is not None and stack.supervisor == self._identity else None
+
+    def _stop(self) -> None:
+        if self._identity is not None:
+            stop_stack(self._identity, self._console)
+
+
+def _start_supervisor(
+    folders: Folders, config: StackConfig, alertmanager_config: Path | None
+) -> subprocess.Popen[bytes]:
+    """Start the supervisor as a session of its own, with what it needs already there. Raises `CannotRun`."""
+    with locked(folders) as lock:
+        find_java()
+        connector_jars()
+        if KAFKA_VARIABLE not in os.environ:
+            broker_jars()
+        for job, settings in config.items():
+            file = folders.config(job)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        keep_alertmanager_config(folders, alertmanager_config)
+        log = folders.log("supervisor")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "laptop.supervisor", str(folders.data)],
+                cwd=folders.data,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=[lock],
+            )
+
+
+def stop_stack(supervisor: ProcessId, console: Console) -> None:
+    """Stop a supervisor with everything it started, and wait for it. Raises `CannotRun` when it had to be killed."""
+    with console.status("Stopping …"):
+        if not stop_supervisor(supervisor, STOP_LIMIT_SECONDS):
+            raise CannotRun("The supervisor did not stop in time and was killed: run `weir down` again.")
+
+
+def _not_ready(stack: Stack | None, folders: Folders) -> str:
+    """What is missing after the limit, with the end of each log."""
+    report = [f"Not everything runs after {START_LIMIT_SECONDS:.0f} s."]
+    for process in stack.processes if stack else ():
+        if process.state is not State.RUNNING:
+            report += [f"--- {process.name}: {process.state}", *last_lines(folders.log(process.name), LAST_LINES)]
+    return "\n".join(report)
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and a closed terminal interrupt like Ctrl-C; further ones do not disturb the stopping."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,190 @@
+"""The programs of a stack: how each is started, and how one knows that it is ready."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from deployment.job_states import JobStates
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
+from laptop import broker, database
+from laptop.broker import BrokerPorts
+from laptop.class_archive import submit_arguments
+from laptop.dashboard import dashboard_command, reader_url
+from laptop.folders import Folders
+from laptop.jars import broker_jars, connector_jars
+from laptop.ports import LOOPBACK
+from laptop.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
+
+JOBS = ("ingestion", "sessionization", "joins", "billing")
+"""In the order in which data flows and they are started."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process of a stack. `command` prepares each start and gives its command line; it may raise `CannotRun`.
+
+    `is_ready` is asked while the process starts and must answer within seconds.
+    """
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    is_ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the parts of a stack are reached. `metrics` is the port by job. None: outside, or not installed."""
+
+    broker: BrokerPorts | None
+    kafka_bootstrap: str
+    database_port: int | None
+    dashboard_port: int
+    metrics: Mapping[str, int]
+    prometheus_port: int | None = None
+    alertmanager_port: int | None = None
+
+    @property
+    def prometheus_url(self) -> str:
+        """Prometheus; empty without one."""
+        return f"http://{LOOPBACK}:{self.prometheus_port}" if self.prometheus_port else ""
+
+    @property
+    def alertmanager_url(self) -> str:
+        """Alertmanager; empty without one."""
+        return f"http://{LOOPBACK}:{self.alertmanager_port}" if self.alertmanager_port else ""
+
+    @property
+    def dashboard_url(self) -> str:
+        """The live page."""
+        return f"http://{LOOPBACK}:{self.dashboard_port}"
+
+    @property
+    def metrics_urls(self) -> dict[str, str]:
+        """Prometheus metrics, by job."""
+        return {job: f"http://{LOOPBACK}:{port}/metrics" for job, port in self.metrics.items()}
+
+
+def choose_addresses(folders: Folders) -> Addresses:
+    """Free ports, the same as last time where they still are; an outside Kafka or Postgres by its variable."""
+    outside_kafka = os.environ.get(KAFKA_VARIABLE)
+    ports = None if outside_kafka else BrokerPorts(folders.kept_port("broker"), folders.kept_port("controller"))
+    return Addresses(
+        broker=ports,
+        kafka_bootstrap=outside_kafka or (ports.bootstrap if ports else ""),
+        database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
+        dashboard_port=folders.kept_port("dashboard"),
+        metrics={job: folders.kept_port(f"{job}-metrics") for job in JOBS},
+        prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
+        alertmanager_port=folders.kept_port("alertmanager") if find(ALERTMANAGER) else None,
+    )
+
+
+def servers(folders: Folders, addresses: Addresses) -> list[Program]:
+    """Broker and database, as far as they are not outside ones."""
+    programs = []
+    if addresses.broker is not None:
+        command = partial(_broker_command, folders.broker, addresses.broker)
+        programs.append(Program("broker", command, partial(broker.answers, addresses.kafka_bootstrap)))
+    if addresses.database_port is not None:
+        place = (folders.database, addresses.database_port)
+        programs.append(
+            Program("database", partial(_database_command, *place), partial(database.ensure_database, *place))
+        )
+    return programs
+
+
+def postgres_url(folders: Folders, addresses: Addresses) -> str:
+    """The database's address; an embedded one must have been prepared."""
+    if addresses.database_port is None:
+        return os.environ[POSTGRES_VARIABLE]
+    return database.database_url(folders.database, addresses.database_port)
+
+
+def applications(folders: Folders, addresses: Addresses, url: str) -> list[Program]:
+    """The four jobs, what watches them, and the dashboard. `url` is the database's."""
+    states = JobStates(url)
+    programs = [
+        Program(
+            job,
+            partial(_job_command, job, folders, states),
+            partial(states.is_working, job),
+            job_environment(
+                folders,
+                kafka_bootstrap=addresses.kafka_bootstrap,
+                postgres_url=url,
+                jars=connector_jars(),
+                metrics_port=addresses.metrics[job],
+            ),
+        )
+        for job in JOBS
+    ]
+    command = partial(dashboard_command, addresses.dashboard_port)
+    is_ready = partial(_is_healthy, f"{addresses.dashboard_url}/_stcore/health")
+    reads = {
+        POSTGRES_VARIABLE: reader_url(folders, url, is_embedded=addresses.database_port is not None),
+        TABLES_VARIABLE: str(folders.tables),
+        "WEIR_PROMETHEUS_URL": addresses.prometheus_url,
+        "WEIR_ALERTMANAGER_URL": addresses.alertmanager_url,
+    }
+    return [*programs, *watchers(folders, addresses), Program("dashboard", command, is_ready, reads)]
+
+
+def watchers(folders: Folders, addresses: Addresses) -> list[Program]:
+    """Alertmanager and Prometheus, as far as they are installed."""
+    programs = []
+    if (port := addresses.alertmanager_port) is not None:
+        is_ready = partial(_is_healthy, f"{addresses.alertmanager_url}/-/ready")
+        programs.append(Program("alertmanager", partial(alertmanager_command, folders, port), is_ready, MODEST))
+    if (port := addresses.prometheus_port) is not None:
+        runbook = f"{addresses.dashboard_url}/runbook"
+        command = partial(prometheus_command, folders, port, addresses.metrics, addresses.alertmanager_port, runbook)
+        is_ready = partial(_is_healthy, f"{addresses.prometheus_url}/-/ready")
+        programs.append(Program("prometheus", command, is_ready, MODEST))
+    return programs
+
+
+def job_environment(
+    folders: Folders, *, kafka_bootstrap: str, postgres_url: str, jars: Path, metrics_port: int = 0
+) -> dict[str, str]:
+    """The `WEIR_*` variables of one job; metrics port 0 takes a free one."""
+    return {
+        KAFKA_VARIABLE: kafka_bootstrap,
+        POSTGRES_VARIABLE: postgres_url,
+        TABLES_VARIABLE: str(folders.tables),
+        "WEIR_CHECKPOINTS": str(folders.checkpoints),
+        "WEIR_JARS": str(jars),
+        "WEIR_METRICS_PORT": str(metrics_port),
+        "PYTHONUNBUFFERED": "1",
+        **submit_arguments(),
+    }
+
+
+def _broker_command(folder: Path, ports: BrokerPorts) -> list[str]:
+    jars = broker_jars()
+    broker.prepare(folder, jars, ports)
+    return broker.server_command(folder, jars)
+
+
+def _database_command(folder: Path, port: int) -> list[str]:
+    database.prepare(folder)
+    return database.server_command(folder, port)
+
+
+def _job_command(job: str, folders: Folders, states: JobStates) -> list[str]:
+    states.starting(job)
+    return [sys.executable, "-m", "jobs", job, "--config", str(folders.config(job))]
+
+
+def _is_healthy(url: str) -> bool:
+    with suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False

@@ -1,0 +1,105 @@
+"""`python -m laptop.quickstart broker|database`: the laptop's broker or database alone in a container, to try Weir out.
+
+One copy, one volume, no backup: not for production. Settings come from `WEIR_DATA` (the folder), `WEIR_ADVERTISED`
+(how clients find the broker, host:port) and `WEIR_DATABASE_PASSWORD`. `wait` returns when WEIR_POSTGRES_URL answers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import psycopg
+
+from deployment.errors import CannotRun
+from laptop import broker, database
+from laptop.broker import BrokerPorts
+from laptop.folders import Folders
+from laptop.jars import broker_jars
+
+EVERYWHERE = "0.0.0.0"  # a pod's address is not known beforehand, and other pods are the clients
+BROKER_PORT, CONTROLLER_PORT, DATABASE_PORT = 9092, 9093, 5432
+READY_POLL_SECONDS = 0.5
+WAIT_SECONDS = 120
+
+
+def run_broker(environment: Mapping[str, str]) -> NoReturn:
+    """Serve Kafka; `weir topics` makes the topics. Raises `CannotRun`."""
+    folder = _folders(environment).broker
+    ports = BrokerPorts(BROKER_PORT, CONTROLLER_PORT, EVERYWHERE, _needed(environment, "WEIR_ADVERTISED"))
+    jars = broker_jars()
+    broker.prepare(folder, jars, ports)
+    command = broker.server_command(folder, jars)
+    os.execv(command[0], command)
+
+
+def run_database(environment: Mapping[str, str]) -> int:
+    """Serve Postgres with the environment's password, whichever the volume had before. Raises `CannotRun`."""
+    folder = _folders(environment).database
+    password = _needed(environment, "WEIR_DATABASE_PASSWORD")
+    database.prepare(folder)
+    database.set_password(folder, password)
+    access = folder / "access.conf"
+    access.write_text("host all all all scram-sha-256\n", encoding="ascii")
+    settings = {"listen_addresses": "*", "hba_file": str(access)}
+    command = database.server_command(folder, DATABASE_PORT, settings)
+    server = subprocess.Popen(command)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # A container is stopped with SIGTERM, on which Postgres would wait for its clients to leave.
+        signal.signal(number, lambda *_: server.send_signal(database.STOP_SIGNAL))
+    while server.poll() is None and not database.ensure_database(folder, DATABASE_PORT):
+        time.sleep(READY_POLL_SECONDS)
+    return server.wait()
+
+
+def wait(environment: Mapping[str, str]) -> int:
+    """Return when the database answers. Raises `CannotRun`."""
+    url = _needed(environment, "WEIR_POSTGRES_URL")
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+        except psycopg.OperationalError as problem:
+            if time.monotonic() > deadline:
+                said = str(problem).splitlines()[0]
+                raise CannotRun(f"The database has not answered for {WAIT_SECONDS} s: {said}") from None
+            time.sleep(READY_POLL_SECONDS)
+        else:
+            return 0
+
+
+def _folders(environment: Mapping[str, str]) -> Folders:
+    return Folders(Path(environment.get("WEIR_DATA", "/var/lib/weir")).resolve())
+
+
+def _needed(environment: Mapping[str, str], name: str) -> str:
+    if not environment.get(name):
+        raise CannotRun(f"{name} is not set.")
+    return environment[name]
+
+
+def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The server's exit status; 1 when it cannot run, 2 for an unknown word."""
+    words: dict[str, Callable[[Mapping[str, str]], int]] = {
+        "broker": run_broker,
+        "database": run_database,
+        "wait": wait,
+    }
+    if len(arguments) != 1 or arguments[0] not in words:
+        print(f"usage: python -m laptop.quickstart {'|'.join(words)}", file=sys.stderr)
+        return 2
+    try:
+        return words[arguments[0]](environment)
+    except CannotRun as obstacle:
+        print(obstacle, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,150 @@
+"""The supervisor's process: starts a stack in order, keeps it running, and stops it when it is asked to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from deployment.errors import CannotRun
+from deployment.processes import STACK_VARIABLE, ProcessId
+from deployment.stack import POSTGRES_VARIABLE, Process, Stack, State, read_stack, remove_stack, write_stack
+from laptop.broker import ensure_topics
+from laptop.dashboard import reader_password
+from laptop.folders import Folders
+from laptop.programs import Program, applications, choose_addresses, postgres_url, servers
+from laptop.stopping import stop_processes
+from laptop.supervised import Supervised
+
+STEP_SECONDS = 0.2
+log = logging.getLogger("supervisor")
+
+
+class Supervisor:
+    """Runs one stack; `stack` is the record that `stack.json` holds."""
+
+    def __init__(self, stack: Stack, stopping: threading.Event) -> None:
+        self._stack = stack
+        self._stopping = stopping
+        self._folders = Folders(stack.data_dir)
+        self._supervised: list[Supervised] = []
+
+    def run(self) -> None:
+        """Until asked to stop. Raises `CannotRun` when the broker's topics or the schema cannot be used."""
+        write_stack(self._stack)
+        try:
+            self._start()
+            while not self._stopping.is_set():
+                self._step()
+        finally:
+            stop_processes(self._stack, log.info)
+            remove_stack(self._stack.data_dir)
+
+    def _start(self) -> None:
+        addresses = choose_addresses(self._folders)
+        self._supervise(servers(self._folders, addresses))
+        if not self._until_running():
+            return
+        url = postgres_url(self._folders, addresses)
+        ensure_topics(addresses.kafka_bootstrap)
+        self._migrate(url, is_embedded=addresses.database_port is not None)
+        self._stack = replace(
+            self._stack,
+            kafka_bootstrap=addresses.kafka_bootstrap,
+            postgres_url=url,
+            tables=str(self._folders.tables),
+            dashboard_url=addresses.dashboard_url,
+            prometheus_url=addresses.prometheus_url,
+            alertmanager_url=addresses.alertmanager_url,
+            metrics_urls=addresses.metrics_urls,
+        )
+        self._supervise(applications(self._folders, addresses, url))
+        if self._until_running():
+            self._stack = replace(self._stack, is_ready=True)
+            write_stack(self._stack)
+            log.info("everything runs")
+
+    def _supervise(self, programs: list[Program]) -> None:
+        folder = self._folders.data
+        self._supervised += [
+            Supervised(program, self._stack.id, self._folders.log(program.name), folder) for program in programs
+        ]
+
+    def _until_running(self) -> bool:
+        """Step until every process runs. False when asked to stop before."""
+        while not self._stopping.is_set():
+            self._step()
+            if all(one.record.state is State.RUNNING for one in self._supervised):
+                return True
+        return False
+
+    def _step(self) -> None:
+        for one in self._supervised:
+            if one.step(time.monotonic()):
+                log.info("%s", _described(one.record))
+                # At once: a process that is not written down could not be found again after a crash of this one.
+                self._stack = replace(self._stack, processes=tuple(each.record for each in self._supervised))
+                write_stack(self._stack)
+        self._stopping.wait(STEP_SECONDS)
+
+    def _migrate(self, url: str, *, is_embedded: bool) -> None:
+        log.info("migrating the database")
+        # An outside server's roles get their passwords from whoever runs it.
+        reader = {"WEIR_DASHBOARD_PASSWORD": reader_password(self._folders)} if is_embedded else {}
+        output = self._folders.log("migrations")
+        with output.open("ab") as file:
+            answer = subprocess.run(
+                [sys.executable, "-m", "jobs", "migrate"],
+                cwd=self._folders.data,
+                env={**os.environ, **reader, POSTGRES_VARIABLE: url, STACK_VARIABLE: self._stack.id},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                check=False,
+            )
+        if answer.returncode != 0:
+            raise CannotRun(f"The database could not be migrated; see {output}.")
+
+
+def _described(process: Process) -> str:
+    if process.state is State.RESTARTING:
+        how = "could not start" if process.exit_status is None else f"ended with {process.exit_status}"
+        return f"{process.name} {how} and is started again: {process.message}"
+    return f"{process.name} is {process.state}"
+
+
+def recover(data_dir: Path) -> None:
+    """Stop what a crashed supervisor left running: the processes it had written down, and nothing else."""
+    stack = read_stack(data_dir)
+    if stack is not None:
+        log.info("a crashed stack is stopped first")
+        stop_processes(stack, log.info)
+        remove_stack(data_dir)
+
+
+def main(data_dir: Path) -> int:
+    """Run a stack until SIGTERM or SIGINT; the caller has locked the folder and hands the lock over. Exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopping.set())
+    recover(data_dir)
+    this = ProcessId.of(os.getpid())
+    assert this is not None, "a running process has an identity"
+    try:
+        Supervisor(Stack(uuid.uuid4().hex, data_dir, this), stopping).run()
+    except CannotRun as obstacle:
+        log.error("%s", obstacle)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,1 +1,0 @@
-"""The laptop: broker, database, supervisor, traffic, and the `weir` command."""

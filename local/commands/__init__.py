@@ -1,1 +1,0 @@
-"""The `weir` subcommands, one module each."""

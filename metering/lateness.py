@@ -1,0 +1,67 @@
+"""Lateness is `received_at - window end`: a pure function of the event, never of when it was processed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from metering.windows import Window
+
+
+class Arrival(StrEnum):
+    """How a row stands to its window. On time and late rows are included; a straggler's fate is its meter's policy."""
+
+    ON_TIME = "on_time"
+    LATE = "late"
+    STRAGGLER = "straggler"
+
+
+class WindowState(StrEnum):
+    """How far a window has come; `corrected` says that a straggler changed it after it had closed."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    CORRECTED = "corrected"
+
+
+def arrival(received_at: datetime, window: Window, grace: timedelta, closed_before: datetime | None = None) -> Arrival:
+    """Judge a row of `window` by when it was received: each border belongs to the later side.
+
+    `closed_before`: what ended by then had closed under another grace, so only stragglers reach it.
+    """
+    if closed_before is not None and window.end <= closed_before:
+        return Arrival.STRAGGLER
+    if received_at < window.end:
+        return Arrival.ON_TIME
+    if received_at < window.end + grace:
+        return Arrival.LATE
+    return Arrival.STRAGGLER
+
+
+def still_closed(frontier: datetime | None, delay: timedelta, closed_before: datetime | None) -> datetime | None:
+    """What was closed when `frontier` was reached, `delay` after its end, or before that: the latest such end."""
+    passed = None if frontier is None else frontier - delay
+    return max((at for at in (passed, closed_before) if at is not None), default=None)
+
+
+def window_state(
+    window: Window,
+    grace: timedelta | None,
+    frontier: datetime | None,
+    *,
+    corrected: bool = False,
+    closed_before: datetime | None = None,
+) -> WindowState:
+    """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
+
+    A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one, and so is all
+    that reaches one that ended by `closed_before`. While nobody knows the grace (None), no other window is closed.
+    """
+    if corrected:
+        return WindowState.CORRECTED
+    if closed_before is not None and window.end <= closed_before:
+        return WindowState.CLOSED
+    if frontier is None or frontier < window.end:
+        return WindowState.OPEN
+    return WindowState.CLOSED if grace is not None and frontier >= window.end + grace else WindowState.CLOSING

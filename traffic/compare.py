@@ -1,0 +1,205 @@
+"""What was journalled, matched, billed and sorted into sessions, against the truth of a run. Reads, changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from typing import Any
+
+import psycopg
+
+from traffic import found
+from traffic.truth import Truth
+
+EXAMPLES = 5
+LOST, DUPLICATED, PHANTOM = "lost", "duplicated", "phantom"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kind of thing: how many must be there, how many of them are, and what is there beyond them."""
+
+    name: str
+    expected: int
+    found: int
+    unexpected: int = 0
+    examples: tuple[str, ...] = ()
+    is_money: bool = False
+
+    @property
+    def is_equal(self) -> bool:
+        """Nothing is missing, nothing is too much."""
+        return self.expected == self.found and self.unexpected == 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All checks of one run."""
+
+    checks: tuple[Check, ...]
+
+    def unexpected(self, name: str) -> int:
+        """How many things are there that must not be, by the check's name."""
+        return sum(check.unexpected for check in self.checks if check.name == name)
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line."""
+        lost, doubled = self.unexpected(f"events {LOST}"), self.unexpected(f"events {DUPLICATED}")
+        wrong = sum(check.expected - check.found + check.unexpected for check in self.checks if check.is_money)
+        failed = sum(not check.is_equal for check in self.checks)
+        said = f"{lost} lost, {doubled} duplicated, {wrong} wrong in the last digit"
+        return f"{said}; {'everything is as the truth says' if not failed else f'{failed} checks DIFFER'}."
+
+    @property
+    def is_equal(self) -> bool:
+        """Everything is as the truth says."""
+        return all(check.is_equal for check in self.checks)
+
+    @property
+    def differences(self) -> list[str]:
+        """A line for each check that failed, and for some of what it found."""
+        return [
+            line
+            for check in self.checks
+            if not check.is_equal
+            for line in (
+                f"{check.name}: {check.expected} expected, {check.found} found, {check.unexpected} unexpected",
+                *(f"  {example}" for example in check.examples),
+            )
+        ]
+
+
+def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
+    """Compare a run that has been drained, waiting requests included, with its truth."""
+    records = list(found.records(tables, truth))
+    usage = list(found.usage(tables, truth["accounts"]))
+    with psycopg.connect(postgres_url, connect_timeout=10) as database:
+        windows = list(found.windows(database, truth["accounts"]))
+        stragglers = list(found.stragglers(database, truth["accounts"]))
+        sessions = found.sessions(database, truth["accounts"])
+    return Comparison(
+        (
+            *_records(truth, records),
+            *_identities(truth, records),
+            *_outcomes(truth, usage),
+            _late(truth, usage),
+            *_windows(truth, windows),
+            *_stragglers(truth, stragglers),
+            _sessions(truth, sessions),
+        )
+    )
+
+
+def _records(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
+    """Per kind: each record has its disposition, and a rejected one a reason of its class."""
+    known = {record["digest"] for record in truth["records"]}
+    left = Counter((row.digest, row.disposition, _reason_class(row.reason)) for row in rows if row.digest in known)
+    kinds: dict[str, list[int]] = {}
+    missing: dict[str, list[str]] = {}
+    for record in truth["records"]:
+        kind = "malformed" if record["kind"].startswith("malformed") else record["kind"]
+        tally = kinds.setdefault(f"{record['disposition']}: {kind}", [0, 0])
+        tally[0] += 1
+        key = record["digest"], record["disposition"], record["reason"]
+        if left[key] > 0:
+            left[key] -= 1
+            tally[1] += 1
+        else:
+            missing.setdefault(f"{record['disposition']}: {kind}", []).append(f"missing {record}")
+    for name, (expected, right) in sorted(kinds.items()):
+        yield Check(name, expected, right, examples=tuple(missing.get(name, ())[:EXAMPLES]))
+    extra = [f"{count} times {key}" for key, count in (+left).items()]
+    yield Check("records with another fate", 0, 0, sum((+left).values()), tuple(extra[:EXAMPLES]))
+
+
+def _reason_class(reason: str | None) -> str | None:
+    return reason if reason in (None, "too_old", "future") else "malformed"
+
+
+def _identities(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
+    """I3: lost, duplicated and phantom identities, apart."""
+    valid = {(r["source"], r["id"]) for r in truth["records"] if r["disposition"] == "accepted"}
+    accepted = Counter((row.source, row.id) for row in rows if row.disposition == "accepted")
+    lost = valid - accepted.keys()
+    doubled = [identity for identity, count in accepted.items() if count > 1]
+    phantom = accepted.keys() - valid
+    for name, found_there in ((LOST, lost), (DUPLICATED, doubled), (PHANTOM, phantom)):
+        yield Check(f"events {name}", 0, 0, len(found_there), tuple(map(str, list(found_there)[:EXAMPLES])))
+
+
+def _outcomes(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
+    """Every request has its outcome, once."""
+    expected = Counter((o["outcome"], o["account"], o["request_id"], _model(o)) for o in truth["outcomes"])
+    there = Counter((r.outcome, r.account, r.request_id, r.model if r.outcome == "matched" else None) for r in rows)
+    yield from _by(lambda key: f"requests {key[0]}", expected, there)
+
+
+def _model(outcome: Mapping[str, Any]) -> str | None:
+    return outcome["model"] if outcome["outcome"] == "matched" else None
+
+
+def _late(truth: Truth, rows: list[found.Usage]) -> Check:
+    """What certainly is late was received after its window, and within grace."""
+    expected = set(truth["late"])
+    late = {row.request_id for row in rows if 0 <= row.late_seconds < truth["policy"]["grace_seconds"]}
+    missing = sorted(expected - late)[:EXAMPLES]
+    return Check("requests certainly late", len(expected), len(expected & late), examples=tuple(missing))
+
+
+def _windows(truth: Truth, rows: list[found.Window]) -> Iterator[Check]:
+    """Every account, model, meter, currency and window: quantity, amount and unpriced quantity, to the last digit."""
+    expected = {found.window(total) for total in truth["totals"]}
+    there = {row for row in rows if row.quantity != 0}
+    for check in _by(lambda row: f"windows of {row.meter}", Counter(expected), Counter(there)):
+        yield replace(check, is_money=True)
+    for currency in sorted({row.currency or "no currency" for row in expected}):
+        with localcontext(prec=1_000):  # Python's own 28 digits would round both sides alike
+            must, is_there = (
+                sum((row.amount for row in rows_ if (row.currency or "no currency") == currency), Decimal(0))
+                for rows_ in (expected, there)
+            )
+        right = int(must == is_there)
+        yield Check(f"total {currency} {must:f}", 1, right, examples=(f"it is {is_there:f}",), is_money=True)
+
+
+def _stragglers(truth: Truth, rows: list[found.Straggler]) -> Iterator[Check]:
+    expected = Counter(found.straggler(straggler) for straggler in truth["stragglers"])
+    there = Counter(row for row in rows if row.quantity != 0)
+    yield from _by(lambda row: f"stragglers: {row.decision}", expected, there)
+
+
+def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[int]]) -> Check:
+    """The sessions of each user, by their numbers of events; of a user near the gap only the events are certain."""
+    expected = {(s["account"], s["user_id"]): s["events"] for s in truth["sessions"] if s["events"] is not None}
+    uncertain = {(s["account"], s["user_id"]) for s in truth["sessions"]} - expected.keys()
+    wrong = [user for user, events in expected.items() if rows.get(user) != events]
+    strangers = [user for user in rows if user not in expected and user not in uncertain]
+    examples = [f"{user}: {expected[user]} expected, {rows.get(user)} found" for user in wrong[:EXAMPLES]]
+    right = len(expected) - len(wrong)
+    return Check("users' sessions", len(expected), right, len(strangers), (*examples, *map(str, strangers[:EXAMPLES])))
+
+
+def _by(name: Callable[[Any], str], expected: Mapping[Any, int], there: Mapping[Any, int]) -> Iterator[Check]:
+    """A check for each name that the keys have."""
+    must, is_there = Counter(expected), Counter(there)
+    names = sorted({name(key) for key in (*must, *is_there)})
+    right, missing, extra = must & is_there, must - is_there, is_there - must
+    for each in names:
+        yield Check(
+            each,
+            _count(must, name, each),
+            _count(right, name, each),
+            _count(extra, name, each),
+            (*_examples("missing", missing, name, each), *_examples("unexpected", extra, name, each)),
+        )
+
+
+def _count(keys: Mapping[Any, int], name: Callable[[Any], str], each: str) -> int:
+    return sum(count for key, count in keys.items() if name(key) == each)
+
+
+def _examples(word: str, keys: Iterable[Any], name: Callable[[Any], str], each: str) -> list[str]:
+    return [f"{word} {key}" for key in keys if name(key) == each][:EXAMPLES]

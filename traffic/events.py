@@ -1,0 +1,115 @@
+"""The CloudEvents of the traffic, as documents and as bytes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from traffic.instants import rfc3339
+
+REQUEST = "ai.inference.request.v1"
+COMPLETION = "ai.inference.completion.v1"
+USAGE = "ai.inference.usage.v1"
+UNKNOWN = "ai.inference.feedback.v1"
+HEARTBEAT = "source.heartbeat.v1"
+
+ZONE_MINUTES = {"gateway-ap": 330, "gateway-us": -420}
+"""Gateways that write local time with its offset; the others write UTC."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of the API: who asked which model, when it began and ended, and what was used (null is not 0)."""
+
+    account: str
+    user: str | None
+    model: str
+    source: str
+    request_id: str
+    started_ms: int
+    ended_ms: int
+    status: str
+    operation: str
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+
+    @property
+    def quantities(self) -> tuple[int | None, ...]:
+        """Units per meter, in the order of `catalog.METERS`."""
+        return (1, self.input_tokens, self.output_tokens, self.cached_tokens)
+
+
+def encoded(document: Document) -> bytes:
+    """The document as it is sent."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def request(call: Call) -> Document:
+    """The request of a call."""
+    return _document(call, REQUEST, call.started_ms, "q", _asked(call))
+
+
+def completion(call: Call) -> Document:
+    """The completion of a call."""
+    return _document(call, COMPLETION, call.ended_ms, "c", {"request_id": call.request_id, **_used(call)})
+
+
+def usage(call: Call) -> Document:
+    """Both in one, for gateways that report once."""
+    return _document(call, USAGE, call.ended_ms, "u", {**_asked(call), **_used(call)})
+
+
+def heartbeat(source: str, number: int, at_ms: int) -> Document:
+    """A sign of life."""
+    return _envelope(HEARTBEAT, source, f"beat-{number}", at_ms, {})
+
+
+def unknown(call: Call) -> Document:
+    """A type that Weir gives no meaning."""
+    return _document(call, UNKNOWN, call.ended_ms, "f", {"request_id": call.request_id, "stars": 4})
+
+
+def _document(call: Call, kind: str, at_ms: int, suffix: str, data: Document) -> Document:
+    return {**_envelope(kind, call.source, f"{call.request_id}.{suffix}", at_ms, data), "subject": call.account}
+
+
+def _envelope(kind: str, source: str, event_id: str, at_ms: int, data: Document) -> Document:
+    return {
+        "specversion": "1.0",
+        "type": kind,
+        "source": source,
+        "id": event_id,
+        "time": rfc3339(at_ms, ZONE_MINUTES.get(source.split("/", maxsplit=1)[0], 0)),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+
+
+def _asked(call: Call) -> Document:
+    data = {
+        "request_id": call.request_id,
+        "user_id": call.user,
+        "api_key_id": f"key-{call.account}",
+        "model": call.model,
+        "operation": call.operation,
+        "route": "/v1/chat/completions",
+        "region": call.source.split("/", maxsplit=1)[0],
+    }
+    if call.user is None:
+        del data["user_id"]
+    return data
+
+
+def _used(call: Call) -> Document:
+    return {
+        "status": call.status,
+        "input_tokens": call.input_tokens,
+        "output_tokens": call.output_tokens,
+        "cached_tokens": call.cached_tokens,
+        "usage_source": "provider" if call.status == "completed" else "partial",
+        "latency_ms": call.ended_ms - call.started_ms,
+    }

@@ -1,0 +1,148 @@
+"""What is sent and what must come of it, written down together, one call after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+
+from traffic import events
+from traffic.catalog import Catalog
+from traffic.events import Call, Document
+from traffic.placement import DEVICE_FIRST_MS, DEVICE_LAST_MS, Lags, Placement, floor_minute
+from traffic.population import Timeline
+
+ATTEMPTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One Kafka record: when to send it, and which disposition it must get. `reason` is a class of reasons."""
+
+    send_at_ms: int
+    key: bytes | None
+    value: bytes
+    kind: str
+    disposition: str
+    reason: str | None
+    source: str | None
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What must become of a request: quantities are per meter, in the order of `catalog.METERS`."""
+
+    account: str
+    request_id: str
+    outcome: str
+    model: str | None
+    event_ms: int
+    decided_ms: int
+    quantities: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """An accepted event of a user. A `moving` one may lie up to the slack later."""
+
+    account: str
+    user: str
+    event_ms: int
+    moving: bool
+
+
+class Script:
+    """Collects records, outcomes and activity. `take` draws calls whose fate is certain."""
+
+    def __init__(
+        self, rng: Random, placement: Placement, catalog: Catalog, timeline: Timeline, calls: Iterator[Call]
+    ) -> None:
+        self.rng = rng
+        self.placement = placement
+        self.catalog = catalog
+        self.timeline = timeline
+        self._calls = calls
+        self.records: list[Record] = []
+        self.outcomes: list[Outcome] = []
+        self.activity: list[Activity] = []
+
+    def take(self, *, at_most_lag_ms: int | None = None, model: str | None = None) -> Call:
+        """The next call of the sessions; with a limit, one that is sent soon after it ended."""
+        for _ in range(ATTEMPTS):
+            call = next(self._calls) if model is None else replace(next(self._calls), model=model)
+            lag_ms = self.timeline.sent_at(call.ended_ms) - call.started_ms
+            if (at_most_lag_ms is None or lag_ms <= at_most_lag_ms) and self._is_clear(call):
+                return call
+        raise AssertionError("no call fits; the catalog's changes leave no room")
+
+    def take_lagging(self, lags: Lags) -> tuple[Call, int]:
+        """A call that ended a lag before it is sent, and the instant of sending."""
+        for _ in range(ATTEMPTS):
+            sent_ms = self.rng.randint(self.timeline.start_ms, self.timeline.last_ms)
+            call = moved(next(self._calls), sent_ms - lags.draw(self.rng))
+            if self._is_clear(call):
+                return call, sent_ms
+        raise AssertionError("no call fits; the catalog's changes leave no room")
+
+    def take_between(self, first_ms: int, last_ms: int) -> tuple[Call, int]:
+        """A call that ended within a range of event time but is sent at any time during the traffic."""
+        for _ in range(ATTEMPTS):
+            call = moved(next(self._calls), self.rng.randint(first_ms, last_ms))
+            if self._is_clear(call):
+                return call, self.rng.randint(self.timeline.start_ms, self.timeline.last_ms)
+        raise AssertionError("no call fits; the catalog's changes leave no room")
+
+    def take_from_device(self, *, long_ago: bool) -> tuple[Call, int]:
+        """A call of a device that lies where in its minute a delay of sending leaves it, and the instant of sending."""
+        timeline = self.timeline
+        for _ in range(ATTEMPTS):
+            call = next(self._calls)
+            near_ms = timeline.start_ms - self.rng.randint(*self.near_past()) if long_ago else call.ended_ms
+            ended_ms = floor_minute(near_ms) + self.rng.randint(DEVICE_FIRST_MS, DEVICE_LAST_MS)
+            source = f"device/{self.rng.randrange(40)}-{self.catalog.tag}"
+            call = replace(moved(call, ended_ms), source=source)
+            if self._is_clear(call, self.placement.slack_ms) and ended_ms <= timeline.last_ms:
+                drawn_ms = self.rng.randint(timeline.start_ms, timeline.last_ms)
+                return call, drawn_ms if long_ago else timeline.sent_at(ended_ms)
+        raise AssertionError("no call fits; the catalog's changes leave no room")
+
+    def near_past(self) -> tuple[int, int]:
+        """Between these times before now (milliseconds), all is a straggler, if grace allows in the session of now."""
+        lags = self.placement.straggler(near_seconds=1_000)
+        return lags.least_ms, lags.most_ms
+
+    def _is_clear(self, call: Call, slack_ms: int = 0) -> bool:
+        first_ms = call.started_ms - self.placement.margin_ms
+        last_ms = call.ended_ms + slack_ms + self.placement.margin_ms
+        return not any(first_ms < at < last_ms for at in self.catalog.changes(call.account, call.model))
+
+    def send(
+        self, document: Document, at_ms: int, kind: str, disposition: str = "accepted", reason: str | None = None
+    ) -> None:
+        """Send a document at an instant, keyed by its subject."""
+        subject = document.get("subject")
+        key = None if subject is None else subject.encode()
+        value = events.encoded(document)
+        self.records.append(Record(at_ms, key, value, kind, disposition, reason, document["source"], document["id"]))
+
+    def send_damaged(self, value: bytes, key: bytes | None, at_ms: int, kind: str) -> None:
+        """Send bytes that are no event."""
+        self.records.append(Record(at_ms, key, value, kind, "rejected", "malformed", None, None))
+
+    def was_active(self, call: Call, event_ms: int, *, moving: bool = False) -> None:
+        """An accepted event that belongs to a session, if the call names a user."""
+        if call.user is not None:
+            self.activity.append(Activity(call.account, call.user, event_ms, moving))
+
+    def expect(self, call: Call, outcome: str, event_ms: int, sent_ms: int, quantities: tuple[int | None, ...]) -> None:
+        """What must become of the call, when its last part is sent at `sent_ms`."""
+        alone = outcome in ("abandoned", "orphaned")
+        model = None if outcome == "orphaned" else call.model
+        decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if alone else 0)
+        self.outcomes.append(Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, quantities))
+
+
+def moved(call: Call, ended_ms: int) -> Call:
+    """The same call at another time."""
+    return replace(call, started_ms=ended_ms - (call.ended_ms - call.started_ms), ended_ms=ended_ms)
