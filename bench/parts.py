@@ -38,7 +38,7 @@ class Parts:
 
 @contextmanager
 def running_parts(folder: Path) -> Iterator[Parts]:
-    """Broker, topics, database and schema under `folder`. Raises `deployment.errors.CannotRun` when one does not start."""
+    """Broker, topics, database and schema under `folder`. Raises `CannotRun` when one does not start."""
     with running_broker(folder / "kafka") as bootstrap, embedded_database(folder / "postgres") as url:
         migrate(url)
         pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,9 +28,15 @@ CONFIG = {
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack of its own for each file: an attack may leave nothing that another could go on from."""
-    folder = tmp_path_factory.mktemp("attacked")
+    with attacked(tmp_path_factory.mktemp("attacked"), CONFIG) as running:
+        yield running
+
+
+@contextmanager
+def attacked(folder: Path, settings: dict[str, Any]) -> Iterator[Stack]:
+    """A stack with these settings, its data below `folder`."""
     config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump(CONFIG))
+    config.write_text(yaml.safe_dump(settings))
     data_dir = folder / "weir"
     started = weir_at(data_dir, "up", "--detach", "--config", str(config))
     assert started.returncode == 0, started.stdout + started.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from deployment.stack import Stack
 from monitoring.metrics import JOBS
+from tests.attack.conftest import attacked
 from tests.e2e.metering import new_customer
 from tests.e2e.test_away import frozen, restart, undisturbed, waits_for
 from tests.e2e.watched import Watch
@@ -22,6 +24,13 @@ pytestmark = pytest.mark.attack
 AWAY_SECONDS = 600
 TRUE_MEANWHILE = {"FreshnessBurnFast", "FreshnessBurnSlow", "LateRateHigh", "SourceSilent"}
 """Bills are late; what producers could not send comes late; whoever cannot send is silent."""
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """As it comes: in the chunks of the other attacks, ten minutes of events are a backlog of minutes."""
+    with attacked(tmp_path_factory.mktemp("away"), {}) as running:
+        yield running
 
 
 @pytest.mark.timeout(AWAY_SECONDS + 600)

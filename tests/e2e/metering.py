@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from deployment.stack import Stack
 
@@ -58,14 +58,20 @@ class Customer:
     @contextmanager
     def sending(self, stack: Stack, pairs_per_second: float = 5.0) -> Iterator[None]:
         """Send pairs for as long as the block lasts; what a broker cannot take yet is kept and sent when it can."""
-        patient = {"enable.idempotence": True, "message.timeout.ms": 0}
+        patient = {"enable.idempotence": True, "message.timeout.ms": 0, "socket.connection.setup.timeout.ms": 5_000}
         producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, **patient})
-        stopped = threading.Event()
+        # It keeps only what is for a partition that it knows: of a topic that it never saw it gives up all after 30 s.
+        producer.list_topics("events", timeout=30)
+        stopped, lost = threading.Event(), list[str]()
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                lost.append(error.str())
 
         def run() -> None:
             while not stopped.wait(1 / pairs_per_second):
                 for event in self.events(self.pairs):
-                    producer.produce("events", json.dumps(event), self.account)
+                    producer.produce("events", json.dumps(event), self.account, on_delivery=delivered)
                 producer.poll(0)
                 self.pairs += 1
 
@@ -77,6 +83,7 @@ class Customer:
             stopped.set()
             sender.join()
             assert producer.flush(60) == 0
+            assert lost == []
 
     def events(self, number: int) -> list[dict[str, object]]:
         """Request and completion of one pair, as of now."""
