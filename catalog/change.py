@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.streams import CatalogTopic
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from metering.instants import EPOCH
 
 Row = Mapping[str, Any]
 

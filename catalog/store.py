@@ -15,9 +15,9 @@ from psycopg.types.json import Jsonb
 from catalog import outbox as catalog_outbox
 from catalog.change import Change, Row
 from catalog.file import CatalogFile
-from cli.output import rfc3339
 from deployment.errors import CannotRun
 from jobs.streams import CatalogTopic
+from metering.instants import rfc3339
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
     from deployment.draining import Tell
@@ -36,7 +37,10 @@ def compare(
     from deployment.stack import running_deployment
     from traffic.truth import read
 
-    truth = read(file)
+    try:
+        truth = read(file)
+    except ValueError as problem:
+        raise CannotRun(str(problem)) from problem
     with telling("Comparing …") as tell:
         comparison = settle(running_deployment(data_dir), truth, timeout, tell)
     print_comparison(comparison)

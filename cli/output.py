@@ -10,12 +10,14 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, TextIO
 
 import typer
+
+from metering.instants import rfc3339
 
 Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | None
 Row = Mapping[str, Value]
@@ -61,13 +63,6 @@ def plain(value: Decimal) -> str:
     digits = format(value, "f")
     shorter = digits.rstrip("0").rstrip(".") if "." in digits else digits
     return "0" if shorter == "-0" else shorter
-
-
-def rfc3339(instant: datetime) -> str:
-    """An instant in UTC with `Z`; fractions only where there are some. Raises ValueError without a zone."""
-    if instant.tzinfo is None:
-        raise ValueError(f"{instant.isoformat()} has no time zone")
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _cut(rows: Iterable[Row], limit: int | None) -> Iterable[Row]:

@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from metering.instants import EPOCH
+
 
 class Window(StrEnum):
     """Sizes of windows, as ISO 8601 durations."""
@@ -19,7 +21,6 @@ class Window(StrEnum):
 UTC_ZONE = ZoneInfo("UTC")
 
 _FIXED = {Window.MINUTE: timedelta(minutes=1), Window.HOUR: timedelta(hours=1)}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def window_key_sql(window: Window) -> str:
@@ -49,7 +50,7 @@ def first_start_from(window: Window, instant: datetime, zone: ZoneInfo) -> datet
     """The earliest start of such a window at or after `instant`, in UTC."""
     if window in _FIXED:
         size = _FIXED[window]
-        return _EPOCH - (_EPOCH - instant) // size * size
+        return EPOCH - (EPOCH - instant) // size * size
     today = instant.astimezone(zone).date()
     start, end = bounds(window, today if window is Window.DAY else today.replace(day=1), zone)
     return start if start == instant else end

@@ -59,11 +59,11 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
     """Catalog, traffic, truth. Raises CannotRun when the stack cannot judge it, or it could not be sent in time."""
     from catalog.file import CatalogFile
     from cli.catalog import apply_catalog
+    from cli.traffic_sending import send
     from deployment.kafka_client import kafka_client
     from jobs.streams import EVENTS_TOPIC
     from traffic.generate import catalog_of, generate
     from traffic.placement import Placement, UnplaceableError
-    from traffic.sending import send
     from traffic.truth import truth_of
 
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+
+from metering.instants import EPOCH
 
 MINUTE = timedelta(minutes=1)
 """Length of the windows that billing stores; coarser ones are sums of them."""
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, order=True)

@@ -22,7 +22,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from deployment.errors import CannotRun
 from traffic.catalog import METERS
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
@@ -72,13 +71,13 @@ def write(truth: Truth, path: Path) -> None:
 
 
 def read(path: Path) -> Truth:
-    """What `write` wrote. Raises CannotRun for anything else."""
+    """What `write` wrote. Raises ValueError for anything else."""
     try:
         truth: Any = json.loads(path.read_text())
     except (OSError, ValueError) as problem:
-        raise CannotRun(f"{path} cannot be read: {problem}") from problem
+        raise ValueError(f"{path} cannot be read: {problem}") from problem
     if not isinstance(truth, dict) or not {"records", "outcomes", "totals"} <= truth.keys():
-        raise CannotRun(f"{path} is not the truth of a run: write it with `weir traffic --truth {path}`.")
+        raise ValueError(f"{path} is not the truth of a run: write it with `weir traffic --truth {path}`.")
     return dict(truth)
 
 

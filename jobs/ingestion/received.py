@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import polars as pl
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from metering.instants import EPOCH
+
 """When a record was received of whose partition no broker has stamped any yet."""
 INSTANT = pl.Datetime("us", "UTC")
 

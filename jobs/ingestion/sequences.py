@@ -8,9 +8,11 @@ source follows from its events and the frontier alone.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
+
+from metering.instants import EPOCH
 
 MOST_RANGES = 1_000
 """A source whose numbers leave more holes than this counts something else; its row would grow without limit."""
@@ -22,7 +24,6 @@ LAST_SEQUENCE = 10**18 - 1
 """The largest number that is accepted in an event; what was accepted by an older version is not counted."""
 
 MINUTE = timedelta(minutes=1)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEY = ["source", "source_epoch"]
 RUNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "source": pl.String,

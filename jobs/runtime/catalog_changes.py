@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from jobs.streams import UNIT_PRICE, CatalogTopic, Meter
-from metering.windows import EPOCH
+from metering.instants import EPOCH
 
 MAX_TEXT_BYTES = 512
 """As in events; a longer name would not fit the database's indexes."""

@@ -22,6 +22,7 @@ from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.totals import totals_of
 from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
+from metering.instants import rfc3339
 from metering.reports import REPORT_SECONDS, Doing
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
@@ -162,7 +163,7 @@ class Reporter:
             "seconds_behind": round(seconds, 3) if not behind or frontier else None,
             # JSON has no infinity.
             "catch_up_seconds": round(catch_up, 3) if catch_up is not None and isfinite(catch_up) else None,
-            "frontier": rfc3339(frontier),
+            "frontier": frontier and rfc3339(frontier),
             **self._last,
             **status,
         }
@@ -208,8 +209,3 @@ def went_round(job: str, now: datetime) -> None:
     """Say that the driver's loop still goes round, to who reads its metrics and to who would end it."""
     metrics.LAST_REPORT.set(now.timestamp(), job=job)
     LOOP.comes_round_within(ROUND_SECONDS)
-
-
-def rfc3339(instant: datetime | None) -> str | None:
-    """An instant as JSON shows it, in UTC with `Z`."""
-    return None if instant is None else instant.isoformat().replace("+00:00", "Z")

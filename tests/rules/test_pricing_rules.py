@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.joins.catalog_versions import account_rows, price_rows
 from jobs.joins.rules import Version, account_as_of, price_as_of
 from jobs.streams import ACCOUNTS, PRICES, Meter
-from metering.windows import EPOCH
+from metering.instants import EPOCH
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

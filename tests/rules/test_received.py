@@ -10,7 +10,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingestion.received import EPOCH, INSTANT, Reception, Restamp
+from jobs.ingestion.received import INSTANT, Reception, Restamp
+from metering.instants import EPOCH
 
 PARTITIONS = (0, 1, 2)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.windows import EPOCH, MINUTE, Window, tumbling
+from metering.instants import EPOCH
+from metering.windows import MINUTE, Window, tumbling
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -26,7 +26,6 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from jobs.ingestion.received import EPOCH
 from jobs.runtime.errors import Cause, NotYet, Refused
 from jobs.runtime.kafka import denied_topics
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
@@ -37,6 +36,7 @@ from jobs.runtime.kafka.topic import Topic as Known
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import CatalogTopic, Table
+from metering.instants import EPOCH
 from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach
