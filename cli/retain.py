@@ -17,7 +17,7 @@ from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
     from deployment.stack import Deployment
-    from jobs.runtime.delta.retention import Removed, Retention
+    from jobs.retention import Removed, Retention
 
 COLUMNS = ("table", "before", "rows")
 CONNECT_TIMEOUT_SECONDS = 10
@@ -47,7 +47,7 @@ def retain(
     open month and the one before, and rows that say what was decided by.
     """
     from deployment.stack import running_deployment
-    from jobs.runtime.delta.retention import Retention
+    from jobs.retention import Retention
 
     days = {
         "batches_days": batches_days,
@@ -73,7 +73,7 @@ def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
 
 def removed(stack: Deployment, retention: Retention) -> Iterator[Removed]:
     """Remove, and say what, table by table. Raises `CannotRun` for a database that does not answer."""
-    from jobs.runtime.delta.retention import retain_days, retain_rows
+    from jobs.retention import retain_days, retain_rows
     from jobs.streams import Table
 
     today = datetime.now(UTC).date()

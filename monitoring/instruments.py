@@ -39,7 +39,7 @@ class Metric:
     name: str
     unit: str
     help: str
-    labels: Mapping[str, Values] = field(default_factory=dict)
+    labels: Mapping[str, Values] = field(default_factory=dict, hash=False)
     jobs: tuple[str, ...] = ()
 
     def check(self, labels: Mapping[str, str]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
+
+from jobs.runtime.postgres.totals import Totals, exits_of
 
 MINUTE = timedelta(minutes=1)
 CONFIGS = {"billing": {"grace_seconds": 300}, "sessionization": {"session_gap_seconds": 1800}}
@@ -45,3 +48,8 @@ def window(start: datetime, quantity: int = 1, **values: Any) -> dict[str, Any]:
     """A minute of `usage_windows`; `values` replace columns."""
     row = {"account": "a1", "model": "m1", "meter": "requests", "currency": "EUR", "price_version": 1, "unit_price": 0}
     return {**row, "window_start": start, "window_end": start + MINUTE, "quantity": quantity, **values}
+
+
+def totals_of(job: str) -> tuple[Totals, ...]:
+    """What a driver of `job` reads for its gauges."""
+    return (exits_of(job), *import_module(f"jobs.{job}.pipeline").JOB.totals(job))

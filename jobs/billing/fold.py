@@ -15,6 +15,8 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.streams import Meter
 from metering.windows import MINUTE
+from monitoring import metrics
+from monitoring.instruments import CounterMetric
 
 _IS_WRONG = " OR ".join(f"{m}_unsound_rows > 0 OR {m}_lowest_unit_price <> {m}_unit_price" for m in Meter)
 
@@ -118,12 +120,12 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -
         )
     cursor.execute(ADD, (MINUTE,))
     cursor.execute(RECORD, (MINUTE,))
-    counts: Counter[tuple[str, ...]] = Counter()
+    counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
     for meter, decision, late, unpriced, *rows in cursor.execute(COUNT).fetchall():
         metered_rows, unmetered_rows = map(int, rows)
-        counts["late_rows", meter] += metered_rows if late else 0
-        counts["unpriced_rows", meter] += metered_rows if unpriced else 0
-        counts["unmetered_rows", meter] += unmetered_rows
+        counts[metrics.LATE, meter] += metered_rows if late else 0
+        counts[metrics.UNPRICED, meter] += metered_rows if unpriced else 0
+        counts[metrics.UNMETERED, meter] += unmetered_rows
         if decision is not None:
-            counts["stragglers", meter, decision] += metered_rows
+            counts[metrics.STRAGGLERS, meter, decision] += metered_rows
     return counts

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
+from jobs.billing.gauges import totals
 from jobs.billing.staged import STAGED, SUMS
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import PostgresJob
@@ -118,4 +119,5 @@ JOB = PostgresJob(
     staged=STAGED,
     fold=fold,
     closes_after=lambda rules: timedelta(seconds=rules["grace_seconds"]),
+    totals=totals,
 )

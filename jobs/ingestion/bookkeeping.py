@@ -25,6 +25,7 @@ from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
+from monitoring import metrics
 
 log = structlog.get_logger()
 
@@ -105,7 +106,7 @@ class Bookkeeping:
         self._pending, self._written = pending, until
         unlisted = int(seen["events"].sum()) - int(listed["events"].sum())
         self.unlisted += unlisted
-        return {("unknown_type",): len(unknown), ("unlisted_source",): unlisted}
+        return {(metrics.UNKNOWN_TYPE,): len(unknown), (metrics.UNLISTED,): unlisted}
 
     def __len__(self) -> int:
         """How many runs of numbers wait for the frontier."""

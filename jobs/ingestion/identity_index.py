@@ -16,6 +16,9 @@ import polars as pl
 from jobs.ingestion.identity_segment import ENTRY_BYTES, MOST_HALVINGS, Asking, Segment, Span
 from jobs.ingestion.repeats import ENTRY, Horizons, repeats
 from jobs.runtime.delta.table import microseconds_of
+from jobs.runtime.job import Counts
+from monitoring import metrics
+from monitoring.instruments import GaugeMetric
 
 SEGMENT_LSNS = 1 << 20
 """Rows of the journal in one segment: 35 minutes at 500 events/s, and 46 MB when it is read."""
@@ -150,11 +153,20 @@ class IdentityIndex:
             "identity_segments_evicted": len(missing),
         }
 
-    def counts(self) -> dict[tuple[str, ...], int]:
+    def gauges(self) -> dict[GaugeMetric, float]:
+        """The same for Prometheus."""
+        status = self.status()
+        return {
+            metrics.IDENTITIES: status["identities"],
+            metrics.IDENTITY_MEMORY: status["identity_memory_bytes"],
+            metrics.IDENTITIES_EVICTED: status["identity_segments_evicted"],
+        }
+
+    def counts(self) -> Counts:
         """What was done since this was asked last: segments read for look-ups, segments whose filters were dropped."""
-        counts: dict[tuple[str, ...], int] = {
-            ("identity_reads",): self._reads,
-            ("identity_filters_dropped",): self._dropped,
+        counts: Counts = {
+            (metrics.IDENTITY_READS,): self._reads,
+            (metrics.IDENTITY_FILTERS_DROPPED,): self._dropped,
         }
         self._reads = self._dropped = 0
         return counts

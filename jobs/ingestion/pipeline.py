@@ -5,7 +5,7 @@ The journal's commit holds the offsets that it has read, so a driver may die, re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.gauges import totals
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
@@ -30,7 +31,7 @@ from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
-from jobs.runtime.job import Context, Progress, TopicJob
+from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import Heartbeat
 from jobs.runtime.kafka.isolated import IsolatedRecords, Isolation
@@ -40,6 +41,8 @@ from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
 from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
+from monitoring import metrics
+from monitoring.instruments import GaugeMetric
 
 NAME = "ingestion"
 
@@ -133,9 +136,8 @@ class JournalSink:
         kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
         self._residual = self._unaccounted()
-        counts = {**_counts(rows, self._events.absent_in_last_take), **kept, **self._index.counts()}
-        counts["uncorrected",] = uncorrected_events(rows, devices) if (devices := self._config.clocks.device) else 0
-        return Progress(len(rows), counts, lateness_of(rows))
+        judged_rows = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
+        return Progress(len(rows), {**judged_rows, **kept, **self._index.counts()}, lateness_of(rows))
 
     def _settle(self, seen: Look) -> None:
         """Only now that the journal says so, and again after a crash in between."""
@@ -199,6 +201,10 @@ class JournalSink:
         unlisted = self._bookkeeping.unlisted
         return {**self._index.status(), "residual": self._residual, "unlisted_source_events": unlisted}
 
+    def gauges(self) -> Mapping[GaugeMetric, float]:
+        """What the identity index holds, and records that no row of the journal stands for."""
+        return {**self._index.gauges(), metrics.RESIDUAL: self._residual}
+
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""
         self._heartbeat.close()
@@ -216,11 +222,15 @@ def journal_rows(rows: pl.DataFrame, frontier: datetime | None, logged_at: datet
     return complete.with_columns(missing).select(JOURNAL.names).to_arrow().cast(JOURNAL)
 
 
-def _counts(rows: pl.DataFrame, absent: int) -> dict[tuple[str, ...], int]:
+def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:
     judged = rows.group_by("disposition", pl.col("reason").fill_null("")).len()
     offset = pl.col("clock_offset_ms").is_not_null() & (pl.col("event_time") != pl.col("occurred_at"))
-    counts: dict[tuple[str, ...], int] = {("events", kind, reason): count for kind, reason, count in judged.iter_rows()}
-    return {**counts, ("absent",): absent, ("corrected",): rows.select(offset.sum()).item()}
+    return {
+        **{(metrics.EVENTS, kind, reason): count for kind, reason, count in judged.iter_rows()},
+        (metrics.ABSENT,): absent,
+        (metrics.CLOCK_CORRECTED,): rows.select(offset.sum()).item(),
+        (metrics.UNCORRECTED,): uncorrected_events(rows, devices) if devices else 0,
+    }
 
 
-JOB = TopicJob(name=NAME, writes=Table.JOURNAL, config=IngestionConfig, build=build, start=JournalSink)
+JOB = TopicJob(name=NAME, writes=Table.JOURNAL, config=IngestionConfig, build=build, start=JournalSink, totals=totals)

@@ -29,10 +29,12 @@ from jobs.runtime.delta.position import Position, position_after, recall_positio
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Cause, NotYet
-from jobs.runtime.job import Context, Progress, TableJob
+from jobs.runtime.job import Context, Counts, Progress, TableJob
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, History, RulesInForce, rules_text
 from jobs.streams import USAGE, Disposition, Table
+from monitoring import metrics
+from monitoring.instruments import GaugeMetric
 
 NAME = "joins"
 COLUMNS = with_fingerprint(Table.JOURNAL, (*READ, "disposition", "topic", "frontier", "value"))
@@ -177,7 +179,15 @@ class UsageSink:
             "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
             "waiting_bytes": self._memory.size_bytes(),
             "waiting_limit_bytes": self._limit_bytes,
-            "timeout_seconds": self._config.completion_timeout_seconds,
+        }
+
+    def gauges(self) -> Mapping[GaugeMetric, float]:
+        """What waits, what all that is remembered takes and may take, and how long a request waits."""
+        return {
+            metrics.WAITING: self._memory.waiting()["waiting"],
+            metrics.WAITING_MEMORY: self._memory.size_bytes(),
+            metrics.WAITING_MEMORY_LIMIT: self._limit_bytes,
+            metrics.TIMEOUT: self._config.completion_timeout_seconds,
         }
 
     def close(self) -> None:
@@ -194,8 +204,8 @@ def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime, rule
     return rows.with_columns(kept).select(USAGE.names).to_arrow().cast(USAGE)
 
 
-def _counts(outcomes: pl.DataFrame) -> Mapping[tuple[str, ...], int]:
-    return {("outcomes", outcome): count for outcome, count in outcomes.group_by("outcome").len().iter_rows()}
+def _counts(outcomes: pl.DataFrame) -> Counts:
+    return {(metrics.OUTCOMES, outcome): count for outcome, count in outcomes.group_by("outcome").len().iter_rows()}
 
 
 JOB = TableJob(name=NAME, reads=Table.JOURNAL, writes=Table.USAGE, columns=COLUMNS, config=JoinsConfig, start=UsageSink)

@@ -12,15 +12,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.postgres.totals import Totals
 from jobs.streams import Table
+from monitoring.instruments import CounterMetric, GaugeMetric
 
 if TYPE_CHECKING:
     from jobs.runtime.delta.upstream import Upstream
     from jobs.runtime.postgres.ownership import Ownership
 
 C = TypeVar("C", bound=JobConfig)
-Counts = Mapping[tuple[str, ...], int]
-"""What a fold counted: (name of the metric, its label values...) → increase."""
+Counts = Mapping[tuple[CounterMetric, *tuple[str, ...]], int]
+"""What a fold counted: (the metric, the values of its labels in their order...) → increase."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ class Sink(Protocol):
     def status(self) -> dict[str, Any]:
         """What `weir status` shows beside the lag, as JSON values."""
 
+    def gauges(self) -> Mapping[GaugeMetric, float]:
+        """What it holds now, for Prometheus; gauges without labels."""
+
     def close(self) -> None:
         """Give back what the sink holds."""
 
@@ -103,6 +108,15 @@ class TableSink(Sink, Protocol):
         """Called between batches: let time pass where no record came."""
 
 
+TotalsOf = Callable[[str], tuple[Totals, ...]]
+"""The job's name → what a scrape reads from the database about its results; called once per process."""
+
+
+def no_totals(_job: str) -> tuple[Totals, ...]:
+    """For a job whose results stand in no database."""
+    return ()
+
+
 @dataclass(frozen=True)
 class TopicJob(Generic[C]):
     """A job that reads the Kafka topic `events` and writes a Delta table.
@@ -116,6 +130,7 @@ class TopicJob(Generic[C]):
     config: type[C]
     build: Callable[[DataFrame, C], DataFrame]
     start: Callable[[Context[C]], TopicSink]
+    totals: TotalsOf = no_totals
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,7 @@ class TableJob(Generic[C]):
     columns: tuple[str, ...]
     config: type[C]
     start: Callable[[Context[C]], TableSink]
+    totals: TotalsOf = no_totals
 
 
 @dataclass(frozen=True)
@@ -150,6 +166,7 @@ class PostgresJob(Generic[C]):
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
     closes_after: Callable[[Mapping[str, Any]], timedelta] | None = None
+    totals: TotalsOf = no_totals
 
 
 AnyJob = TopicJob[Any] | TableJob[Any] | PostgresJob[Any]

@@ -14,12 +14,12 @@ from psycopg.types.json import Jsonb
 
 from jobs.runtime.catch_up import CatchUp
 from jobs.runtime.errors import Cause, Fenced, NotYet
-from jobs.runtime.job import Progress, Sink
+from jobs.runtime.job import AnyJob, Progress, Sink
 from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.session import Session
-from jobs.runtime.postgres.totals import totals_of
+from jobs.runtime.postgres.totals import exits_of
 from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
 from metering.instants import rfc3339
@@ -31,43 +31,13 @@ from monitoring.liveness import LOOP, ROUND_SECONDS
 log = structlog.get_logger()
 
 STATEMENT_TIMEOUT = "5s"
-COUNTERS = {
-    "events": metrics.EVENTS,
-    "absent": metrics.ABSENT,
-    "corrected": metrics.CLOCK_CORRECTED,
-    "uncorrected": metrics.UNCORRECTED,
-    "unknown_type": metrics.UNKNOWN_TYPE,
-    "identity_reads": metrics.IDENTITY_READS,
-    "identity_filters_dropped": metrics.IDENTITY_FILTERS_DROPPED,
-    "unlisted_source": metrics.UNLISTED,
-    "outcomes": metrics.OUTCOMES,
-    "sessions": metrics.SESSIONS,
-    "late_rows": metrics.LATE,
-    "stragglers": metrics.STRAGGLERS,
-    "unpriced_rows": metrics.UNPRICED,
-    "unmetered_rows": metrics.UNMETERED,
-}
-"""The metric behind each name that a fold counts under; the values of its labels follow in the key."""
-
-
-GAUGES = {
-    "identities": metrics.IDENTITIES,
-    "identity_memory_bytes": metrics.IDENTITY_MEMORY,
-    "identity_segments_evicted": metrics.IDENTITIES_EVICTED,
-    "waiting": metrics.WAITING,
-    "waiting_bytes": metrics.WAITING_MEMORY,
-    "waiting_limit_bytes": metrics.WAITING_MEMORY_LIMIT,
-    "timeout_seconds": metrics.TIMEOUT,
-    "residual": metrics.RESIDUAL,
-}
-"""The metric behind each number of a sink's status."""
 
 
 class Reporter:
     """Counts what batches did, and every few seconds says how far behind the job is."""
 
-    def __init__(self, job: str, postgres_url: str, ownership: Ownership, waiting: Waiting) -> None:
-        self._job = job
+    def __init__(self, job: AnyJob, postgres_url: str, ownership: Ownership, waiting: Waiting) -> None:
+        self._job = job.name
         self._epoch = ownership.epoch
         self._waiting = waiting
         self._sink: Sink | None = None
@@ -80,11 +50,11 @@ class Reporter:
         self._reported_frontier: datetime | None = None
         self._postgres_url = postgres_url
         self._connection: psycopg.Connection[Any] | None = None
-        metrics.EPOCH.set(ownership.epoch, job=job)
-        metrics.RESTARTS.set(ownership.epoch - 1, job=job)
+        metrics.EPOCH.set(ownership.epoch, job=job.name)
+        metrics.RESTARTS.set(ownership.epoch - 1, job=job.name)
         # A start counts, or a job that hangs from its start on would never have stood still.
-        metrics.LAST_PROGRESS.set(datetime.now(UTC).timestamp(), job=job)
-        self._gauges = DatabaseGauges(job, postgres_url, totals_of(job))
+        metrics.LAST_PROGRESS.set(datetime.now(UTC).timestamp(), job=job.name)
+        self._gauges = DatabaseGauges(job.name, postgres_url, (exits_of(job.name), *job.totals(job.name)))
         REGISTRY.register(self._gauges)
 
     def follow(self, sink: Sink, source: Source) -> None:
@@ -103,8 +73,7 @@ class Reporter:
         self._catch_up.batch(time.monotonic(), progress.records, seconds)
         metrics.BATCH_DURATION.observe(seconds, job=self._job)
         metrics.BATCH_RECORDS.inc(progress.records, job=self._job)
-        for (name, *values), increase in progress.counts.items():
-            metric = COUNTERS[name]
+        for (metric, *values), increase in progress.counts.items():
             metric.inc(increase, **dict(zip(metric.labels, values, strict=True)))
         if progress.lateness is not None:
             metrics.LATENESS.add(progress.lateness.counts, progress.lateness.total_seconds)
@@ -155,9 +124,8 @@ class Reporter:
         if catch_up is not None:
             metrics.CATCH_UP.set(catch_up, job=self._job)
         went_round(self._job, now)
-        status = self._sink.status()
-        for name in status.keys() & GAUGES.keys():
-            GAUGES[name].set(status[name])
+        for metric, value in self._sink.gauges().items():
+            metric.set(value)
         self._progress = {
             "records_behind": behind,
             "seconds_behind": round(seconds, 3) if not behind or frontier else None,
@@ -165,7 +133,7 @@ class Reporter:
             "catch_up_seconds": round(catch_up, 3) if catch_up is not None and isfinite(catch_up) else None,
             "frontier": frontier and rfc3339(frontier),
             **self._last,
-            **status,
+            **self._sink.status(),
         }
         self._write(Doing.WAITING if self._waiting.obstacle is not None else state)
 

@@ -72,7 +72,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         if ownership is None:
             return
         held.callback(ownership.close)
-        reporter = Reporter(job.name, environment.postgres_url, ownership, waiting)
+        reporter = Reporter(job, environment.postgres_url, ownership, waiting)
         held.callback(reporter.close)
         if not isinstance(job, PostgresJob):
             held.callback(LogCleanup(environment.tables, job.writes).close)

@@ -18,7 +18,9 @@ from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import Counts, Fold, PostgresJob
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
+from jobs.sessionization.gauges import totals
 from jobs.streams import INSTANT, REQUESTS, Disposition, Table
+from monitoring import metrics
 
 STAGED = pa.schema(
     [
@@ -164,7 +166,7 @@ def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: F
     parameters = {"gap": config.session_gap, "closed_before": taken.closed_before}
     cursor.execute(TOUCHED.format(neighbours=NEIGHBOURS if taken.is_wider else ""), parameters)
     cursor.execute(MERGED, parameters)
-    return {("sessions", kind): cursor.execute(statement).rowcount for kind, statement in CHANGES.items()}
+    return {(metrics.SESSIONS, kind): cursor.execute(statement).rowcount for kind, statement in CHANGES.items()}
 
 
 JOB = PostgresJob(
@@ -175,4 +177,5 @@ JOB = PostgresJob(
     build=build,
     staged=STAGED,
     fold=fold,
+    totals=totals,
 )

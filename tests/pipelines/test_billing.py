@@ -15,6 +15,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.rules import Decision
 from jobs.streams import Meter, Outcome
 from metering.windows import MINUTE
+from monitoring import metrics
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 
 GRACE = CONFIG.grace
@@ -116,9 +117,9 @@ def test_each_meters_policy_decides_and_every_straggler_has_its_row(
     assert decisions == {"requests": "correct", "input_tokens": "correct", "output_tokens": "drop"}
     assert {row["late_seconds"] for row in found.stragglers.values()} == {Decimal("3540.000005")}
     assert {key[3] for key, cell in found.windows.items() if cell["quantity"]} == {"requests", "input_tokens"}
-    assert counts["stragglers", "output_tokens", "drop"] == 1
-    assert counts["stragglers", "input_tokens", "correct"] == 1
-    assert counts.get(("stragglers", "cached_tokens", "correct"), 0) == 0
+    assert counts[metrics.STRAGGLERS, "output_tokens", "drop"] == 1
+    assert counts[metrics.STRAGGLERS, "input_tokens", "correct"] == 1
+    assert counts.get((metrics.STRAGGLERS, "cached_tokens", "correct"), 0) == 0
 
 
 def test_two_stragglers_of_one_window_are_two_rows_and_one_window(
@@ -148,7 +149,7 @@ def test_null_is_not_zero_and_is_counted_as_unmetered(spark: SparkSession, conne
     counts = bill(spark, connection, [usage_row(lsn, quantities=reported) for lsn in (1, 2)])
     unmetered = {key[3]: (cell["quantity"], cell["unmetered_rows"]) for key, cell in stored(connection).windows.items()}
     assert unmetered == {"requests": (2, 0), "input_tokens": (0, 2), "cached_tokens": (0, 2)}
-    assert counts["unmetered_rows", "input_tokens"] == 2
+    assert counts[metrics.UNMETERED, "input_tokens"] == 2
 
 
 def test_a_superseded_outcome_changes_nothing_however_late(

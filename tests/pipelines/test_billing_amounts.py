@@ -14,6 +14,7 @@ from jobs.billing.staged import STAGED
 from jobs.runtime.errors import Refused
 from jobs.streams import Meter, Outcome
 from metering.windows import MINUTE
+from monitoring import metrics
 from tests.pipelines.billing import EXACT, NOON, Billed, Price, bill, built, stored, usage_row
 
 
@@ -99,8 +100,8 @@ def test_null_models_and_currencies_meet_in_one_window_row(
             currency=None,
         )
         counts = bill(spark, connection, [orphan])
-        assert counts["unpriced_rows", "input_tokens"] == 1
-        assert counts["unmetered_rows", "output_tokens"] == 0
+        assert counts[metrics.UNPRICED, "input_tokens"] == 1
+        assert counts[metrics.UNMETERED, "output_tokens"] == 0
     found = stored(connection).windows
     assert list(found) == [(NOON, "acme", None, "input_tokens", None, None)]
     [cell] = found.values()

@@ -30,13 +30,12 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.errors import End
 from jobs.runtime.kafka.isolated import Isolation
 from jobs.runtime.postgres.gauges import DatabaseGauges
-from jobs.runtime.postgres.totals import totals_of
 from jobs.streams import UNIT_PRICE, Meter
 from metering.lateness import WindowState, window_state
 from metering.sessions import Session, SessionState
 from metering.windows import Window
 from monitoring.metrics import SOURCE_STATES
-from tests.database_rows import progress, window, write
+from tests.database_rows import progress, totals_of, window, write
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

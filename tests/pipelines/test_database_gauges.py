@@ -14,16 +14,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.types.json import Jsonb
 
+from jobs.billing import straggler_totals
+from jobs.billing.straggler_totals import StragglerTotals
 from jobs.runtime.errors import End
-from jobs.runtime.postgres import straggler_totals
 from jobs.runtime.postgres.exits import record_exit
 from jobs.runtime.postgres.gauges import DatabaseGauges
-from jobs.runtime.postgres.straggler_totals import StragglerTotals
-from jobs.runtime.postgres.totals import totals_of
 from metering.lateness import window_state
 from metering.windows import Window
 from monitoring import metrics
-from tests.database_rows import progress, window, write
+from tests.database_rows import progress, totals_of, window, write
 
 F = datetime(2026, 11, 1, 12, tzinfo=UTC)
 """The frontier of every job here."""
@@ -32,8 +31,8 @@ F = datetime(2026, 11, 1, 12, tzinfo=UTC)
 class Shown:
     """What a scrape of one job's database gauges shows."""
 
-    def __init__(self, job: str, database: str) -> None:
-        self._gauges = DatabaseGauges(job, database, totals_of(job))
+    def __init__(self, name: str, database: str) -> None:
+        self._gauges = DatabaseGauges(name, database, totals_of(name))
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
 

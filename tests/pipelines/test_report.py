@@ -9,6 +9,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
+from jobs.billing.pipeline import JOB as BILLING
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Progress, Sink
 from jobs.runtime.postgres.ownership import Ownership
@@ -17,9 +18,9 @@ from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
 from metering.reports import Doing
 from monitoring import metrics
-from monitoring.instruments import REGISTRY
+from monitoring.instruments import REGISTRY, GaugeMetric
 
-JOB = "billing"
+JOB = BILLING.name
 
 
 class Position:
@@ -38,6 +39,9 @@ class Position:
     def status(self) -> dict[str, Any]:
         return {"waiting": 3}
 
+    def gauges(self) -> dict[GaugeMetric, float]:
+        return {}
+
 
 @pytest.fixture
 def position() -> Position:
@@ -47,7 +51,7 @@ def position() -> Position:
 @pytest.fixture
 def reporter(database: str, position: Position) -> Iterator[Reporter]:
     ownership = Ownership.take(JOB, database, {"grace_seconds": 300})
-    reporter = Reporter(JOB, database, ownership, Waiting(JOB))
+    reporter = Reporter(BILLING, database, ownership, Waiting(JOB))
     reporter.follow(cast("Sink", position), cast("Source", position))
     yield reporter
     reporter.close()
@@ -117,10 +121,10 @@ def test_a_start_a_batch_and_a_moved_frontier_are_progress_and_an_empty_batch_or
 def test_a_batch_adds_to_the_counters_and_keeps_to_their_labels(reporter: Reporter) -> None:
     labels = {"meter": "requests", "decision": "drop"}
     before = REGISTRY.get_sample_value("weir_stragglers_total", labels) or 0
-    reporter.batch(Progress(5, {("stragglers", "requests", "drop"): 2}), seconds=0.1)
+    reporter.batch(Progress(5, {(metrics.STRAGGLERS, "requests", "drop"): 2}), seconds=0.1)
     assert REGISTRY.get_sample_value("weir_stragglers_total", labels) == before + 2
     with pytest.raises(ValueError, match="is none of"):
-        reporter.batch(Progress(5, {("stragglers", "requests", "lost"): 2}), seconds=0.1)
+        reporter.batch(Progress(5, {(metrics.STRAGGLERS, "requests", "lost"): 2}), seconds=0.1)
 
 
 def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter, database: str) -> None:
@@ -134,7 +138,7 @@ def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter
 
 def test_a_reporter_that_is_closed_leaves_no_gauge_of_the_database_behind(database: str, position: Position) -> None:
     ownership = Ownership.take(JOB, database, {})
-    reporter = Reporter(JOB, database, ownership, Waiting(JOB))
+    reporter = Reporter(BILLING, database, ownership, Waiting(JOB))
     reporter.follow(cast("Sink", position), cast("Source", position))
     assert shown(metrics.DATABASE_READABLE.name) == 1
     reporter.close()

@@ -20,6 +20,7 @@ from jobs.sessionization.rules import Stored
 from jobs.sessionization.rules import fold as fold_rule
 from jobs.streams import JOURNAL, Disposition, EventType
 from metering.sessions import Session, merge
+from monitoring import metrics
 from tests.pipelines.folding import fold_table, frame, rows_of
 
 CONFIG = SessionizationConfig()
@@ -199,7 +200,7 @@ def test_a_larger_gap_joins_what_is_stored_with_the_first_batch_that_it_decides(
     assert in_order(stored_sessions(connection)[ALICE]) == in_order(
         [*(Stored(session, 1, retracted=True) for session in apart), Stored(Session(NOON, NOON + 2 * GAP, 3), 2)]
     )
-    assert (counts["sessions", "retracted"], counts["sessions", "begun"]) == (2, 2)
+    assert (counts[metrics.SESSIONS, "retracted"], counts[metrics.SESSIONS, "begun"]) == (2, 2)
     fold_table(connection, JOB, table(minis(ALICE, Session(NOON + 4 * GAP, NOON + 4 * GAP, 1))), CONFIG)
     assert [row.session.events for row in stored_sessions(connection)[ALICE] if not row.retracted] == [3, 1]
 
@@ -216,10 +217,10 @@ def test_a_late_event_joins_two_closed_sessions_two_retractions_and_one_new_vers
         Stored(Session(NOON + 2 * GAP, NOON + 2 * GAP, 1), 1, retracted=True),
     ]
     assert counts == {
-        ("sessions", "retracted"): 2,
-        ("sessions", "absorbed"): 0,
-        ("sessions", "extended"): 0,
-        ("sessions", "begun"): 1,
+        (metrics.SESSIONS, "retracted"): 2,
+        (metrics.SESSIONS, "absorbed"): 0,
+        (metrics.SESSIONS, "extended"): 0,
+        (metrics.SESSIONS, "begun"): 1,
     }
 
 
@@ -240,7 +241,7 @@ def test_an_open_session_is_extended_in_place_and_absorbs_another(connection: ps
             "version": 1,
         }
     ]
-    assert (counts["sessions", "extended"], counts["sessions", "absorbed"]) == (1, 1)
+    assert (counts[metrics.SESSIONS, "extended"], counts[metrics.SESSIONS, "absorbed"]) == (1, 1)
 
 
 def test_a_session_longer_than_any_reach_is_found_from_its_middle(connection: psycopg.Connection[Any]) -> None:

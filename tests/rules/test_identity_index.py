@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import ENTRY, INSTANT, Horizons, candidates, entries
+from monitoring import metrics
 
 EXACT, WHOLE, EARLY = timedelta(hours=1), timedelta(days=35), timedelta(minutes=5)
 HORIZONS = Horizons(EXACT, WHOLE, EARLY)
@@ -228,7 +229,7 @@ def test_events_of_trusted_sources_that_are_not_old_read_nothing_of_the_past() -
     an_hour = 130  # and the hour at its edge, and the segment that is being written
     assert len(index) < an_hour
     assert index.status()["identity_memory_bytes"] < (44 + 128) * an_hour
-    assert index.counts() == {("identity_reads",): 0, ("identity_filters_dropped",): 0}
+    assert index.counts() == {(metrics.IDENTITY_READS,): 0, (metrics.IDENTITY_FILTERS_DROPPED,): 0}
 
 
 @pytest.mark.parametrize(("memory_bytes", "most_reads"), [(1 << 15, 75), (1 << 12, 3 * 75)])

@@ -34,7 +34,7 @@ def running_driver(
     ownership = Ownership.take(JOB.name, database, {})
     sink = PostgresSink(JOB, Context(config, where, spark, ownership))
     source = TableSource(JOB, config, where, sink)
-    reporter = Reporter(JOB.name, database, ownership, Waiting(JOB.name))
+    reporter = Reporter(JOB, database, ownership, Waiting(JOB.name))
     reporter.follow(sink, source)
     driver = Driver(spark, sink, source, reporter, stopping)
     checkpoints = new_checkpoints(where.checkpoints, ownership.epoch)

@@ -17,6 +17,7 @@ from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import EventType, Table
+from monitoring import metrics
 from tests.streaming.journals import Journal, at, event, heartbeat
 
 SOURCES = """
@@ -133,7 +134,7 @@ def test_events_of_unknown_types_are_counted_once_each_by_type(
     follower.start()
     counts = follower.take([of_type(8, "e.v2"), of_type(9, "f.v2"), of_type(10, "a.v2")])
 
-    assert counts == {("unknown_type",): 3, ("unlisted_source",): 0}
+    assert counts == {(metrics.UNKNOWN_TYPE,): 3, (metrics.UNLISTED,): 0}
     types = rows_of(database, "SELECT type, events, last_seen_at, last_source FROM unknown_types ORDER BY 1")
     assert types == [
         ("", 2, at(9), "gateway/f.v2"),
@@ -150,10 +151,10 @@ def test_a_flood_of_sources_is_bounded_by_the_hour_and_counted(
     follower = Follower(database, Journal(tmp_path))
     follower.take([numbered(1, "known", 1)])
     flood = [numbered(2 + n, f"flood/{n}", 1) for n in range(10)]
-    assert follower.take([*flood, numbered(20, "known", 2)])["unlisted_source",] == 8
-    assert follower.take([numbered(30, "flood/9", 2), numbered(31, "flood/0", 2)])["unlisted_source",] == 1
+    assert follower.take([*flood, numbered(20, "known", 2)])[metrics.UNLISTED,] == 8
+    assert follower.take([numbered(30, "flood/9", 2), numbered(31, "flood/0", 2)])[metrics.UNLISTED,] == 1
     counts = follower.take([numbered(3600, "flood/9", 3), numbered(3601, "known", 3), heartbeat(7200)])
-    assert counts["unlisted_source",] == 0
+    assert counts[metrics.UNLISTED,] == 0
     assert [(row[0], row[4]) for row in rows_of(database)] == [
         ("flood/0", "{[1,3)}"),
         ("flood/1", "{[1,2)}"),

@@ -37,6 +37,7 @@ from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
+from monitoring import metrics
 from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach
@@ -69,9 +70,9 @@ def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
         for withheld in ("a", "c", "e"):
             with pytest.raises(Refused, match="holds a record"):
                 sink.process(batch(spark, topic, without=withheld))
-        assert sink.process(batch(spark, topic)).counts["absent",] >= 5
+        assert sink.process(batch(spark, topic)).counts[metrics.ABSENT,] >= 5
         assert journal(tmp_path)["id"].to_list() == ["a", "b", "c", "d", "e", "f"]
-        assert sink.status()["residual"] == 0
+        assert sink.gauges()[metrics.RESIDUAL] == 0
 
         topic.append("g", "h")
         with pytest.raises(Refused, match="holds a record"):

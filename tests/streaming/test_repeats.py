@@ -19,6 +19,7 @@ from jobs.ingestion.repeats import candidates, entries
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.streams import JOURNAL, Disposition, Table
+from monitoring import metrics
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -114,9 +115,9 @@ def test_a_device_reads_only_what_may_have_occurred_on_its_day(driver: Driver) -
     later = driver.next(START + 2 * DAY)
     now = START + 2 * DAY
     later.take(now, event("new", now, source="device/2"))
-    assert later.index.counts()["identity_reads",] == 0
+    assert later.index.counts()[metrics.IDENTITY_READS,] == 0
     later.take(now, *again())
-    assert later.index.counts()["identity_reads",] > 0
+    assert later.index.counts()[metrics.IDENTITY_READS,] > 0
 
 
 def test_a_table_of_an_older_version_learns_on_which_days_events_occurred(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.delta.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
+from jobs.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.streams import USAGE, Table
 from tests.database_rows import progress, write

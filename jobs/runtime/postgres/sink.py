@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
 from jobs.runtime.postgres.rules_table import RulesTable
+from monitoring.instruments import GaugeMetric
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
 COLUMN_TYPES: dict[pa.DataType, str] = {
@@ -151,6 +153,10 @@ class PostgresSink:
 
     def status(self) -> dict[str, Any]:
         """Nothing beside the lag."""
+        return {}
+
+    def gauges(self) -> Mapping[GaugeMetric, float]:
+        """None: the database has the totals."""
         return {}
 
     def close(self) -> None:

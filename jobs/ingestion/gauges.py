@@ -1,0 +1,46 @@
+"""What the database says of sources, unknown types and dead letters, at each scrape."""
+
+from __future__ import annotations
+
+from jobs.runtime.postgres.totals import Statement, Totals, configured_seconds
+from monitoring import metrics
+
+# Silence is measured at the frontier: while nothing can be read, nobody is known to be silent.
+_SOURCES_KNOWN = f"""
+    SELECT frontier - {configured_seconds("source_silent_after_seconds")} AS silent_before,
+           frontier - {configured_seconds("source_seen_once_retired_after_seconds")} AS once_retired_before,
+           frontier - {configured_seconds("source_retired_after_seconds")} AS retired_before
+    FROM (SELECT config, (progress ->> 'frontier')::timestamptz AS frontier FROM jobs WHERE job = %(job)s) AS reached
+"""
+_SOURCES = """
+    SELECT CASE WHEN last_seen_at < %(silent_before)s THEN 'silent' ELSE 'active' END, count(*)
+    FROM (
+        SELECT min(first_seen_at) AS first_seen_at, max(last_seen_at) AS last_seen_at FROM sources
+        WHERE last_seen_at >= %(retired_before)s GROUP BY source
+    ) AS living
+    WHERE last_seen_at >= %(once_retired_before)s OR last_seen_at - first_seen_at > interval '1 minute'
+    GROUP BY 1
+"""
+_MISSING = """
+    SELECT coalesce(sum(upper(hole) - lower(hole)), 0)
+    FROM sources CROSS JOIN LATERAL unnest(range_merge(sequences)::int8multirange - sequences) AS hole
+    WHERE last_seen_at >= %(retired_before)s AND NOT isempty(sequences)
+"""
+_UNSEQUENCED = "SELECT count(*) FROM sources WHERE last_seen_at >= %(retired_before)s AND unsequenced"
+_UNKNOWN_TYPES = """
+    SELECT CASE WHEN place <= 20 AND type <> '' THEN type ELSE 'other' END, sum(events)
+    FROM (SELECT type, events, row_number() OVER (ORDER BY events DESC, type) AS place FROM unknown_types) AS placed
+    GROUP BY 1
+"""
+_ISOLATED = "SELECT reason, count(*) FROM isolated_records WHERE journalled_at IS NOT NULL GROUP BY reason"
+
+
+def totals(job: str) -> tuple[Totals, ...]:
+    """Gauges of the tables `sources`, `unknown_types` and `isolated_records`."""
+    return (
+        Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
+        Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
+        Statement(metrics.UNSEQUENCED, job, _UNSEQUENCED, _SOURCES_KNOWN),
+        Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
+        Statement(metrics.ISOLATED, job, _ISOLATED),
+    )
