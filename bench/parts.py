@@ -17,6 +17,7 @@ from bench.events import Record, catalog
 from catalog.file import parse_catalog
 from catalog.publishing import publish
 from catalog.store import store
+from deployment import topics
 from jobs.runtime.postgres.schema import migrate
 from laptop import broker
 from laptop.broker import BrokerPorts
@@ -54,8 +55,8 @@ def running_broker(folder: Path) -> Iterator[str]:
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(broker.server_command(folder, jars), stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_for("the broker", lambda: broker.answers(ports.bootstrap), START_LIMIT_SECONDS)
-        broker.ensure_topics(ports.bootstrap)
+        wait_for("the broker", lambda: topics.answers(ports.bootstrap), START_LIMIT_SECONDS)
+        topics.ensure_topics(ports.bootstrap)
         yield ports.bootstrap
     finally:
         server.send_signal(signal.SIGTERM)

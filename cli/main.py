@@ -55,6 +55,13 @@ def main() -> None:
     except CannotRun as obstacle:
         typer.echo(str(obstacle), err=True)
         sys.exit(1)
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("laptop."):
+            raise
+        typer.echo(
+            "This command runs Weir on a machine of your own; this image holds none of that: use helm.", err=True
+        )
+        sys.exit(1)
 
 
 if __name__ == "__main__":

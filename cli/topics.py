@@ -22,7 +22,7 @@ def topics(
     events at risk is said.
     """
     from deployment.stack import KAFKA_VARIABLE
-    from laptop.broker import answers, ensure_topics, topic_doubts
+    from deployment.topics import answers, ensure_topics, topic_doubts
 
     bootstrap = os.environ.get(KAFKA_VARIABLE)
     if not bootstrap:

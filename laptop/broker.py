@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import base64
 import subprocess
-import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves ConfigResource out
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-)
-
 from deployment.errors import CannotRun
-from deployment.kafka_client import kafka_client
-from jobs.runtime.kafka.topic_settings import doubts, refusals
-from jobs.streams import EVENTS_TOPIC, CatalogTopic
+from deployment.topics import RETENTION_HOURS
 from laptop.java import find_java
 from laptop.ports import LOOPBACK
 
-RETENTION_HOURS = 36 * 24
-"""Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""
-
 HEAP_MIB = 256
-TIMEOUT_SECONDS = 30.0
 
 
 class BrokerUnusable(CannotRun):
-    """The broker cannot be made here, or its topics cannot carry metering; the message says what to change."""
+    """The broker cannot be made here; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -73,87 +58,6 @@ def prepare(folder: Path, jars: Path, ports: BrokerPorts) -> None:
 def server_command(folder: Path, jars: Path) -> list[str]:
     """The broker's command line; it runs in the foreground and stops cleanly on SIGTERM."""
     return [*_java(jars, folder, "kafka.Kafka"), str(_properties_file(folder))]
-
-
-def answers(bootstrap: str) -> bool:
-    """Whether the broker answers a question about its topics."""
-    try:
-        AdminClient(_client(bootstrap)).list_topics(timeout=2)
-    except KafkaException:
-        return False
-    return True
-
-
-def ensure_topics(bootstrap: str) -> None:
-    """Make the topics that are missing, and check those that are there. Raises `BrokerUnusable`."""
-    admin = AdminClient(_client(bootstrap))
-    try:
-        present = set(admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
-        missing = [topic for topic in _topics() if topic.topic not in present]
-        for made in admin.create_topics(missing).values() if missing else ():
-            made.result()
-        settings = _settings_when_known(admin, [topic.topic for topic in _topics()])
-    except KafkaException as error:
-        raise BrokerUnusable(f"Kafka at {bootstrap} refuses Weir's topics: {error.args[0].str()}") from error
-    if problems := topic_problems(settings):
-        raise BrokerUnusable("\n".join(problems))
-
-
-def _settings_when_known(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]:
-    """Settings by topic. A topic that was just made is not known at once; the applications must find every one."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while True:
-        try:
-            for described in admin.describe_topics(TopicCollection(topics)).values():
-                described.result()
-            answers = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics])
-            return {
-                resource.name: {name: entry.value for name, entry in answer.result().items()}
-                for resource, answer in answers.items()
-            }
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def topic_problems(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A sentence for each topic setting that would make bills wrong. `settings` is by topic, then by Kafka's name."""
-    return [sentence for topic, values in settings.items() for sentence in refusals(topic, values)]
-
-
-def topic_doubts(bootstrap: str) -> list[str]:
-    """A sentence for each setting of `events` that puts events at risk, by ingestion's defaults."""
-    from jobs.ingestion.config import IngestionConfig
-    from jobs.runtime.kafka.topic_doubts import settings_of
-
-    defaults = IngestionConfig()
-    try:
-        settings = settings_of(AdminClient(_client(bootstrap)), EVENTS_TOPIC)
-    except KafkaException as error:
-        raise BrokerUnusable(f"Kafka at {bootstrap} does not say its settings: {error.args[0].str()}") from error
-    found = doubts(settings, accept_seconds=defaults.accept_past_seconds, largest_bytes=defaults.max_record_bytes)
-    return [f"Topic {EVENTS_TOPIC}, {doubt}: {sentence}" for doubt, sentence in found]
-
-
-def _topics() -> list[NewTopic]:
-    append_time = {"message.timestamp.type": "LogAppendTime"}
-    events = NewTopic(
-        EVENTS_TOPIC,
-        num_partitions=4,
-        replication_factor=-1,  # the broker's own default: 1 on the laptop, whatever a real cluster wants
-        config={**append_time, "max.message.bytes": "262144", "retention.ms": str(RETENTION_HOURS * 3_600_000)},
-    )
-    catalog = [
-        NewTopic(topic, num_partitions=2, replication_factor=-1, config={**append_time, "cleanup.policy": "compact"})
-        for topic in CatalogTopic
-    ]
-    return [events, *catalog]
-
-
-def _client(bootstrap: str) -> dict[str, str | int | float | bool]:
-    # librdkafka reports each refused connection on standard error while a broker starts; the caller waits anyway.
-    return {**kafka_client(bootstrap), "log_level": "0", "socket.connection.setup.timeout.ms": "2000"}
 
 
 def _cluster_id() -> str:

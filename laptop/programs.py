@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from deployment import topics
 from deployment.job_states import JobStates
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
 from laptop import broker, database
@@ -93,7 +94,7 @@ def servers(folders: Folders, addresses: Addresses) -> list[Program]:
     programs = []
     if addresses.broker is not None:
         command = partial(_broker_command, folders.broker, addresses.broker)
-        programs.append(Program("broker", command, partial(broker.answers, addresses.kafka_bootstrap)))
+        programs.append(Program("broker", command, partial(topics.answers, addresses.kafka_bootstrap)))
     if addresses.database_port is not None:
         place = (folders.database, addresses.database_port)
         programs.append(

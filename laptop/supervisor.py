@@ -16,7 +16,7 @@ from pathlib import Path
 from deployment.errors import CannotRun
 from deployment.processes import STACK_VARIABLE, ProcessId
 from deployment.stack import POSTGRES_VARIABLE, Process, Stack, State, read_stack, remove_stack, write_stack
-from laptop.broker import ensure_topics
+from deployment.topics import ensure_topics
 from laptop.dashboard import reader_password
 from laptop.folders import Folders
 from laptop.programs import Program, applications, choose_addresses, postgres_url, servers

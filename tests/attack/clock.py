@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from laptop.broker import BrokerPorts, answers, prepare, server_command
+from deployment.topics import answers
+from laptop.broker import BrokerPorts, prepare, server_command
 from laptop.jars import broker_jars
 from laptop.ports import kept_port
 from tests.waiting import wait_until

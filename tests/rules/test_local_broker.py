@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from laptop.broker import BrokerPorts, topic_problems
+from deployment.topics import topic_problems
+from laptop.broker import BrokerPorts
 
 GOOD = {
     "events": {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"},

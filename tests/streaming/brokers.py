@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deployment import topics
 from laptop import broker
 from laptop.broker import BrokerPorts
 from laptop.jars import broker_jars
@@ -23,8 +24,8 @@ def running_broker(folder: Path) -> Iterator[str]:
     with (folder / "broker.log").open("ab") as log:
         process = subprocess.Popen(broker.server_command(folder, broker_jars()), stdout=log, stderr=log)
     try:
-        wait_until(lambda: broker.answers(ports.bootstrap), "the broker answering", 90, every_seconds=0.1)
-        broker.ensure_topics(ports.bootstrap)
+        wait_until(lambda: topics.answers(ports.bootstrap), "the broker answering", 90, every_seconds=0.1)
+        topics.ensure_topics(ports.bootstrap)
         yield ports.bootstrap
     finally:
         process.kill()
