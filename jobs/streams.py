@@ -196,3 +196,7 @@ PRICES = pa.schema(
 """Every version of every price; `lsn` is that of its change in the journal."""
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
+
+SCHEMA_VERSIONS = {Table.JOURNAL: 2, Table.USAGE: 2, Table.ACCOUNTS: 1, Table.PRICES: 1}
+"""One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
+version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

@@ -29,7 +29,6 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from cli.main import app
-from deployment.topics import ensure_topics
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, JournalSink, build
 from jobs.runtime.config import Environment

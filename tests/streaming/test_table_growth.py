@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import psycopg
 import pyarrow as pa
@@ -16,9 +17,10 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import SparkSession
 
+from jobs.runtime.delta.growth import SCHEMA_VERSION
 from jobs.runtime.delta.table import LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Refused
-from jobs.streams import JOURNAL, SCHEMAS, USAGE, Disposition, EventType, Table
+from jobs.streams import JOURNAL, SCHEMA_VERSIONS, SCHEMAS, USAGE, Disposition, EventType, Table
 from tests.streaming.drivers import running_driver
 from tests.streaming.journals import START
 
@@ -44,6 +46,15 @@ def journal_row(lsn: int) -> dict[str, Any]:
 def usage_row(lsn: int) -> dict[str, Any]:
     who = {"account": "a", "request_id": f"r{lsn}", "outcome": "matched", "sign": 1, "cause": "stream"}
     return {"lsn": lsn, "log_date": START.date(), "logged_at": START, "event_time": START, "received_at": START, **who}
+
+
+KNOWN = {
+    Table.JOURNAL: (2, 42, 3319870705),
+    Table.USAGE: (2, 36, 4171960692),
+    Table.ACCOUNTS: (1, 8, 866786043),
+    Table.PRICES: (1, 8, 2500599169),
+}
+"""By table: the version of its schema, how many columns it has, and the checksum of their names and types."""
 
 
 ROWS: dict[Table, Callable[[int], dict[str, Any]]] = {Table.JOURNAL: journal_row, Table.USAGE: usage_row}
@@ -110,6 +121,31 @@ def test_a_table_that_is_not_an_older_or_newer_one_is_refused(tmp_path: Path, co
     DeltaTable.create(f"{tmp_path}/journal", pa.schema([*OLD_SCHEMAS[Table.JOURNAL], column]))
     with pytest.raises(Refused, match=rf"cannot write its columns {column.name}; run the version of Weir"):
         DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
+
+
+def test_a_table_of_a_newer_version_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 1)
+    table = DeltaTable(f"{tmp_path}/journal")
+    newer = committing({SCHEMA_VERSION: SCHEMA_VERSIONS[Table.JOURNAL] + 1})
+    write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append", commit_properties=newer)
+    version = DeltaTable(f"{tmp_path}/journal").version()
+    with pytest.raises(Refused, match=r"has version 3 of its schema and this program knows 2: .* install that version"):
+        DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
+    assert DeltaTable(f"{tmp_path}/journal").version() == version
+
+
+@pytest.mark.parametrize("table", list(Table))
+def test_a_table_says_which_version_of_its_schema_it_has(tmp_path: Path, table: Table) -> None:
+    DeltaWriter(str(tmp_path), table, "job", 1)
+    assert DeltaTable(f"{tmp_path}/{table}").transaction_version(SCHEMA_VERSION) == SCHEMA_VERSIONS[table]
+
+
+def test_a_change_of_columns_is_a_new_version_of_the_schema() -> None:
+    """Whoever changes columns: one more in `streams.SCHEMA_VERSIONS`, and its columns here."""
+    found = {
+        table: (SCHEMA_VERSIONS[table], len(schema), crc32(str(schema).encode())) for table, schema in SCHEMAS.items()
+    }
+    assert found == KNOWN
 
 
 def test_spark_reads_rows_from_before_and_after_the_growth(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""A table keeps the columns that it was made with, and gets the nullable ones that this version adds: never fewer."""
+"""A table keeps the columns that it was made with, and gets the nullable ones that this version adds: never fewer.
+
+Which version of its schema it has stands in its log. A program that knows only older ones must not write: it would
+leave empty what the newer one relies on.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,19 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
 from jobs.runtime.errors import Refused
+
+SCHEMA_VERSION = "schema"
+"""The transaction with the version of a table's schema (`streams.SCHEMA_VERSIONS`)."""
+
+
+def refuse_newer(table: DeltaTable, known: int) -> None:
+    """Raises Refused for a table whose schema has a later version than the `known` one."""
+    found = table.transaction_version(SCHEMA_VERSION) or 1
+    if found > known:
+        raise Refused(
+            f"{table.table_uri} has version {found} of its schema and this program knows {known}: a newer version of "
+            "Weir wrote it; install that version again"
+        )
 
 
 def missing_columns(table: DeltaTable, schema: pa.Schema) -> list[Field]:

@@ -13,11 +13,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
-from jobs.runtime.delta.growth import missing_columns, with_stored_columns
+from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
 from jobs.runtime.delta.held_commit import HeldCommit, Log
 from jobs.runtime.delta.object_store import storage_options, store_of
 from jobs.runtime.errors import Fenced, Refused
-from jobs.streams import SCHEMAS, Table
+from jobs.streams import SCHEMA_VERSIONS, SCHEMAS, Table
 
 LSN = "lsn"
 FRONTIER = "frontier"
@@ -74,7 +74,7 @@ class DeltaWriter:
     def __init__(self, tables: str, table: Table, job: str, epoch: int, driver: int = 0) -> None:
         """`driver` is a number that only one process has: with it that process may take its own epoch again."""
         self.path = f"{tables}/{table}"
-        self._schema = SCHEMAS[table]
+        self._schema, self._version = SCHEMAS[table], SCHEMA_VERSIONS[table]
         self._epoch = f"{job}.epoch"
         self._driver = f"{job}.driver"
         statistics = ",".join(name for name in self._schema.names if name in STATISTICS)
@@ -98,6 +98,7 @@ class DeltaWriter:
 
     def _take(self, epoch: int, driver: int) -> None:
         self._table.update_incremental()
+        refuse_newer(self._table, self._version)
         committed = self._table.transaction_version(self._epoch) or 0
         is_mine = driver != 0 and self._table.transaction_version(self._driver) == driver
         if committed > epoch or (committed == epoch and not is_mine):
@@ -122,6 +123,10 @@ class DeltaWriter:
             self._table.alter.set_table_properties(
                 self._settings, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
+        if self._table.transaction_version(SCHEMA_VERSION) != self._version:
+            # Last: a driver that is killed before leaves a table that still has to grow.
+            self._stored = pa.schema(self._table.schema().to_arrow())
+            self._write(self._stored.empty_table(), {**self._fence(), SCHEMA_VERSION: self._version})
 
     def _fence(self) -> dict[str, int]:
         return {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
