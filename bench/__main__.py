@@ -16,7 +16,7 @@ from bench.parts import running_parts
 from bench.report import lines, table, write
 from bench.stack import StackMeasured, measure_stack
 from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
-from laptop.programs import JOBS
+from metering.words import Job
 
 WARM_UP_EVENTS = 600_000
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
@@ -26,7 +26,7 @@ STACK_RATE = 50
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 600_000,
-    jobs: Annotated[str, typer.Option(help="Which applications, by commas, and `stack`.")] = ",".join([*JOBS, "stack"]),
+    jobs: Annotated[str, typer.Option(help="Which applications, by commas, and `stack`.")] = ",".join([*Job, "stack"]),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
     ] = False,
@@ -38,12 +38,12 @@ def main(
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
     chosen = set(jobs.split(","))
-    if unknown := chosen - {*JOBS, "stack"}:
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(JOBS)} and stack")
+    if unknown := chosen - {*Job, "stack"}:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(Job)} and stack")
     plan = Plan(100_000, min(events, 100_000), 4) if quick else Plan(WARM_UP_EVENTS, events, 12)
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
         folder = keep or Path(scratch)
-        measured = _applications(folder, plan, chosen, console) if chosen & {*JOBS} else []
+        measured = _applications(folder, plan, chosen, console) if chosen & {*Job} else []
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
     found = lines(measured, stack)
     Console().print(table(found))
@@ -56,7 +56,7 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
     marks: dict[str, Marks] = {}
     console.print("broker and database start …")
     with running_parts(folder) as parts:
-        for job in JOBS:
+        for job in Job:
             if job not in needed:
                 continue
             tell = _teller(job, console)

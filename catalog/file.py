@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from catalog.exact_text import read_as_text
-from jobs.streams import Meter
+from metering.words import Meter
 
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8

@@ -56,7 +56,8 @@ def _where(query: DeadLetterQuery) -> pc.Expression:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from jobs.streams import INSTANT, Disposition
+    from jobs.streams import INSTANT
+    from metering.words import Disposition
 
     where = pc.field("disposition") == Disposition.REJECTED.value
     if query.start is not None:

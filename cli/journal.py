@@ -18,9 +18,9 @@ from cli.output import Format, FormatOption, Row, print_rows
 from cli.restamp import restamp
 from cli.skip import skip
 from deployment.errors import CannotRun
+from metering.words import Disposition
 
-DISPOSITIONS = ("accepted", "rejected", "duplicate", "conflict")
-COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *DISPOSITIONS, "residual")
+COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *Disposition, "residual")
 COLUMNS_BY_REASON = (*COLUMNS[:2], "reason", *COLUMNS[2:])
 
 Partition = tuple[str, int]
@@ -75,7 +75,7 @@ def summary_rows(
                 "first_offset": covered.first_offset if covered else None,
                 "next_offset": covered.next_offset if covered else None,
                 "absent": covered.absent if covered else None,
-                **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in DISPOSITIONS},
+                **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
                 "residual": covered.records - sum(mine.values()) if covered else None,
             }
 

@@ -103,7 +103,8 @@ def _refuse_other_topic(postgres_url: str, topic: str) -> None:
 def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
     import psycopg
 
-    from jobs.runtime.kafka.isolated import Isolation, add_isolated
+    from jobs.runtime.kafka.isolated import add_isolated
+    from metering.words import Isolation
 
     with psycopg.connect(postgres_url, connect_timeout=10) as database, database.cursor() as cursor:
         if add_isolated(cursor, topic, place, Isolation.SKIPPED, detail=reason, asked_by=_who()):
@@ -132,7 +133,7 @@ def _what_else(tables: str, topic: str, place: Place) -> str | None:
     import pyarrow.compute as pc
 
     from cli.journal_table import open_journal, rows_in_order
-    from jobs.runtime.kafka.isolated import Isolation
+    from metering.words import Isolation
 
     journal = open_journal(tables)
     assert journal is not None, "it has a position"

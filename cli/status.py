@@ -13,6 +13,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Value, print_rows
 from deployment.errors import CannotRun
 from metering.reports import STALE, WORKING, is_stale
+from metering.words import Job
 
 if TYPE_CHECKING:
     from deployment.job_states import JobRow, Unpublished
@@ -42,7 +43,6 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     """
     from deployment.job_states import read_jobs, read_unpublished
     from deployment.stack import State, deployment_of, read_stack
-    from laptop.programs import JOBS
 
     if (deployment := deployment_of(os.environ)) is not None:
         _status_of(deployment, form)
@@ -53,7 +53,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
             process.process and process.process.is_running for process in stack.processes
         )
         typer.echo(_not_running(data_dir, crashed), err=True)
-        print_rows([_row(job, None, None) for job in JOBS], COLUMNS, form)
+        print_rows([_row(job, None, None) for job in Job], COLUMNS, form)
         raise typer.Exit(1)
     rows: dict[str, JobRow] = {}
     unpublished: Unpublished | None = None
@@ -63,9 +63,9 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     except psycopg.Error as problem:
         typer.echo(f"The database does not answer: {str(problem).splitlines()[0]}", err=True)
     processes = {process.name: process for process in stack.processes}
-    listed = [_row(job, processes.get(job), rows.get(job), unpublished) for job in JOBS]
+    listed = [_row(job, processes.get(job), rows.get(job), unpublished) for job in Job]
     print_rows(listed, COLUMNS, form)
-    others = [process for name, process in processes.items() if name not in JOBS]
+    others = [process for name, process in processes.items() if name not in tuple(Job)]
     typer.echo("\n".join(_others(stack, others)), err=True)
     do_others_run = all(process.state is State.RUNNING for process in others)
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
@@ -76,14 +76,13 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
     from deployment.job_states import read_jobs, read_unpublished
     from deployment.stack import Process, State
-    from laptop.programs import JOBS
 
     try:
         rows, unpublished = read_jobs(deployment.postgres_url), read_unpublished(deployment.postgres_url)
     except psycopg.Error as problem:
         raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
     running = {job: Process(job, State.RUNNING) for job in rows}
-    listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in JOBS]
+    listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in Job]
     print_rows(listed, COLUMNS, form)
     if not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)

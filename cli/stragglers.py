@@ -12,7 +12,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
-from jobs.billing.rules import Decision
+from metering.words import Decision
 
 COLUMNS = (
     *("account", "model", "meter", "window_start", "event_time", "received_at", "late_seconds", "decision"),

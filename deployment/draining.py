@@ -17,6 +17,7 @@ from deployment.job_states import read_jobs
 from deployment.positions import Positions, describe, ends
 from deployment.stack import Deployment, Stack, State, read_stack
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
+from metering.words import Job
 
 POLL_SECONDS = 0.25
 
@@ -48,16 +49,17 @@ class Waiter:
 
     def until_journalled(self, required: Mapping[str, int]) -> int:
         """Wait until the journal has these next offsets (by transaction); gives its next lsn then."""
-        self._until("ingestion", "records of Kafka", lambda: self.positions.missing(required))
+        self._until(Job.INGESTION, "records of Kafka", lambda: self.positions.missing(required))
         return self.positions.next_lsn(Table.JOURNAL)
 
     def until_joined(self, target: int) -> None:
         """Wait until usage was made from the journal below `target`."""
-        self._until("joins", "rows of the journal", lambda: target - self.positions.joined())
+        self._until(Job.JOINS, "rows of the journal", lambda: target - self.positions.joined())
 
     def until_sessions(self, target: int) -> None:
         """Wait until sessions hold the journal below `target`."""
-        self._until("sessionization", "rows of the journal", lambda: target - self.positions.folded("sessionization"))
+        job = Job.SESSIONIZATION
+        self._until(job, "rows of the journal", lambda: target - self.positions.folded(job))
 
     def until_decided(self, target: int) -> None:
         """Wait until no request or completion below `target` waits for its partner."""
@@ -66,11 +68,11 @@ class Waiter:
             waiting, lowest = self.positions.waiting()
             return waiting if lowest is not None and lowest < target else 0
 
-        self._until("joins", "requests that wait for their completion", undecided)
+        self._until(Job.JOINS, "requests that wait for their completion", undecided)
 
     def until_billed(self, usage_lsn: int) -> None:
         """Wait until the windows hold usage below `usage_lsn`."""
-        self._until("billing", "rows of usage", lambda: usage_lsn - self.positions.folded("billing"))
+        self._until(Job.BILLING, "rows of usage", lambda: usage_lsn - self.positions.folded(Job.BILLING))
 
     def _until(self, job: str, what: str, behind: Callable[[], int]) -> None:
         last = 0

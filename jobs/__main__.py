@@ -14,10 +14,11 @@ import typer
 from pydantic import ValidationError
 
 from jobs.runtime.config import Environment, variable_of
-from jobs.runtime.errors import End, ExitStatus, Fenced, Refused
+from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
 from jobs.runtime.postgres.schema import migrate as migrate_database
 from jobs.stack import Jobs, load_stack_config, validated
+from metering.words import End
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 log = structlog.get_logger()
@@ -35,10 +36,10 @@ def environment() -> Environment:
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
-    from jobs.ingestion.rules import Reason
     from jobs.runtime.postgres.away import remedy
     from jobs.runtime.postgres.exits import record_exit
     from jobs.runtime.run import run
+    from metering.words import Reason
     from monitoring.exposed import init_labels  # the other commands need neither metrics nor Spark
     from monitoring.instruments import serve
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.runtime.delta.table import FRONTIER, instant_of, open_table
 from jobs.streams import Table
+from metering.words import Job
 
 MEMORY_DAYS = 36
 """Accept window and dedupe horizon by default, and a day of clocks. Longer ones hold back by `remembered_days`."""
@@ -123,7 +124,7 @@ def _at_least(remembered: int, days: int | None) -> int | None:
 
 
 _POSITIONS = "SELECT job, next_position FROM positions WHERE input = %s"
-READERS = {Table.JOURNAL: ("sessionization",), Table.USAGE: ("billing",)}
+READERS = {Table.JOURNAL: (Job.SESSIONIZATION,), Table.USAGE: (Job.BILLING,)}
 """Who reads a table into Postgres; the journal is read by joins too, whose position is in usage."""
 
 

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from metering.words import Meter
+
 EVENTS_TOPIC = "events"
 HEARTBEAT_SOURCE = "weir"
 """The source of ingestion's own heartbeats."""
@@ -17,50 +19,6 @@ class CatalogTopic(StrEnum):
     ACCOUNTS = "catalog.accounts"
     PLANS = "catalog.plans"
     PRICES = "catalog.prices"
-
-
-class EventType(StrEnum):
-    """CloudEvents types that Weir gives a meaning; any other type is kept and counted."""
-
-    REQUEST = "ai.inference.request.v1"
-    COMPLETION = "ai.inference.completion.v1"
-    USAGE = "ai.inference.usage.v1"
-    HEARTBEAT = "source.heartbeat.v1"
-
-
-REQUESTS = (EventType.REQUEST, EventType.USAGE)
-"""Types that say that a request began."""
-COMPLETIONS = (EventType.COMPLETION, EventType.USAGE)
-"""Types that say that it ended, and what it took."""
-BILLABLE = tuple(kind for kind in EventType if kind in REQUESTS or kind in COMPLETIONS)
-"""All that an outcome is made of."""
-
-
-class Disposition(StrEnum):
-    """What became of a Kafka record. Every record has exactly one row and one disposition."""
-
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    DUPLICATE = "duplicate"
-    CONFLICT = "conflict"
-
-
-class Outcome(StrEnum):
-    """What became of a request or completion."""
-
-    MATCHED = "matched"
-    ABANDONED = "abandoned"
-    ORPHANED = "orphaned"
-    SUPERSEDED = "superseded"
-
-
-class Meter(StrEnum):
-    """What is counted and priced. The value is also the quantity's column in `usage`."""
-
-    REQUESTS = "requests"
-    INPUT_TOKENS = "input_tokens"
-    OUTPUT_TOKENS = "output_tokens"
-    CACHED_TOKENS = "cached_tokens"
 
 
 class Table(StrEnum):

@@ -23,9 +23,7 @@ from laptop.folders import Folders
 from laptop.jars import broker_jars, connector_jars
 from laptop.ports import LOOPBACK
 from laptop.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
-
-JOBS = ("ingestion", "sessionization", "joins", "billing")
-"""In the order in which data flows and they are started."""
+from metering.words import Job
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def choose_addresses(folders: Folders) -> Addresses:
         kafka_bootstrap=outside_kafka or (ports.bootstrap if ports else ""),
         database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
         dashboard_port=folders.kept_port("dashboard"),
-        metrics={job: folders.kept_port(f"{job}-metrics") for job in JOBS},
+        metrics={job: folders.kept_port(f"{job}-metrics") for job in Job},
         prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
         alertmanager_port=folders.kept_port("alertmanager") if find(ALERTMANAGER) else None,
     )
@@ -126,7 +124,7 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
                 metrics_port=addresses.metrics[job],
             ),
         )
-        for job in JOBS
+        for job in Job
     ]
     command = partial(dashboard_command, addresses.dashboard_port)
     is_ready = partial(_is_healthy, f"{addresses.dashboard_url}/_stcore/health")

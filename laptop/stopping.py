@@ -9,10 +9,11 @@ import psutil
 
 from deployment.processes import ProcessId, kill_session, wait_until_ended
 from deployment.stack import Process, Stack
+from metering.words import Job
 
 FIRST_TO_LAST = (
     ("dashboard", "prometheus", "alertmanager"),
-    ("billing", "joins", "sessionization", "ingestion"),
+    tuple(reversed(Job)),
     ("database",),
     ("broker",),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+from metering.words import Disposition, Job
 from monitoring import metrics
 from monitoring.instruments import Metric
 
@@ -14,11 +15,11 @@ def init_labels(job: str, *, reasons: Iterable[str] = (), version: str = "") -> 
 
     `reasons` are the reasons for which ingestion rejects. Raises ValueError for a job that does not exist.
     """
-    if job not in metrics.JOBS:
-        raise ValueError(f"{job!r} is none of the jobs {', '.join(metrics.JOBS)}")
+    if job not in tuple(Job):
+        raise ValueError(f"{job!r} is none of the jobs {', '.join(Job)}")
     reasons = tuple(reasons)
     for metric in metrics.METRICS:
-        if job in (metric.jobs or metrics.JOBS):
+        if job in (metric.jobs or tuple(Job)):
             for labels in label_sets(metric, job, reasons):
                 metric.start(**labels)
     metrics.BUILD_INFO.set(1, job=job, version=version)
@@ -27,7 +28,7 @@ def init_labels(job: str, *, reasons: Iterable[str] = (), version: str = "") -> 
 def label_sets(metric: Metric, job: str, reasons: tuple[str, ...]) -> Iterator[dict[str, str]]:
     """Every combination of label values that `job` may use for `metric`, but for those only known when it runs."""
     if metric is metrics.EVENTS:
-        yield from ({"disposition": kept, "reason": ""} for kept in metrics.DISPOSITIONS if kept != "rejected")
+        yield from ({"disposition": kept, "reason": ""} for kept in Disposition if kept != "rejected")
         yield from ({"disposition": "rejected", "reason": reason} for reason in reasons)
     else:
         sets = {label: values or () for label, values in metric.labels.items()}

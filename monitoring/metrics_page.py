@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from metering.words import Job
 from monitoring.instruments import GaugeMetric, Metric
-from monitoring.metrics import JOBS, METRICS
+from monitoring.metrics import METRICS
 
 _HEAD = """# Metrics
 
@@ -32,4 +33,4 @@ def _row(metric: Metric) -> str:
 def _values(values: tuple[str, ...] | None) -> str:
     if values is None:
         return "given at start"
-    return "its own" if values == JOBS else ", ".join(values)
+    return "its own" if values == tuple(Job) else ", ".join(values)

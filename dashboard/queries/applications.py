@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dashboard.backend import Backend
-from monitoring.metrics import JOBS
+from metering.words import Job
 
 _APPLICATIONS = """
     SELECT job, state, epoch, updated_at, progress,
@@ -48,7 +48,7 @@ class Applications:
 def read_applications(backend: Backend) -> Applications:
     """What each application last reported."""
     with backend.snapshot() as cursor:
-        rows = cursor.execute(_APPLICATIONS, [list(JOBS)]).fetchall()
+        rows = cursor.execute(_APPLICATIONS, [list(Job)]).fetchall()
         clock = cursor.execute("SELECT clock_timestamp() AS read_at").fetchall()[0]
     return Applications(clock["read_at"], {row["job"]: _application(row) for row in rows})
 

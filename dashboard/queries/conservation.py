@@ -13,7 +13,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
-from monitoring.metrics import DISPOSITIONS
+from metering.words import Disposition
 
 DAYS = 2
 
@@ -78,7 +78,7 @@ def read_conservation(backend: Backend) -> Conservation:
     is_whole = backend.scope.is_all
     return Conservation(
         feed=feed,
-        by_disposition={kind: _records(found.rows, pl.col("disposition") == kind) for kind in DISPOSITIONS},
+        by_disposition={kind: _records(found.rows, pl.col("disposition") == kind) for kind in Disposition},
         by_reason=dict(
             found.rows.filter(pl.col("reason").is_not_null())
             .group_by("reason")

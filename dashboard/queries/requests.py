@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dashboard.backend import Backend
 from dashboard.exact import total
 from dashboard.queries.bills import Line
-from monitoring.metrics import METERS
+from metering.words import Meter
 
 MOST_ROWS = 500
 MINUTE = timedelta(minutes=1)
@@ -74,7 +74,7 @@ def _requests(backend: Backend, where: pc.Expression) -> tuple[Request, ...]:
 
 
 def _request(row: dict[str, Any]) -> Request:
-    amounts = [amount for meter in METERS if (amount := row[f"{meter}_amount"]) is not None]
+    amounts = [amount for meter in Meter if (amount := row[f"{meter}_amount"]) is not None]
     window_end = row["event_time"].replace(second=0, microsecond=0) + MINUTE
     named = {name: row[name] for name in Request.__dataclass_fields__ if name in row}
     return Request(

@@ -12,12 +12,18 @@ from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask_every, head
 from dashboard.queries.conservation import DAYS, Conservation, read_conservation
 from dashboard.wording import count
+from metering.words import Disposition
 
 REFRESH_SECONDS = 5
 MOST_REASONS = 6
 
 # Shape and word, besides the colour.
-_MARKS = {"accepted": "✓ accepted", "rejected": "✕ rejected", "duplicate": "≡ duplicate", "conflict": "≠ conflict"}
+_MARKS: dict[str, str] = {
+    Disposition.ACCEPTED: "✓ accepted",
+    Disposition.REJECTED: "✕ rejected",
+    Disposition.DUPLICATE: "≡ duplicate",
+    Disposition.CONFLICT: "≠ conflict",
+}
 COLORS = ["#12906b", "#d98200", "#5a6b7b", "#b8548c"]
 
 

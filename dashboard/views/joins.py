@@ -15,22 +15,22 @@ from dashboard.queries.outcomes import Outcomes, read_outcomes
 from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.table import Value, show_table
 from dashboard.wording import count
-from monitoring.metrics import JOIN_OUTCOMES
+from metering.words import Outcome
 
 REFRESH_SECONDS = 3
 PRICES_SECONDS = 15
 
-_MARKS = {
-    "matched": "✓ matched",
-    "abandoned": "◌ abandoned",
-    "orphaned": "? orphaned",
-    "superseded": "≡ superseded",
+_MARKS: dict[str, str] = {
+    Outcome.MATCHED: "✓ matched",
+    Outcome.ABANDONED: "◌ abandoned",
+    Outcome.ORPHANED: "? orphaned",
+    Outcome.SUPERSEDED: "≡ superseded",
 }
-_MEANINGS = {
-    "matched": "Request and completion met within the timeout.",
-    "abandoned": "A request without a completion: one request is billed, no tokens.",
-    "orphaned": "A completion without its request: it has no model, so it is shown and not billed.",
-    "superseded": "Not the first of its key: quantity 0.",
+_MEANINGS: dict[str, str] = {
+    Outcome.MATCHED: "Request and completion met within the timeout.",
+    Outcome.ABANDONED: "A request without a completion: one request is billed, no tokens.",
+    Outcome.ORPHANED: "A completion without its request: it has no model, so it is shown and not billed.",
+    Outcome.SUPERSEDED: "Not the first of its key: quantity 0.",
 }
 COLORS = ["#12906b", "#d98200", "#b8548c", "#5a6b7b"]
 _PRICE_MARKS = {
@@ -57,8 +57,8 @@ def _outcomes(hours: int, account: str | None) -> None:
     found = head("What became of requests", ask_every(REFRESH_SECONDS / 2, read_outcomes, hours, account), _judge)
     if found is None or found.newest is None:
         return
-    figures = st.columns(len(JOIN_OUTCOMES) + 1)
-    for column, outcome in zip(figures, JOIN_OUTCOMES, strict=False):
+    figures = st.columns(len(Outcome) + 1)
+    for column, outcome in zip(figures, Outcome, strict=False):
         column.metric(_MARKS[outcome], count(found.total(outcome)), help=_MEANINGS[outcome])
     waiting = "not shown" if found.waiting is None else count(found.waiting)
     figures[-1].metric(

@@ -21,11 +21,12 @@ from dashboard.queries.stragglers import (
 )
 from dashboard.table import Value, show_table
 from dashboard.wording import length, minute, rounded, span
+from metering.words import Decision
 
 REFRESH_SECONDS = 3
 LATENESS_SECONDS = 10
 
-_MARKS = {"correct": "✎ corrected", "drop": "✕ dropped"}
+_MARKS: dict[str, str] = {Decision.CORRECT: "✎ corrected", Decision.DROP: "✕ dropped"}
 
 _GRACES = tuple(
     timedelta(seconds=seconds)

@@ -14,7 +14,7 @@ from dashboard.queries.lag import read_lag
 from dashboard.views.conservation import show_conservation
 from dashboard.views.firing import show_firing
 from dashboard.wording import count, instant, literal, span
-from monitoring.metrics import JOBS
+from metering.words import Job
 
 REFRESH_SECONDS = 2
 LAG_SECONDS = 15.0
@@ -50,7 +50,7 @@ def _applications() -> None:
         return
     lag = ask_every(LAG_SECONDS, read_lag, current_time().replace(second=0, microsecond=0)).value or {}
     on_cluster = {one.name: one for one in ask_every(LAG_SECONDS, read_spark_applications).value or ()}
-    for column, job in zip(st.columns(len(JOBS)), JOBS, strict=True):
+    for column, job in zip(st.columns(len(Job)), Job, strict=True):
         with column, st.container(border=True, height="stretch"):
             pod = next((one for name, one in on_cluster.items() if name.endswith(job)), None)
             _card(job, applications.by_job.get(job), applications.read_at, lag.get(job, ()), pod)

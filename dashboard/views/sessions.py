@@ -22,11 +22,16 @@ from dashboard.queries.sessions import (
 )
 from dashboard.table import Value, show_table
 from dashboard.wording import length, literal, several
+from metering.sessions import SessionState
 
 REFRESH_SECONDS = 3
 TOKENS_SECONDS = 6.0
 
-_MARKS = {"open": "○ open", "closed": "● closed", "retracted": "✕ retracted"}
+_MARKS: dict[str, str] = {
+    SessionState.OPEN: "○ open",
+    SessionState.CLOSED: "● closed",
+    SessionState.RETRACTED: "✕ retracted",
+}
 COLORS = ["#4aa3d8", "#7b8b9a", "#b8548c"]
 
 

@@ -17,13 +17,19 @@ from dashboard.queries.windows import By, UsageWindow, UsageWindows, WindowFilte
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
 from dashboard.wording import minute, moment, span
+from metering.lateness import WindowState
 
 REFRESH_SECONDS = 2
 DETAIL_SECONDS = 5
 
-MARKS = {"open": "○ open", "closing": "◐ closing", "closed": "● closed", "corrected": "✎ corrected"}
+MARKS: dict[str, str] = {
+    WindowState.OPEN: "○ open",
+    WindowState.CLOSING: "◐ closing",
+    WindowState.CLOSED: "● closed",
+    WindowState.CORRECTED: "✎ corrected",
+}
 COLORS = ["#4aa3d8", "#d98200", "#7b8b9a", "#b8548c"]
-_NOT_FINAL = ("open", "closing")
+_NOT_FINAL = (WindowState.OPEN, WindowState.CLOSING)
 
 
 def show() -> None:

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from jobs.billing.rules import Decision
 from jobs.runtime.config import JobConfig
-from jobs.streams import Meter
+from metering.words import Decision, Meter
 
 
 class BillingConfig(JobConfig):

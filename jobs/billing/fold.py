@@ -13,8 +13,8 @@ from jobs.billing.rules import JUDGED_CAUSE
 from jobs.billing.staged import SUMS
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
-from jobs.streams import Meter
 from metering.windows import MINUTE
+from metering.words import Meter
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 

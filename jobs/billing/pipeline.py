@@ -17,8 +17,9 @@ from jobs.billing.gauges import totals
 from jobs.billing.staged import STAGED, SUMS
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import PostgresJob
-from jobs.streams import Meter, Outcome, Table
+from jobs.streams import Table
 from metering.windows import MINUTE
+from metering.words import Job, Meter, Outcome
 
 
 def metered(meter: Meter) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ def _is_sound(meter: Meter) -> Column:
 
 
 JOB = PostgresJob(
-    name="billing",
+    name=Job.BILLING.value,
     reads=Table.USAGE,
     columns=with_fingerprint(Table.USAGE, COLUMNS),
     config=BillingConfig,

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from metering.lateness import Arrival, arrival
 from metering.windows import Window
+from metering.words import Decision
 
 JUDGED_CAUSE = "stream"
 """Only rows of this cause are judged by arrival; any other inherits the decision of the row it negates or replaces."""
-
-
-class Decision(StrEnum):
-    """A meter's `late_policy`: a straggler changes its closed window (`correct`), or is only recorded (`drop`)."""
-
-    CORRECT = "correct"
-    DROP = "drop"
 
 
 def decide(

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from metering.words import Decision, Meter
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
@@ -45,9 +46,9 @@ class StragglerTotals:
         while self._step(cursor):
             pass
         for (currency,) in cursor.execute(_CURRENCIES).fetchall():
-            for meter, decision in product(metrics.METERS, metrics.DECISIONS):
+            for meter, decision in product(Meter, Decision):
                 self._amounts[meter, decision, currency] += 0
-        for labels in product(metrics.METERS, metrics.DECISIONS):
+        for labels in product(Meter, Decision):
             yield metrics.STRAGGLER_ROWS, labels, self._rows[labels]
         for priced, amount in self._amounts.items():
             yield metrics.STRAGGLER_AMOUNT, priced, float(amount)

@@ -15,7 +15,8 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.received import Restamp, believed
-from jobs.runtime.errors import BEGIN_ANEW, Cause, NotYet
+from jobs.runtime.errors import BEGIN_ANEW, NotYet
+from metering.words import Cause
 
 _LOOK = """
 SELECT clock_timestamp(), (

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.received import INSTANT
-from jobs.ingestion.rules import Reason
 from jobs.runtime.catalog_changes import change_problem
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.topic import Positions, TopicsReader, stamp
-from jobs.streams import CatalogTopic, Disposition
+from jobs.streams import CatalogTopic
+from metering.words import Disposition, Reason
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "topic": pl.String,

@@ -15,7 +15,7 @@ from jobs.ingestion.columns import storable, typed
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.document import REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, canonical_json, read
 from jobs.ingestion.validity import judged
-from jobs.streams import EventType
+from metering.words import EventType
 
 LOG_APPEND_TIME = 1
 """Kafka's `timestampType` of a record that the broker stamped."""

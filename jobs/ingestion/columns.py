@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from jobs.ingestion import rules
 from jobs.ingestion.config import Clocks
 from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member, settled
-from jobs.streams import COMPLETIONS, REQUESTS
+from metering.words import COMPLETIONS, REQUESTS
 
 STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
 """From, and before: instants that Arrow, Parquet, Postgres and Python all hold. Others are stored as null."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from jobs.ingestion.rules import glob_expression
-from jobs.streams import Disposition
+from metering.words import Disposition
 
 
 def uncorrected_events(rows: pl.DataFrame, devices: Iterable[str]) -> int:

@@ -14,7 +14,7 @@ from operator import add
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from jobs.ingestion.rules import Reason
+from metering.words import Reason
 
 REQUEST_TEXTS = ("user_id", "api_key_id", "model", "operation", "route", "region", "content_hash")
 COMPLETION_TEXTS = ("status", "usage_source")

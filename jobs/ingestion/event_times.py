@@ -10,8 +10,7 @@ import polars as pl
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.received import INSTANT
-from jobs.ingestion.rules import Reason
-from jobs.runtime.kafka.isolated import Isolation
+from metering.words import Isolation, Reason
 
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""

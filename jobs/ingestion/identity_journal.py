@@ -9,7 +9,7 @@ import polars as pl
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import ENTRY, entries
 from jobs.runtime.delta.table import DeltaWriter
-from jobs.streams import Disposition
+from metering.words import Disposition
 
 READ = ("identity", "content_digest", "lsn", "received_at", "occurred_at")
 """The columns that `entries` takes."""

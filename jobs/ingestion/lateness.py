@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from jobs.runtime.job import Lateness
-from jobs.streams import BILLABLE, Disposition
+from metering.words import BILLABLE, Disposition
 from monitoring import metrics
 
 

@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient
 from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microseconds_of
-from jobs.runtime.errors import BEGIN_ANEW, Cause, NotYet, Refused
+from jobs.runtime.errors import BEGIN_ANEW, NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets, refuse_lost_records
+from metering.words import Cause
 
 
 class OffsetLedger:

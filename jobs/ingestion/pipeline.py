@@ -28,23 +28,23 @@ from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
-from jobs.ingestion.rules import Reason
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import Heartbeat
-from jobs.runtime.kafka.isolated import IsolatedRecords, Isolation
+from jobs.runtime.kafka.isolated import IsolatedRecords
 from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.kafka.topic import describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
-from jobs.streams import JOURNAL, CatalogTopic, Disposition, Table
+from jobs.streams import JOURNAL, CatalogTopic, Table
+from metering.words import Disposition, Isolation, Job, Reason
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
-NAME = "ingestion"
+NAME = Job.INGESTION.value
 
 
 def build(records: DataFrame, config: IngestionConfig) -> DataFrame:

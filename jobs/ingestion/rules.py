@@ -1,67 +1,9 @@
-"""What a valid event is: the closed set of reasons to reject one, and limits. Pure; `classify` is the Spark form."""
+"""What a valid event is: its limits, and the forms of its texts. Pure; `classify` is the Spark form."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from enum import StrEnum
-
-
-class Reason(StrEnum):
-    """Why a record is rejected: a dead letter's `reason` and a metric's label. The first that holds is given."""
-
-    UNSTAMPED = "unstamped"
-    """Its producer set when it was received; as it came to the topic before that had LogAppendTime, for one."""
-    NOT_UTF8 = "not_utf8"
-    NUL_CHARACTER = "nul_character"
-    """An escaped U+0000, which no text column of a database can hold; looked for before the JSON is read."""
-    MALFORMED = "malformed"
-    """Not one RFC 8259 object: broken, empty, a second document, a duplicate key, nested deeper than 999 levels."""
-    INVALID_SPECVERSION = "invalid_specversion"
-    INVALID_ID = "invalid_id"
-    INVALID_SOURCE = "invalid_source"
-    INVALID_TYPE = "invalid_type"
-    MISSING_SUBJECT = "missing_subject"
-    INVALID_SUBJECT = "invalid_subject"
-    INVALID_TIME = "invalid_time"
-    INVALID_SENTTIME = "invalid_senttime"
-    INVALID_SEQUENCE = "invalid_sequence"
-    """`sequence` is no whole number from 0 to 10^18 - 1, or `sourceepoch` is neither text nor a whole number."""
-    INVALID_DATA = "invalid_data"
-    """`data` is no object, or a field of it has the wrong type."""
-    INVALID_REQUEST_ID = "invalid_request_id"
-    INVALID_MODEL = "invalid_model"
-    INVALID_STATUS = "invalid_status"
-    INVALID_USAGE_SOURCE = "invalid_usage_source"
-    INVALID_TOKENS = "invalid_tokens"
-    INVALID_CACHED = "invalid_cached"
-    INVALID_LATENCY = "invalid_latency"
-    TOO_OLD = "too_old"
-    FUTURE = "future"
-    INVALID_CATALOG_CHANGE = "invalid_catalog_change"
-    TOO_LARGE = "too_large"
-    """Key and value have more bytes, unpacked, than `max_record_bytes`; given before any other."""
-    UNREADABLE = "unreadable"
-    """It ended the driver each time that it was read, also when nothing else was. Given before any other."""
-    SKIPPED = "skipped"
-    """An operator said so, before it was read. Given before any other."""
-
-
-class Status(StrEnum):
-    """How the model's answer ended."""
-
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    ERROR = "error"
-
-
-class UsageSource(StrEnum):
-    """Who counted the tokens."""
-
-    PROVIDER = "provider"
-    ESTIMATED = "estimated"
-    PARTIAL = "partial"
-
 
 SPECVERSION = "1.0"
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.ingestion.rules import Reason
-from jobs.runtime.kafka.isolated import Isolated, Isolation, Place
+from jobs.runtime.kafka.isolated import Isolated, Place
 from jobs.runtime.kafka.log_records import MOST_KEY_BYTES
 from jobs.runtime.kafka.topic import Topic
+from metering.words import Isolation, Reason
 
 KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "key"}
 """The columns of `classify` that a record has which is too large: the others could not be read of a larger one."""

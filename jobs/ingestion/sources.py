@@ -11,7 +11,8 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.sequences import KEY, RUNS, instant_of_minute, judged, minute_of
-from jobs.streams import HEARTBEAT_SOURCE, Disposition, EventType
+from jobs.streams import HEARTBEAT_SOURCE
+from metering.words import Disposition, EventType
 from monitoring.metrics import MOST_NEW_SOURCES
 
 COLUMNS = [

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import psycopg
 
-from jobs.streams import Disposition, EventType
+from metering.words import Disposition, EventType
 
 MOST_TYPES = 1_000
 """Types that are listed; the events of further ones are counted under OTHERS, or a flood would fill the table."""

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
 from jobs.ingestion.document import REQUEST_TEXTS, TOKENS, is_given, is_given_at, settled, texts_given
-from jobs.ingestion.rules import Reason
-from jobs.streams import EventType
+from metering.words import EventType, Reason, Status, UsageSource
 
 Rule = tuple[Column, Reason]
 """A condition that is true of a bad event, never null, and the reason that it gives."""
@@ -71,12 +70,12 @@ def _request_rules() -> Iterable[Rule]:
 
 def _completion_rules() -> Iterable[Rule]:
     completion = F.col("has_completion")
-    bad_usage_source = (F.col("fields.usage_source").isNotNull() & ~_is_one_of("usage_source", rules.UsageSource)) | (
+    bad_usage_source = (F.col("fields.usage_source").isNotNull() & ~_is_one_of("usage_source", UsageSource)) | (
         _holds_no_names(["usage_source"])
     )
     bad_tokens = reduce(or_, (_is_no_number(name, rules.MAX_TOKENS) for name in TOKENS))
     return [
-        (completion & ~_is_one_of("status", rules.Status), Reason.INVALID_STATUS),
+        (completion & ~_is_one_of("status", Status), Reason.INVALID_STATUS),
         (completion & bad_usage_source, Reason.INVALID_USAGE_SOURCE),
         (completion & bad_tokens, Reason.INVALID_TOKENS),
         (completion & _is_misread("fields.cached", "cached"), Reason.INVALID_CACHED),

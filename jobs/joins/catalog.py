@@ -17,6 +17,7 @@ from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import BEGIN_ANEW, Refused
 from jobs.streams import ACCOUNTS, PRICES, SCHEMAS, CatalogTopic, Table
+from metering.words import Job
 
 log = structlog.get_logger()
 
@@ -30,7 +31,9 @@ class Catalog:
 
     def __init__(self, spark: SparkSession, tables: str, epoch: int, driver: int) -> None:
         self._spark = spark
-        self._writers = {table: DeltaWriter(tables, table, "joins", epoch, driver) for table in TABLE_OF.values()}
+        self._writers = {
+            table: DeltaWriter(tables, table, Job.JOINS.value, epoch, driver) for table in TABLE_OF.values()
+        }
         self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
         self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
         self._frames: tuple[DataFrame, DataFrame] | None = None

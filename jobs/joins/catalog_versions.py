@@ -10,7 +10,8 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.streams import UNIT_PRICE, Meter
+from jobs.streams import UNIT_PRICE
+from metering.words import Meter
 
 BEGINNING_OF_TIME_US = -(2**63)
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import polars as pl
 
-from jobs.streams import Outcome
+from metering.words import Outcome
 
 KEY = ("account", "request_id")
 CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -7,8 +7,8 @@ from itertools import groupby
 import polars as pl
 
 from jobs.joins.memory import KEY
-from jobs.joins.rules import Fate, Row, Side, Winner, fold_all
-from jobs.streams import COMPLETIONS, REQUESTS, EventType, Meter
+from jobs.joins.rules import Row, Side, Winner, fold_all
+from metering.words import COMPLETIONS, REQUESTS, EventType, Meter, Outcome
 
 TOKENS = tuple(meter.value for meter in Meter if meter is not Meter.REQUESTS)
 SIDES = {EventType.REQUEST.value: Side.REQUEST, EventType.COMPLETION.value: Side.COMPLETION}
@@ -76,7 +76,7 @@ def folded(contested: pl.DataFrame) -> pl.DataFrame:
                 won = [Side.REQUEST, Side.COMPLETION] if decided_side == Side.BOTH else [Side(decided_side)]
                 memory += [Winner(lsn, each, received, timeout_us, partner=0) for each in won]
         winners, decisions = fold_all(memory, rows)
-        told = [(d.request_lsn, d.completion_lsn, d.fate is Fate.SUPERSEDED) for d in decisions]
+        told = [(d.request_lsn, d.completion_lsn, d.fate is Outcome.SUPERSEDED) for d in decisions]
         waiting = [winner for winner in winners if winner.partner is None]
         told += [(w.lsn, None, False) if w.side is Side.REQUEST else (None, w.lsn, False) for w in waiting]
         found += [(*key, q and numbers[q], c and numbers[c], superseded) for q, c, superseded in told]

@@ -12,7 +12,7 @@ from jobs.joins.frontier import last_frontier
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.rules_in_force import History
-from jobs.streams import BILLABLE, Disposition
+from metering.words import BILLABLE, Disposition
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""

@@ -28,15 +28,16 @@ from jobs.runtime.batch import contiguous, seen_in
 from jobs.runtime.delta.position import Position, position_after, recall_position, transactions_of, with_fingerprint
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, History, RulesInForce, rules_text
-from jobs.streams import USAGE, Disposition, Table
+from jobs.streams import USAGE, Table
+from metering.words import Cause, Disposition, Job
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
-NAME = "joins"
+NAME = Job.JOINS.value
 COLUMNS = with_fingerprint(Table.JOURNAL, (*READ, "disposition", "topic", "frontier", "value"))
 
 

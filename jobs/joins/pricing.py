@@ -8,7 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.streams import USAGE, Meter
+from jobs.streams import USAGE
+from metering.words import Meter
 
 ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "day", "rules")
 PRICED = tuple(name for name in USAGE.names if name not in ADDED_BY_SINK)

@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from jobs.joins.pairs import TOKENS, folded, split
-from jobs.streams import Outcome
+from metering.words import Outcome
 
 OUTCOME = (
     *("account", "request_id", "outcome", "request_lsn", "completion_lsn", "user_id", "model", "status"),

@@ -14,6 +14,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from metering.words import Outcome
+
 Value = TypeVar("Value")
 
 
@@ -28,15 +30,6 @@ class Side(StrEnum):
     def other(self) -> Side:
         """The side that this one waits for."""
         return Side.COMPLETION if self is Side.REQUEST else Side.REQUEST
-
-
-class Fate(StrEnum):
-    """The outcome of a row; the same words as `usage.outcome`."""
-
-    MATCHED = "matched"
-    ABANDONED = "abandoned"
-    ORPHANED = "orphaned"
-    SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, order=True)
@@ -78,7 +71,7 @@ class Winner:
 class Decision:
     """One outcome and the rows it names."""
 
-    fate: Fate
+    fate: Outcome
     request_lsn: int | None
     completion_lsn: int | None
 
@@ -132,11 +125,11 @@ def fold(winners: Winners, row: Row) -> Decision | None:
     if side is Side.BOTH:
         for each in (Side.REQUEST, Side.COMPLETION):
             winners.add(Winner(row.lsn, each, row.received_us, row.timeout_us, row.lsn))
-        return Decision(Fate.MATCHED, row.lsn, row.lsn)
+        return Decision(Outcome.MATCHED, row.lsn, row.lsn)
     partner = min((w for w in near if w.side is side.other and w.partner is None), key=lambda w: w.lsn, default=None)
     if any(winner.side is side for winner in near) or (row.side is Side.BOTH and partner is None):
         return Decision(
-            Fate.SUPERSEDED,
+            Outcome.SUPERSEDED,
             row.lsn if row.side is not Side.COMPLETION else None,
             row.lsn if row.side is not Side.REQUEST else None,
         )
@@ -147,7 +140,7 @@ def fold(winners: Winners, row: Row) -> Decision | None:
     winners.match(partner, row.lsn, within_us)
     winners.add(Winner(row.lsn, side, row.received_us, within_us, partner.lsn))
     request, completion = (row.lsn, partner.lsn) if side is Side.REQUEST else (partner.lsn, row.lsn)
-    return Decision(Fate.MATCHED, request, completion)
+    return Decision(Outcome.MATCHED, request, completion)
 
 
 def _acts_as(side: Side, near: list[Winner]) -> Side:
@@ -183,8 +176,8 @@ def step(
 
 def _alone(winner: Winner) -> Decision:
     if winner.side is Side.REQUEST:
-        return Decision(Fate.ABANDONED, winner.lsn, None)
-    return Decision(Fate.ORPHANED, None, winner.lsn)
+        return Decision(Outcome.ABANDONED, winner.lsn, None)
+    return Decision(Outcome.ORPHANED, None, winner.lsn)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from jobs.runtime.rules_in_force import History
-from jobs.streams import EventType
+from metering.words import EventType
 
 SECOND_US = 1_000_000
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from jobs.streams import UNIT_PRICE, CatalogTopic, Meter
+from jobs.streams import UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
+from metering.words import Meter
 
 MAX_TEXT_BYTES = 512
 """As in events; a longer name would not fit the database's indexes."""

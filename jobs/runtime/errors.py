@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+
+from metering.words import Cause
 
 
 class ExitStatus(IntEnum):
@@ -15,14 +17,6 @@ class ExitStatus(IntEnum):
     FENCED = 4
 
 
-class End(StrEnum):
-    """How a driver ended that was not asked to. The values are those of the table `exits` and of a metric's label."""
-
-    CRASHED = "crashed"
-    REFUSED = "refused"
-    FENCED = "fenced"
-
-
 class Refused(RuntimeError):
     """Going on could lose or double money. The message says what is wrong and names the command to run."""
 
@@ -33,16 +27,6 @@ class Fenced(RuntimeError):
 
 BEGIN_ANEW = "or begin anew with no tables and an empty database, both"
 """The end of a remedy. What was made of a table and the table belong together, wherever each of them is kept."""
-
-
-class Cause(StrEnum):
-    """What a job waits for. The values are those of the label `cause` of `weir_waiting`."""
-
-    KAFKA = "kafka"
-    DATABASE = "database"
-    STORE = "store"
-    BROKER_CLOCK = "broker_clock"
-    MEMORY = "memory"
 
 
 class NotYet(RuntimeError):

@@ -16,8 +16,9 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from sqlalchemy.exc import DBAPIError
 
-from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.errors import NotYet
 from jobs.runtime.postgres.away import database_is_away
+from metering.words import Cause
 
 KAFKA_IS_AWAY = frozenset(
     {

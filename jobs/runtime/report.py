@@ -13,7 +13,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.catch_up import CatchUp
-from jobs.runtime.errors import Cause, Fenced, NotYet
+from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.job import AnyJob, Progress, Sink
 from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.gauges import DatabaseGauges
@@ -24,6 +24,7 @@ from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
 from metering.instants import rfc3339
 from metering.reports import REPORT_SECONDS, Doing
+from metering.words import Cause
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from monitoring.liveness import LOOP, ROUND_SECONDS

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import structlog
 
-from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.errors import NotYet
 from jobs.runtime.obstacles import obstacle_of
+from metering.words import Cause
 from monitoring import metrics
 
 T = TypeVar("T")

@@ -19,7 +19,8 @@ from jobs.runtime.job import Counts, Fold, PostgresJob
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
 from jobs.sessionization.gauges import totals
-from jobs.streams import INSTANT, REQUESTS, Disposition, Table
+from jobs.streams import INSTANT, Table
+from metering.words import REQUESTS, Disposition, Job, SessionChange
 from monitoring import metrics
 
 STAGED = pa.schema(
@@ -152,8 +153,12 @@ ORDER BY account, user_id, session_start
 """
 
 
-CHANGES = {"retracted": RETRACT, "absorbed": ABSORB, "extended": EXTEND, "begun": BEGIN}
-"""What may become of a session, in the order in which it is done; the words are a metric's label."""
+CHANGES = {
+    SessionChange.RETRACTED: RETRACT,
+    SessionChange.ABSORBED: ABSORB,
+    SessionChange.EXTENDED: EXTEND,
+    SessionChange.BEGUN: BEGIN,
+}
 
 
 def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: Fold) -> Counts:
@@ -170,7 +175,7 @@ def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: F
 
 
 JOB = PostgresJob(
-    name="sessionization",
+    name=Job.SESSIONIZATION.value,
     reads=Table.JOURNAL,
     columns=with_fingerprint(Table.JOURNAL, ("lsn", "type", "disposition", "account", "user_id", "event_time")),
     config=SessionizationConfig,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from metering.words import Job
 from monitoring.alerts.rises import risen
-from monitoring.metrics import JOBS
 from monitoring.rule_file import Alert, Severity
 
 STALLED_SECONDS = 120
@@ -15,7 +15,7 @@ RESTARTS = 3
 
 def absent_jobs() -> str:
     """One series per job that has not looked at its lag, under the job's label."""
-    return " or ".join(f'absent(weir_last_report_timestamp_seconds{{job="{job}"}})' for job in JOBS)
+    return " or ".join(f'absent(weir_last_report_timestamp_seconds{{job="{job}"}})' for job in Job)
 
 
 APPLICATIONS = (

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from metering.lateness import WindowState
+from metering.words import Decision, Job, Meter
 from monitoring.instruments import CounterMetric, GaugeMetric
-from monitoring.metrics.labels import DECISIONS, GIVEN_AT_START, METERS, WINDOW_STATES
+from monitoring.metrics.labels import GIVEN_AT_START
 
-BILLING = ("billing",)
+BILLING = (Job.BILLING,)
 
 LATE = CounterMetric(
     "weir_late_usage_rows_total",
     "rows",
     "Usage rows received within grace after their window's end: included.",
-    {"meter": METERS},
+    {"meter": tuple(Meter)},
     BILLING,
 )
 STRAGGLERS = CounterMetric(
     "weir_stragglers_total",
     "rows",
     "Usage rows received after their window's grace, by what the meter's late policy decided.",
-    {"meter": METERS, "decision": DECISIONS},
+    {"meter": tuple(Meter), "decision": tuple(Decision)},
     BILLING,
 )
 STRAGGLER_ROWS = GaugeMetric(
     "weir_straggler_rows",
     "rows",
     "All stragglers in the database, by what was decided.",
-    {"meter": METERS, "decision": DECISIONS},
+    {"meter": tuple(Meter), "decision": tuple(Decision)},
     BILLING,
     from_database=True,
 )
@@ -33,7 +35,7 @@ STRAGGLER_AMOUNT = GaugeMetric(
     "weir_straggler_amount",
     "currency units",
     "Money of all stragglers in the database, signed: what they changed (correct) or would have changed (drop).",
-    {"meter": METERS, "decision": DECISIONS, "currency": GIVEN_AT_START},
+    {"meter": tuple(Meter), "decision": tuple(Decision), "currency": GIVEN_AT_START},
     BILLING,
     from_database=True,
 )
@@ -41,7 +43,7 @@ WINDOWS = GaugeMetric(
     "weir_usage_windows",
     "windows",
     "Rows of usage_windows of the hour before billing's frontier and later, by state.",
-    {"state": WINDOW_STATES},
+    {"state": tuple(WindowState)},
     BILLING,
     from_database=True,
 )
@@ -49,13 +51,13 @@ UNPRICED = CounterMetric(
     "weir_unpriced_usage_rows_total",
     "rows",
     "Usage rows with a quantity that no price matched.",
-    {"meter": METERS},
+    {"meter": tuple(Meter)},
     BILLING,
 )
 UNMETERED = CounterMetric(
     "weir_unmetered_usage_rows_total",
     "rows",
     "Usage rows whose completion reported no quantity (null).",
-    {"meter": METERS},
+    {"meter": tuple(Meter)},
     BILLING,
 )

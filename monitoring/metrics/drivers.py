@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from metering.words import Cause, End
 from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
-from monitoring.metrics.labels import CAUSES, EXITS, GIVEN_AT_START, JOB
+from monitoring.metrics.labels import GIVEN_AT_START, JOB
 
 LAG_RECORDS = GaugeMetric("weir_lag_records", "records", "Input records that the job has not yet committed.", JOB)
 LAG_SECONDS = GaugeMetric(
@@ -40,7 +41,7 @@ WAITING_FOR = GaugeMetric(
     "weir_waiting",
     "",
     "1 while the job can do nothing until this comes back, else 0: it keeps its process and tries again by itself.",
-    {**JOB, "cause": CAUSES},
+    {**JOB, "cause": tuple(Cause)},
 )
 EPOCH = GaugeMetric("weir_epoch", "epochs", "The job's fencing epoch: one more at each start.", JOB)
 RESTARTS = GaugeMetric(
@@ -53,7 +54,7 @@ EXITED = GaugeMetric(
     "weir_driver_exits",
     "exits",
     "How often a driver of the job ended by itself: crashed, refused a batch, or fenced by a newer epoch.",
-    {**JOB, "how": EXITS},
+    {**JOB, "how": tuple(End)},
     from_database=True,
 )
 DATABASE_READABLE = GaugeMetric(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from metering.words import Disposition, Isolation, Job, SourceState
 from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
-from monitoring.metrics.labels import DISPOSITIONS, GIVEN_AT_START, ISOLATIONS, SOURCE_STATES, TOPIC_SETTINGS
+from monitoring.metrics.labels import GIVEN_AT_START, TOPIC_SETTINGS
 
-INGESTION = ("ingestion",)
+INGESTION = (Job.INGESTION,)
 LATENESS_BUCKETS = (0, 1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600, 86_400, 604_800, 3_024_000)
 
 EVENTS = CounterMetric(
     "weir_events_total",
     "events",
     "Records committed to the journal; only rejected ones have a reason.",
-    {"disposition": DISPOSITIONS, "reason": GIVEN_AT_START},
+    {"disposition": tuple(Disposition), "reason": GIVEN_AT_START},
     INGESTION,
 )
 ABSENT = CounterMetric(
@@ -104,7 +105,7 @@ ISOLATED = GaugeMetric(
     "weir_isolated_records",
     "records",
     "Records that became dead letters whatever they say: too large, unreadable, or skipped by an operator.",
-    {"reason": ISOLATIONS},
+    {"reason": tuple(Isolation)},
     jobs=INGESTION,
     from_database=True,
 )
@@ -119,7 +120,7 @@ SOURCES = GaugeMetric(
     "weir_sources",
     "sources",
     "Sources that are not retired, by whether they were silent for too long when the frontier was reached.",
-    {"state": SOURCE_STATES},
+    {"state": tuple(SourceState)},
     INGESTION,
     from_database=True,
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from metering.words import Job, Outcome
 from monitoring.instruments import CounterMetric, GaugeMetric
-from monitoring.metrics.labels import JOIN_OUTCOMES
 
-JOINS = ("joins",)
+JOINS = (Job.JOINS,)
 
 OUTCOMES = CounterMetric(
     "weir_join_outcomes_total",
     "outcomes",
     "Usage rows, by what became of the request.",
-    {"outcome": JOIN_OUTCOMES},
+    {"outcome": tuple(Outcome)},
     JOINS,
 )
 WAITING = GaugeMetric(

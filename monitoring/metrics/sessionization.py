@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from metering.words import Job, SessionChange
 from monitoring.instruments import CounterMetric, GaugeMetric
-from monitoring.metrics.labels import SESSION_CHANGES
 
-SESSIONIZATION = ("sessionization",)
+SESSIONIZATION = (Job.SESSIONIZATION,)
 
 SESSIONS = CounterMetric(
-    "weir_sessions_total", "sessions", "Changes of sessions, by kind.", {"change": SESSION_CHANGES}, SESSIONIZATION
+    "weir_sessions_total", "sessions", "Changes of sessions, by kind.", {"change": tuple(SessionChange)}, SESSIONIZATION
 )
 OPEN_SESSIONS = GaugeMetric(
     "weir_open_sessions",

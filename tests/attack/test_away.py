@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deployment.stack import Stack
-from monitoring.metrics import JOBS
+from metering.words import Job
 from tests.attack.conftest import attacked
 from tests.e2e.metering import new_customer
 from tests.e2e.test_away import frozen, restart, undisturbed, waits_for
@@ -48,7 +48,7 @@ def test_ten_minutes_without_a_server_are_told_by_one_alert_and_cost_nothing(
 def test_every_application_waits_for_a_frozen_database(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
     with undisturbed(stack, customer), frozen(stack, "database"):
-        for job in JOBS:
+        for job in Job:
             wait_until(partial(waits_for, stack, job, "database"), f"{job} noticing it")
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from catalog.file import load_catalog_file
 from cli.produce import subject_of
-from jobs.streams import EventType
+from metering.words import EventType
 from tests.chart.helm import CHART
 
 

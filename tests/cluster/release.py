@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monitoring.metrics import JOBS
+from metering.words import Job
 from tests import waiting
 
 CHART = Path(__file__).parents[2] / "charts" / "weir"
@@ -70,7 +70,7 @@ class Release:
     def drivers(self) -> dict[str, str]:
         """The uid of the driver pod that runs for each job."""
         pods = {pod["metadata"]["name"]: pod for pod in self.listed("pods")}
-        found = {job: pods[self.driver(job)] for job in JOBS if self.driver(job) in pods}
+        found = {job: pods[self.driver(job)] for job in Job if self.driver(job) in pods}
         return {
             job: pod["metadata"]["uid"]
             for job, pod in found.items()
@@ -109,8 +109,8 @@ class Release:
 
     def wait_until_working(self) -> None:
         """Until every job has passed its checks and reported."""
-        wait_until(lambda: set(self.drivers()) == set(JOBS), "all drivers running", RUNNING_SECONDS)
-        wait_until(lambda: self.working() == set(JOBS), "all jobs working", RUNNING_SECONDS)
+        wait_until(lambda: set(self.drivers()) == set(Job), "all drivers running", RUNNING_SECONDS)
+        wait_until(lambda: self.working() == set(Job), "all jobs working", RUNNING_SECONDS)
 
     def start(self, batch: str, name: str) -> None:
         """Run a batch job of the release now."""

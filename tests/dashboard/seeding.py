@@ -18,10 +18,10 @@ from psycopg.types.json import Jsonb
 
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.rules import Reason
 from jobs.joins.config import JoinsConfig
 from jobs.sessionization.config import SessionizationConfig
-from jobs.streams import SCHEMAS, Meter, Table
+from jobs.streams import SCHEMAS, Table
+from metering.words import Meter, Reason
 from tests.database_rows import write
 
 GRACE = timedelta(minutes=5)

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deployment.stack import Stack
-from jobs.streams import BILLABLE, REQUESTS
+from metering.words import BILLABLE, REQUESTS
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
 from traffic.compare import compare

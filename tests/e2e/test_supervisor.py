@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from deployment.stack import Process, Stack, State, running_stack
-from laptop.programs import JOBS
 from laptop.watching import ALERTMANAGER, PROMETHEUS, find
+from metering.words import Job
 from tests.e2e.conftest import processes_of, up, weir_at
 
 MEMORY_LIMIT_BYTES = 6 * 1024**3
-NAMES = ["broker", "database", *JOBS]
+NAMES = ["broker", "database", *Job]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_everything_is_written_down_and_runs(stack: Stack) -> None:
 def test_status_shows_every_application(stack: Stack) -> None:
     answer = weir_at(stack.data_dir, "status", "--format", "json")
     rows = json.loads(answer.stdout)
-    assert [row["job"] for row in rows] == list(JOBS)
+    assert [row["job"] for row in rows] == list(Job)
     assert {row["state"] for row in rows} <= {"running", "catching_up"}
     assert all(row["records_behind"] >= 0 and row["pid"] > 0 for row in rows)
     assert answer.returncode == 0

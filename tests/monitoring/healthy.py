@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from jobs.ingestion.rules import Reason
+from metering.words import Decision, Job, Reason
 from monitoring import metrics
 from monitoring.exposed import label_sets
 from monitoring.instruments import CounterMetric, Metric
@@ -63,7 +63,7 @@ def healthy() -> Series:
     """Every series that a healthy stack exposes; a metric without an entry here raises KeyError."""
     series: Series = {}
     for metric in metrics.METRICS:
-        for job in metric.jobs or metrics.JOBS:
+        for job in metric.jobs or Job:
             if metric is metrics.LATENESS:
                 series |= _lateness()
             elif metric is metrics.BATCH_DURATION:
@@ -71,7 +71,7 @@ def healthy() -> Series:
             else:
                 for labels in label_sets(metric, job, REASONS):
                     series[_named(metric.name, labels)] = _values(metric, labels)
-    for decision, currency in product(metrics.DECISIONS, ("EUR", "USD")):
+    for decision, currency in product(Decision, ("EUR", "USD")):
         amount = f"5+0.01{STEADY}" if decision == "drop" else f"90+0.5{STEADY}"
         series[_named("weir_straggler_amount", {"meter": "requests", "decision": decision, "currency": currency})] = (
             amount

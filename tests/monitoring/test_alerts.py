@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from metering.words import Job
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
-from monitoring.metrics import JOBS, METRICS
+from monitoring.metrics import METRICS
 from monitoring.rule_file import held_to
 from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, healthy
 from tests.monitoring.promtool import Firing, Series, check
@@ -18,8 +19,8 @@ from tests.monitoring.promtool import Firing, Series, check
 SEVERITIES = {alert.name: alert.severity.value for alert in ALERTS}
 WAITS_FOR = {
     "kafka": ("ingestion",),
-    "database": JOBS,
-    "store": JOBS,
+    "database": tuple(Job),
+    "store": tuple(Job),
     "broker_clock": ("ingestion",),
     "memory": ("joins",),
 }
@@ -87,7 +88,7 @@ CASES = [
         "ApplicationDown",
         dict.fromkeys(healthy()),
         2,
-        tuple({"job": job} for job in JOBS),
+        tuple({"job": job} for job in Job),
     ),
     Case(
         "ApplicationStalled",
@@ -305,7 +306,7 @@ def absent(values: str) -> str:
 def away(cause: str, jobs: tuple[str, ...]) -> Series:
     """From minute 20 on jobs wait for 12 minutes; nothing moves, and then it does again."""
     changed: dict[str, str | None] = {}
-    for job in JOBS:
+    for job in Job:
         if job in jobs:
             changed[of("weir_waiting", job=job, cause=cause)] = "0+0x19 1+0x11 0+0x60"
         changed[of("weir_lag_records", job=job)] = "0+0x19 500+0x12 0+0x60" if job in jobs else "0+0x60"
@@ -315,7 +316,7 @@ def away(cause: str, jobs: tuple[str, ...]) -> Series:
         counted = f"0+{a_minute}x19 {19 * a_minute}+0x12 {31 * a_minute}+{a_minute}x60"
         changed[of("weir_join_outcomes_total", outcome=outcome)] = counted
     if cause == "database":
-        changed |= {of("weir_database_readable", job=job): "1+0x19 0+0x11 1+0x60" for job in JOBS}
+        changed |= {of("weir_database_readable", job=job): "1+0x19 0+0x11 1+0x60" for job in Job}
         # What is read from the database is not shown at all meanwhile.
         changed |= {name: absent(values) for name, values in healthy().items() if name.partition("{")[0] in STORED}
     return with_changes(changed)

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from metering.words import Job
 from monitoring import metrics
 from monitoring.exposed import init_labels
 from monitoring.instruments import HistogramMetric, Metric, serve
@@ -75,7 +76,7 @@ def exposed(script: str) -> dict[str, float]:
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line[0] != "#"}
 
 
-@pytest.mark.parametrize("job", metrics.JOBS)
+@pytest.mark.parametrize("job", Job)
 def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> None:
     series = exposed(f"init_labels({job!r}, reasons=['too_old'], version='1')")
 

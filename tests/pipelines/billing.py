@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB, build
-from jobs.billing.rules import Decision, decide, is_metered, is_unmetered
+from jobs.billing.rules import decide, is_metered, is_unmetered
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import History, held_at
-from jobs.streams import USAGE, Meter, Outcome
+from jobs.streams import USAGE
 from metering.lateness import Arrival, arrival
 from metering.windows import MINUTE, tumbling
+from metering.words import Decision, Meter, Outcome
 from tests.pipelines.folding import fold_table, frame, rows_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.rules import Decision
-from jobs.streams import Meter, Outcome
 from metering.windows import MINUTE
+from metering.words import Decision, Meter, Outcome
 from monitoring import metrics
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 

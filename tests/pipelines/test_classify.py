@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import Clocks, IngestionConfig
-from jobs.ingestion.rules import Reason
 from jobs.streams import JOURNAL
+from metering.words import Reason
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import completion, encoded, request, request_with
 from tests.pipelines.ingestion import classified, frame_of

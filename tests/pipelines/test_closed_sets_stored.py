@@ -25,16 +25,13 @@ from dashboard.queries.sessions import read_history, read_open_sessions
 from dashboard.queries.sources import read_sources
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
-from jobs.billing.rules import Decision
 from jobs.ingestion.config import IngestionConfig
-from jobs.runtime.errors import End
-from jobs.runtime.kafka.isolated import Isolation
 from jobs.runtime.postgres.gauges import DatabaseGauges
-from jobs.streams import UNIT_PRICE, Meter
+from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
 from metering.sessions import Session, SessionState
 from metering.windows import Window
-from monitoring.metrics import SOURCE_STATES
+from metering.words import Decision, End, Isolation, Meter, SourceState
 from tests.database_rows import progress, totals_of, window, write
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -173,6 +170,6 @@ def test_a_source_is_in_one_state_whoever_is_asked(database: str) -> None:
         silent = sum(map(shown.is_silent, shown.sources))
         active = len(rows) - silent - sum(map(shown.is_retired, shown.sources))
         gauges = asked.gauges("ingestion")
-        found = {state: gauges.get_sample_value("weir_sources", {"state": state}) for state in SOURCE_STATES}
-        assert found == ({"active": active, "silent": silent} if frontier else dict.fromkeys(SOURCE_STATES))
+        found = {state: gauges.get_sample_value("weir_sources", {"state": state}) for state in SourceState}
+        assert found == ({"active": active, "silent": silent} if frontier else dict.fromkeys(SourceState))
         assert (silent > 0) == (frontier is not None)

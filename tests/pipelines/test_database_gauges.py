@@ -16,12 +16,11 @@ from psycopg.types.json import Jsonb
 
 from jobs.billing import straggler_totals
 from jobs.billing.straggler_totals import StragglerTotals
-from jobs.runtime.errors import End
 from jobs.runtime.postgres.exits import record_exit
 from jobs.runtime.postgres.gauges import DatabaseGauges
-from metering.lateness import window_state
+from metering.lateness import WindowState, window_state
 from metering.windows import Window
-from monitoring import metrics
+from metering.words import End
 from tests.database_rows import progress, totals_of, window, write
 
 F = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -114,7 +113,7 @@ def test_windows_are_counted_by_the_state_that_the_rules_give_them(database: str
         if row["window_start"] >= F - timedelta(hours=1)
     )
     with shown("billing", database) as gauges:
-        assert {state: gauges.value("weir_usage_windows", state=state) for state in metrics.WINDOW_STATES} == expected
+        assert {state: gauges.value("weir_usage_windows", state=state) for state in WindowState} == expected
 
 
 def test_a_session_is_open_while_the_frontier_has_not_passed_its_end_by_the_gap(database: str) -> None:

@@ -21,7 +21,7 @@ from cli.stragglers import StragglerQuery, straggler_rows
 from cli.usage import Key, UsageQuery, usage_rows
 from dashboard.exact import EXACT
 from deployment.errors import CannotRun
-from jobs.billing.rules import Decision
+from metering.words import Decision
 from tests.database_rows import MINUTE, progress, window, write
 
 T0 = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)

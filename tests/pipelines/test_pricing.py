@@ -16,7 +16,8 @@ from jobs.joins.catalog_versions import catalog_frames
 from jobs.joins.pricing import PRICED, price
 from jobs.joins.resolve import resolve
 from jobs.joins.rules import Side, Version, account_as_of, price_as_of
-from jobs.streams import ACCOUNTS, PRICES, USAGE, Meter
+from jobs.streams import ACCOUNTS, PRICES, USAGE
+from metering.words import Meter
 from tests.rules.test_joins_resolve import frame, record, row_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

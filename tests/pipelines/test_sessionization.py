@@ -18,8 +18,9 @@ from jobs.sessionization.gaps import gap_in_force
 from jobs.sessionization.pipeline import JOB, STAGED, build
 from jobs.sessionization.rules import Stored
 from jobs.sessionization.rules import fold as fold_rule
-from jobs.streams import JOURNAL, Disposition, EventType
+from jobs.streams import JOURNAL
 from metering.sessions import Session, merge
+from metering.words import Disposition, EventType
 from monitoring import metrics
 from tests.pipelines.folding import fold_table, frame, rows_of
 

@@ -14,11 +14,12 @@ from pyspark.errors import StreamingQueryException
 from jobs.runtime.delta import object_store
 from jobs.runtime.delta.object_store import store_of
 from jobs.runtime.delta.table import open_table
-from jobs.runtime.errors import Cause, NotYet
+from jobs.runtime.errors import NotYet
 from jobs.runtime.kafka import topic as kafka
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.obstacles import obstacle_of
 from jobs.streams import Table
+from metering.words import Cause
 
 NOBODY = "127.0.0.1:1"
 

@@ -20,30 +20,41 @@ from bench.__main__ import NEEDS
 from bench.report import IDLE_AIMS_MS
 from catalog import file as catalog_file
 from charts import values as chart
-from cli import journal
 from dashboard.freshness import Health
 from dashboard.queries.windows import UsageWindow
 from dashboard.views import conservation, joins, late, overview, sessions, windows
 from jobs import again, streams
-from jobs.billing.rules import Decision
 from jobs.ingestion import rules as ingestion_rules
 from jobs.ingestion.document import TOKENS
-from jobs.ingestion.rules import Reason
 from jobs.joins.pairs import SIDES
-from jobs.joins.rules import Fate, Side
+from jobs.joins.rules import Side
 from jobs.runtime import catalog_changes
-from jobs.runtime.errors import Cause, End, ExitStatus
+from jobs.runtime.errors import ExitStatus
 from jobs.runtime.kafka import log_records
-from jobs.runtime.kafka.isolated import Isolation
 from jobs.runtime.kafka.topic_settings import Doubt
 from jobs.sessionization.pipeline import CHANGES
 from jobs.stack import Jobs
-from jobs.streams import Disposition, EventType, Meter, Outcome, Table
-from laptop import programs
+from jobs.streams import Table
 from metering.clock import Acceptance
 from metering.lateness import WindowState
 from metering.reports import STALE, Doing
 from metering.sessions import SessionState
+from metering.words import (
+    BILLABLE,
+    COMPLETIONS,
+    REQUESTS,
+    Cause,
+    Decision,
+    Disposition,
+    End,
+    EventType,
+    Isolation,
+    Job,
+    Meter,
+    Outcome,
+    Reason,
+    SessionChange,
+)
 from monitoring import metrics
 from monitoring.alerts import ALERTS
 from tests.dashboard import seeding
@@ -56,7 +67,7 @@ from traffic.truth import truth_of
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "weir"
-JOBS = tuple(Jobs.model_fields)
+JOBS = tuple(Job)
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 TRAFFIC_TYPES = (traffic_events.REQUEST, traffic_events.COMPLETION, traffic_events.USAGE)
 
@@ -75,8 +86,7 @@ def alerts_of_causes() -> list[str]:
 
 
 COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
-    "jobs, monitoring/metrics": (JOBS, metrics.JOBS),
-    "jobs, local/programs": (JOBS, programs.JOBS),
+    "jobs, configuration": (JOBS, Jobs.model_fields),
     "jobs, charts/values": (JOBS, chart.Jobs.model_fields),
     "jobs, values.yaml of the chart": (JOBS, in_chart("values.yaml", "jobs")),
     "jobs, files/jobs.yaml of the chart": (JOBS, in_chart("files/jobs.yaml", "defaults")),
@@ -85,18 +95,12 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "jobs, pipelines": (JOBS, [importlib.import_module(f"jobs.{job}.pipeline").JOB.name for job in JOBS]),
     "jobs, bench/report": (JOBS, IDLE_AIMS_MS),
     "jobs, bench: what each needs": (JOBS, ["ingestion", *NEEDS]),
-    "dispositions, monitoring/metrics": (Disposition, metrics.DISPOSITIONS),
-    "dispositions, weir journal": (Disposition, journal.DISPOSITIONS),
     "dispositions, dashboard": (Disposition, conservation._MARKS),
-    "outcomes, the rule of joins": (Outcome, Fate),
-    "outcomes, monitoring/metrics": (Outcome, metrics.JOIN_OUTCOMES),
     "outcomes, dashboard": (Outcome, joins._MARKS),
     "outcomes, dashboard: what they mean": (Outcome, joins._MEANINGS),
     "outcomes, healthy series of the alerts' tests": (Outcome, healthy.OUTCOMES_A_MINUTE),
-    "decisions, monitoring/metrics": (Decision, metrics.DECISIONS),
     "decisions, dashboard": (Decision, late._MARKS),
-    "changes of a session, monitoring/metrics": (CHANGES, metrics.SESSION_CHANGES),
-    "states of a window, monitoring/metrics": (WindowState, metrics.WINDOW_STATES),
+    "changes of a session, sessionization": (SessionChange, CHANGES),
     "states of a window, dashboard": (WindowState, windows.MARKS),
     "states of a session, dashboard": (SessionState, sessions._MARKS),
     "what an application does, dashboard": (
@@ -104,19 +108,15 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
         Health,
     ),
     "what an application does, its badges": (Health, overview._BADGES),
-    "meters, monitoring/metrics": (Meter, metrics.METERS),
     "meters, ingestion": (Meter, ["requests", *TOKENS]),
     "meters, generated traffic": (Meter, traffic_catalog.METERS),
     "meters, dashboard": (Meter, [field.name for field in fields(UsageWindow) if field.name in set(Meter)]),
-    "event types, generated traffic": (streams.BILLABLE, TRAFFIC_TYPES),
-    "event types, all have a family or are heartbeats": (EventType, [*streams.BILLABLE, EventType.HEARTBEAT]),
+    "event types, generated traffic": (BILLABLE, TRAFFIC_TYPES),
+    "event types, all have a family or are heartbeats": (EventType, [*BILLABLE, EventType.HEARTBEAT]),
     "families, sides of a pair": (Side, [*SIDES.values(), Side.BOTH]),
-    "families, types with one side": (set(streams.REQUESTS) ^ set(streams.COMPLETIONS), SIDES),
-    "isolations, monitoring/metrics": (Isolation, metrics.ISOLATIONS),
-    "causes, monitoring/metrics": (Cause, metrics.CAUSES),
+    "families, types with one side": (set(REQUESTS) ^ set(COMPLETIONS), SIDES),
     "causes, an alert for each": (Cause, alerts_of_causes()),
     "causes, who waits in the alerts' tests": (Cause, test_alerts.WAITS_FOR),
-    "ends, monitoring/metrics": (End, metrics.EXITS),
     "ends, exit statuses": ([*End, "stopped", "bad_configuration"], [status.name.lower() for status in ExitStatus]),
     "ends, of which a pod starts no driver again": (set(ExitStatus) - {ExitStatus.CRASHED}, again.DECIDED),
     "settings of a topic, monitoring/metrics": (Doubt, metrics.TOPIC_SETTINGS),
@@ -184,7 +184,18 @@ WORDS: dict[str, tuple[str, Collection[str]]] = {
 }
 TEXTS = [
     path
-    for folder in ("jobs", "local", "dashboard", "monitoring", "charts", "bench")
+    for folder in (
+        "metering",
+        "jobs",
+        "catalog",
+        "deployment",
+        "cli",
+        "laptop",
+        "dashboard",
+        "monitoring",
+        "charts",
+        "bench",
+    )
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in {".py", ".yaml", ".tpl", ".md", ".txt"}
 ]

@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka import topic as kafka
 from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
+from metering.words import Cause
 
 
 def denial(code: int = KafkaError.UNKNOWN_TOPIC_OR_PART) -> KafkaException:

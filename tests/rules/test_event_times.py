@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.received import INSTANT
-from jobs.ingestion.rules import Reason
-from jobs.runtime.kafka.isolated import Isolation
 from metering.clock import Acceptance, read_device_clock, read_trusted_clock
 from metering.instants import EPOCH
+from metering.words import Isolation, Reason
 
 CONFIG = IngestionConfig(accept_past_seconds=3_600, accept_future_seconds=60)
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)

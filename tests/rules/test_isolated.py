@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.set_aside import KEPT, set_aside
-from jobs.runtime.kafka.isolated import Isolation
 from jobs.runtime.kafka.log_records import MOST_KEY_BYTES
+from metering.words import Isolation
 
 LARGEST = 100_000
 SCHEMA: dict[str, Any] = {

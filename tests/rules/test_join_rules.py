@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.joins.rules import Decision, Fate, Row, Side, Winner, step
-from jobs.streams import Outcome
+from jobs.joins.rules import Decision, Row, Side, Winner, step
+from metering.words import Outcome
 
 SECOND_US = 1_000_000
 TIMEOUT_S = 3
@@ -86,7 +86,7 @@ def test_every_row_ends_in_exactly_one_outcome_or_waits(events: list[Event], fro
 def test_two_matched_rows_are_within_the_timeout_of_the_request(events: list[Event]) -> None:
     rows = {row.lsn: row for row in rows_of(*events)}
     for decision in decisions(*events, frontier=100):
-        if decision.fate is Fate.MATCHED:
+        if decision.fate is Outcome.MATCHED:
             assert decision.request_lsn is not None
             assert decision.completion_lsn is not None
             request, completion = rows[decision.request_lsn], rows[decision.completion_lsn]
@@ -101,83 +101,83 @@ def test_nobody_waits_when_the_frontier_is_past_everybodys_timeout(events: list[
 
 @pytest.mark.parametrize("events", [[(R, 0), (C, 3)], [(C, 0), (R, 3)]])
 def test_a_pair_exactly_the_timeout_apart_is_matched(events: list[Event]) -> None:
-    assert [d.fate for d in decisions(*events)] == [Fate.MATCHED]
+    assert [d.fate for d in decisions(*events)] == [Outcome.MATCHED]
 
 
 def test_a_pair_further_apart_is_abandoned_and_orphaned() -> None:
     assert decisions((R, 0), (C, 3.000001), frontier=100) == [
-        Decision(Fate.ABANDONED, 1, None),
-        Decision(Fate.ORPHANED, None, 2),
+        Decision(Outcome.ABANDONED, 1, None),
+        Decision(Outcome.ORPHANED, None, 2),
     ]
 
 
 def test_a_row_waits_until_the_frontier_is_past_its_timeout() -> None:
     assert decisions((R, 0), frontier=3) == []
-    assert decisions((R, 0), frontier=3.000001) == [Decision(Fate.ABANDONED, 1, None)]
+    assert decisions((R, 0), frontier=3.000001) == [Decision(Outcome.ABANDONED, 1, None)]
     assert decisions((R, 0), frontier=None) == []
 
 
 def test_of_several_requests_the_lowest_lsn_counts() -> None:
     assert decisions((R, 1), (R, 0), (C, 2)) == [
-        Decision(Fate.SUPERSEDED, 2, None),
-        Decision(Fate.MATCHED, 1, 3),
+        Decision(Outcome.SUPERSEDED, 2, None),
+        Decision(Outcome.MATCHED, 1, 3),
     ]
 
 
 def test_a_matched_key_supersedes_what_comes_within_the_timeout() -> None:
     assert decisions((R, 0), (C, 1), (C, 4), (R, 3))[1:] == [
-        Decision(Fate.SUPERSEDED, None, 3),
-        Decision(Fate.SUPERSEDED, 4, None),
+        Decision(Outcome.SUPERSEDED, None, 3),
+        Decision(Outcome.SUPERSEDED, 4, None),
     ]
 
 
 def test_a_request_id_used_again_after_the_timeout_is_another_request() -> None:
     again = decisions((R, 0), (C, 1), (R, 6), (C, 7))
-    assert again == [Decision(Fate.MATCHED, 1, 2), Decision(Fate.MATCHED, 3, 4)]
+    assert again == [Decision(Outcome.MATCHED, 1, 2), Decision(Outcome.MATCHED, 3, 4)]
 
 
 def test_usage_is_both_sides_at_once() -> None:
-    assert decisions((U, 0)) == [Decision(Fate.MATCHED, 1, 1)]
+    assert decisions((U, 0)) == [Decision(Outcome.MATCHED, 1, 1)]
     assert decisions((U, 0), (R, 1), (C, 1), (U, 1))[1:] == [
-        Decision(Fate.SUPERSEDED, 2, None),
-        Decision(Fate.SUPERSEDED, None, 3),
-        Decision(Fate.SUPERSEDED, 4, 4),
+        Decision(Outcome.SUPERSEDED, 2, None),
+        Decision(Outcome.SUPERSEDED, None, 3),
+        Decision(Outcome.SUPERSEDED, 4, 4),
     ]
 
 
 def test_usage_completes_a_waiting_request_and_begins_a_waiting_completion() -> None:
-    assert decisions((R, 0), (U, 1)) == [Decision(Fate.MATCHED, 1, 2)]
-    assert decisions((C, 0), (U, 1)) == [Decision(Fate.MATCHED, 2, 1)]
+    assert decisions((R, 0), (U, 1)) == [Decision(Outcome.MATCHED, 1, 2)]
+    assert decisions((C, 0), (U, 1)) == [Decision(Outcome.MATCHED, 2, 1)]
 
 
 def test_the_words_of_the_rule_are_those_of_the_table() -> None:
-    assert [fate.value for fate in Fate] == [outcome.value for outcome in Outcome]
+    assert [fate.value for fate in Outcome] == [outcome.value for outcome in Outcome]
 
 
 def test_a_request_waits_its_own_timeout_and_a_completion_the_longest() -> None:
-    assert decisions((R, 0, 1), (C, 0.5, 6), frontier=100)[0].fate is Fate.MATCHED
-    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=1.6) == [Decision(Fate.ABANDONED, 1, None)]
-    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=7.5) == [Decision(Fate.ABANDONED, 1, None)]
-    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=7.6)[1] == Decision(Fate.ORPHANED, None, 2)
-    assert decisions((R, 0, 6), (C, 5, 6)) == [Decision(Fate.MATCHED, 1, 2)]
+    assert decisions((R, 0, 1), (C, 0.5, 6), frontier=100)[0].fate is Outcome.MATCHED
+    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=1.6) == [Decision(Outcome.ABANDONED, 1, None)]
+    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=7.5) == [Decision(Outcome.ABANDONED, 1, None)]
+    assert decisions((R, 0, 1), (C, 1.5, 6), frontier=7.6)[1] == Decision(Outcome.ORPHANED, None, 2)
+    assert decisions((R, 0, 6), (C, 5, 6)) == [Decision(Outcome.MATCHED, 1, 2)]
 
 
 def test_a_completion_that_came_first_meets_only_a_request_within_that_ones_timeout() -> None:
-    assert decisions((C, 0, 6), (R, 1, 1)) == [Decision(Fate.MATCHED, 2, 1)]
+    assert decisions((C, 0, 6), (R, 1, 1)) == [Decision(Outcome.MATCHED, 2, 1)]
     assert decisions((C, 0, 6), (R, 2, 1)) == []
-    assert decisions((C, 0, 6), (U, 2, 1)) == [Decision(Fate.MATCHED, 2, 2)]
+    assert decisions((C, 0, 6), (U, 2, 1)) == [Decision(Outcome.MATCHED, 2, 2)]
 
 
 def test_a_matched_completion_supersedes_only_within_the_timeout_of_its_request() -> None:
     again = decisions((R, 0, 1), (C, 0.5, 6), (R, 3, 1), (C, 3.5, 6))
-    assert again == [Decision(Fate.MATCHED, 1, 2), Decision(Fate.MATCHED, 3, 4)]
+    assert again == [Decision(Outcome.MATCHED, 1, 2), Decision(Outcome.MATCHED, 3, 4)]
 
 
 def test_a_row_that_came_before_the_timeouts_changed_waits_what_held_then() -> None:
     # A completion that waited 2 s is over at 2 s, and a request that would wait 6 s meets it no later.
-    assert decisions((C, 0, 2), (R, 2, 6)) == [Decision(Fate.MATCHED, 2, 1)]
-    assert decisions((C, 0, 2), (R, 3, 6), frontier=100)[0].fate is Fate.ORPHANED
-    assert decisions((R, 0, 6), (C, 5, 2)) == [Decision(Fate.MATCHED, 1, 2)]
+    assert decisions((C, 0, 2), (R, 2, 6)) == [Decision(Outcome.MATCHED, 2, 1)]
+    assert decisions((C, 0, 2), (R, 3, 6), frontier=100)[0].fate is Outcome.ORPHANED
+    assert decisions((R, 0, 6), (C, 5, 2)) == [Decision(Outcome.MATCHED, 1, 2)]
 
 
 @pytest.mark.parametrize("apart_s", [0, 0.001, 1, 1.001, 7])

@@ -21,7 +21,7 @@ from jobs.joins.resolve import resolve
 from jobs.joins.rules import Row, Side, step
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.rules_in_force import Held, History, rules_at
-from jobs.streams import Disposition, EventType
+from metering.words import Disposition, EventType
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}

@@ -14,8 +14,8 @@ import pytest
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
-from jobs.joins.rules import Decision, Fate, Row, Side, Winner, step
-from jobs.streams import EventType, Outcome
+from jobs.joins.rules import Decision, Row, Side, Winner, step
+from metering.words import EventType, Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=3)
@@ -206,7 +206,7 @@ def test_one_key_with_thousands_of_rows_is_decided() -> None:
     sides = [Side.REQUEST, Side.COMPLETION]
     records = [record(row_of(lsn, sides[lsn % 2], lsn / 1000)) for lsn in range(1, 3_001)]
     fates = Counter(outcome["outcome"] for outcome in resolved(records, at(2)))
-    assert fates == {Fate.MATCHED.value: 1, Fate.SUPERSEDED.value: 2_998}
+    assert fates == {Outcome.MATCHED.value: 1, Outcome.SUPERSEDED.value: 2_998}
 
 
 def test_a_request_is_given_up_after_its_models_timeout_and_a_completion_after_the_longest() -> None:

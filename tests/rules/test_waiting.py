@@ -18,9 +18,10 @@ from pyspark.errors import StreamingQueryException
 from jobs.billing import pipeline as billing
 from jobs.runtime import run
 from jobs.runtime.config import Environment
-from jobs.runtime.errors import Cause, Fenced, NotYet, Refused
+from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Waiting, pause_seconds, until_done
+from metering.words import Cause
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 

@@ -10,7 +10,7 @@ from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.repeats import candidates, entries, repeats
 from jobs.ingestion.set_aside import set_aside
 from jobs.runtime.rules_in_force import History, rules_at
-from jobs.streams import Disposition
+from metering.words import Disposition
 
 DISPOSED = ("lsn", "offset", "disposition", "reason", "first_lsn", "event_time")
 

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.runtime.config import Environment
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.streams import JOURNAL, CatalogTopic, Disposition, EventType, Table
+from jobs.streams import JOURNAL, CatalogTopic, Table
+from metering.words import Disposition, EventType
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -21,14 +21,14 @@ from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
-from jobs.billing.rules import Decision
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.sink import PostgresSink
-from jobs.streams import USAGE, Meter, Table
+from jobs.streams import USAGE, Table
+from metering.words import Decision, Meter
 from tests.pipelines.billing import NOON, billed_by_history, stored, usage_row
 from tests.pipelines.test_billing import random_row
 from tests.streaming.journals import environment

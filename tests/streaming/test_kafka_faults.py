@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka import denied_topics
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
@@ -37,6 +37,7 @@ from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
+from metering.words import Cause
 from monitoring import metrics
 from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed

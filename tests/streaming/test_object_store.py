@@ -18,9 +18,10 @@ from deltalake import DeltaTable
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.runtime.delta.table import DeltaWriter, probe_put_if_absent
 from jobs.runtime.errors import Refused
-from jobs.streams import EventType, Table
+from jobs.streams import Table
 from laptop.class_archive import submit_arguments
 from laptop.ports import LOOPBACK, free_port
+from metering.words import EventType
 from tests.streaming.journals import Journal, event, heartbeat
 
 TABLES = "s3://metering/tables"

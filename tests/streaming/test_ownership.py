@@ -5,8 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from jobs.runtime.errors import Cause, Fenced, NotYet
+from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.postgres.ownership import Ownership
+from metering.words import Cause
 
 
 def test_a_driver_that_was_replaced_is_fenced(database: str) -> None:

@@ -23,7 +23,8 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
-from jobs.streams import CatalogTopic, EventType, Table
+from jobs.streams import CatalogTopic, Table
+from metering.words import EventType
 from tests.streaming.journals import Journal, change, environment, event
 
 ACCOUNT = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezone": "UTC"}

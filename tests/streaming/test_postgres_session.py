@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs.runtime.errors import Cause
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.away import remedy
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import schema_is_current
 from jobs.runtime.postgres.session import ServerIsSilent, Session
+from metering.words import Cause
 
 
 @contextmanager

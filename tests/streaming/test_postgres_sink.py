@@ -18,7 +18,8 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
-from jobs.streams import JOURNAL, Disposition, EventType, Table
+from jobs.streams import JOURNAL, Table
+from metering.words import Disposition, EventType
 from tests.streaming.journals import batch_of, environment
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

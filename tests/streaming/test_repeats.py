@@ -18,7 +18,8 @@ from jobs.ingestion.pipeline import journal_rows
 from jobs.ingestion.repeats import candidates, entries
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
-from jobs.streams import JOURNAL, Disposition, Table
+from jobs.streams import JOURNAL, Table
+from metering.words import Disposition
 from monitoring import metrics
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -17,7 +17,8 @@ from jobs.ingestion.pipeline import journal_rows
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.rules_in_force import TRANSACTION, Held, RulesInForce, read_history, rules_text
-from jobs.streams import Disposition, Table
+from jobs.streams import Table
+from metering.words import Disposition
 from tests.database_rows import write
 
 FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)

@@ -26,7 +26,8 @@ from jobs.joins.pipeline import JOB, UsageSink
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.streams import CatalogTopic, Disposition, EventType, Meter, Outcome, Table
+from jobs.streams import CatalogTopic, Table
+from metering.words import Disposition, EventType, Meter, Outcome
 from tests.corpus import RECEIVED_AT
 from tests.pipelines.ingestion import judged
 from tests.streaming.journals import Journal, change, environment

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from jobs.runtime.delta.growth import SCHEMA_VERSION
 from jobs.runtime.delta.table import LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Refused
-from jobs.streams import JOURNAL, SCHEMA_VERSIONS, SCHEMAS, USAGE, Disposition, EventType, Table
+from jobs.streams import JOURNAL, SCHEMA_VERSIONS, SCHEMAS, USAGE, Table
+from metering.words import Disposition, EventType
 from tests.streaming.drivers import running_driver
 from tests.streaming.journals import START
 

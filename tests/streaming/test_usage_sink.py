@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB, UsageSink
-from jobs.runtime.errors import Cause, Fenced, NotYet, Refused
+from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.streams import CatalogTopic, EventType, Table
+from jobs.streams import CatalogTopic, Table
+from metering.words import Cause, EventType
 from tests.streaming.journals import Journal, at, change, environment, event, heartbeat
 
 REQUEST, COMPLETION, USAGE = EventType.REQUEST, EventType.COMPLETION, EventType.USAGE

@@ -16,12 +16,13 @@ from itertools import groupby
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.leaders import leaders
 from jobs.runtime.kafka.log_records import records_of
 from jobs.runtime.kafka.record_batches import RecordBatch, batches_of, committed
 from jobs.runtime.kafka.wire import Broker
+from metering.words import Cause
 from monitoring import metrics
 
 FETCH_BYTES = 1 << 20

@@ -15,8 +15,8 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from jobs.runtime.errors import End
 from jobs.runtime.postgres.ownership import Ownership
+from metering.words import End
 
 DIVISOR = 100
 FIRST_LOOK = 32

@@ -24,11 +24,12 @@ from pyspark.sql import functions as F
 from jobs.runtime.job import TopicSink
 from jobs.runtime.kafka.attempts import ALONE_LIMIT, Attempt, Attempts
 from jobs.runtime.kafka.heartbeat import heartbeat
-from jobs.runtime.kafka.isolated import Isolated, IsolatedRecords, Isolation
+from jobs.runtime.kafka.isolated import Isolated, IsolatedRecords
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from jobs.runtime.spark import java_runs
+from metering.words import Isolation
 
 log = structlog.get_logger()
 

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from enum import StrEnum
 from typing import Any
 
 import psycopg
 
 from jobs.runtime.kafka.topic import Topic
 from jobs.runtime.postgres.ownership import Ownership
-
-
-class Isolation(StrEnum):
-    """Why a record is not judged by what it says; also a dead letter's reason and a metric's label."""
-
-    TOO_LARGE = "too_large"
-    UNREADABLE = "unreadable"
-    SKIPPED = "skipped"
-
+from metering.words import Isolation
 
 Place = tuple[int, int]
 """Partition and offset."""

@@ -18,11 +18,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from jobs.runtime.errors import Cause, NotYet, Refused
+from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.denied_topics import DENIALS, denied, is_denial
 from jobs.runtime.kafka.topic_settings import refusals
 from jobs.runtime.obstacles import obstacle_of
+from metering.words import Cause
 
 TIMEOUT_SECONDS = 15.0
 """What the broker does not answer within this it does not answer."""

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import psycopg
 
-from jobs.runtime.errors import End
 from jobs.runtime.postgres.session import Session
+from metering.words import End
 
 LONGEST_REASON = 2_000
 

@@ -11,10 +11,11 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
-from jobs.runtime.errors import Cause, Fenced, NotYet
+from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.session import Session
 from metering.reports import Doing
+from metering.words import Cause
 
 log = structlog.get_logger()
 

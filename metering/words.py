@@ -1,0 +1,165 @@
+"""The closed sets of words that events, tables, metrics, commands and pages share: each stands here, and only here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Job(StrEnum):
+    """The applications, in the order in which data flows through them and they are started."""
+
+    INGESTION = "ingestion"
+    SESSIONIZATION = "sessionization"
+    JOINS = "joins"
+    BILLING = "billing"
+
+
+class EventType(StrEnum):
+    """CloudEvents types that Weir gives a meaning; any other type is kept and counted."""
+
+    REQUEST = "ai.inference.request.v1"
+    COMPLETION = "ai.inference.completion.v1"
+    USAGE = "ai.inference.usage.v1"
+    HEARTBEAT = "source.heartbeat.v1"
+
+
+REQUESTS = (EventType.REQUEST.value, EventType.USAGE.value)
+"""Types that say that a request began."""
+COMPLETIONS = (EventType.COMPLETION.value, EventType.USAGE.value)
+"""Types that say that it ended, and what it took."""
+BILLABLE = (EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value)
+"""All that an outcome is made of."""
+
+
+class Disposition(StrEnum):
+    """What became of a Kafka record. Every record has exactly one row and one disposition."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+
+
+class Reason(StrEnum):
+    """Why a record is rejected: a dead letter's `reason` and a metric's label. The first that holds is given."""
+
+    UNSTAMPED = "unstamped"
+    """Its producer set when it was received; as it came to the topic before that had LogAppendTime, for one."""
+    NOT_UTF8 = "not_utf8"
+    NUL_CHARACTER = "nul_character"
+    """An escaped U+0000, which no text column of a database can hold; looked for before the JSON is read."""
+    MALFORMED = "malformed"
+    """Not one RFC 8259 object: broken, empty, a second document, a duplicate key, nested deeper than 999 levels."""
+    INVALID_SPECVERSION = "invalid_specversion"
+    INVALID_ID = "invalid_id"
+    INVALID_SOURCE = "invalid_source"
+    INVALID_TYPE = "invalid_type"
+    MISSING_SUBJECT = "missing_subject"
+    INVALID_SUBJECT = "invalid_subject"
+    INVALID_TIME = "invalid_time"
+    INVALID_SENTTIME = "invalid_senttime"
+    INVALID_SEQUENCE = "invalid_sequence"
+    """`sequence` is no whole number from 0 to 10^18 - 1, or `sourceepoch` is neither text nor a whole number."""
+    INVALID_DATA = "invalid_data"
+    """`data` is no object, or a field of it has the wrong type."""
+    INVALID_REQUEST_ID = "invalid_request_id"
+    INVALID_MODEL = "invalid_model"
+    INVALID_STATUS = "invalid_status"
+    INVALID_USAGE_SOURCE = "invalid_usage_source"
+    INVALID_TOKENS = "invalid_tokens"
+    INVALID_CACHED = "invalid_cached"
+    INVALID_LATENCY = "invalid_latency"
+    TOO_OLD = "too_old"
+    FUTURE = "future"
+    INVALID_CATALOG_CHANGE = "invalid_catalog_change"
+    TOO_LARGE = "too_large"
+    """Key and value have more bytes, unpacked, than `max_record_bytes`; given before any other."""
+    UNREADABLE = "unreadable"
+    """It ended the driver each time that it was read, also when nothing else was. Given before any other."""
+    SKIPPED = "skipped"
+    """An operator said so, before it was read. Given before any other."""
+
+
+class Isolation(StrEnum):
+    """Why a record is not judged by what it says; also a dead letter's reason and a metric's label."""
+
+    TOO_LARGE = "too_large"
+    UNREADABLE = "unreadable"
+    SKIPPED = "skipped"
+
+
+class Status(StrEnum):
+    """How the model's answer ended."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class UsageSource(StrEnum):
+    """Who counted the tokens."""
+
+    PROVIDER = "provider"
+    ESTIMATED = "estimated"
+    PARTIAL = "partial"
+
+
+class Outcome(StrEnum):
+    """What became of a request or completion."""
+
+    MATCHED = "matched"
+    ABANDONED = "abandoned"
+    ORPHANED = "orphaned"
+    SUPERSEDED = "superseded"
+
+
+class Meter(StrEnum):
+    """What is counted and priced. The value is also the quantity's column in `usage`."""
+
+    REQUESTS = "requests"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+    CACHED_TOKENS = "cached_tokens"
+
+
+class Decision(StrEnum):
+    """A meter's `late_policy`: a straggler changes its closed window (`correct`), or is only recorded (`drop`)."""
+
+    CORRECT = "correct"
+    DROP = "drop"
+
+
+class Cause(StrEnum):
+    """What an application waits for, when it cannot go on."""
+
+    KAFKA = "kafka"
+    DATABASE = "database"
+    STORE = "store"
+    BROKER_CLOCK = "broker_clock"
+    MEMORY = "memory"
+
+
+class End(StrEnum):
+    """How a driver ended that was not asked to: `exits.how`."""
+
+    CRASHED = "crashed"
+    REFUSED = "refused"
+    FENCED = "fenced"
+
+
+class SessionChange(StrEnum):
+    """What may become of a session in a batch, in the order in which it is done."""
+
+    RETRACTED = "retracted"
+    """It had closed, and a late event makes another of it."""
+    ABSORBED = "absorbed"
+    """While both were open it became one with another."""
+    EXTENDED = "extended"
+    BEGUN = "begun"
+
+
+class SourceState(StrEnum):
+    """Whether a source was heard of lately."""
+
+    ACTIVE = "active"
+    SILENT = "silent"
