@@ -32,7 +32,7 @@ from jobs.runtime import catalog_changes
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.kafka import log_records
 from jobs.runtime.kafka.topic_settings import Doubt
-from jobs.sessionization.pipeline import CHANGES
+from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
 from metering.clock import Acceptance

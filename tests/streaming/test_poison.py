@@ -30,7 +30,8 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.pipeline import JOB, JournalSink, build
+from jobs.ingestion.pipeline import JOB, build
+from jobs.ingestion.sink import JournalSink
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka import unpacking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
-from jobs.joins.pipeline import UsageSink
+from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Refused
@@ -40,7 +40,9 @@ def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 20
 
 def joins(spark: SparkSession, database: str, tables: Path) -> UsageSink:
     where = environment(database, tables)
-    return UsageSink(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {})))
+    return cast(
+        "UsageSink", JOINS.start(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {})))
+    )
 
 
 def join(spark: SparkSession, database: str, tables: Path) -> UsageSink:

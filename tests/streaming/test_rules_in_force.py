@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from cli.reading import read_only
 from cli.rules import rule_rows
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.pipeline import journal_rows
+from jobs.ingestion.sink import journal_rows
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.rules_in_force import TRANSACTION, Held, RulesInForce, read_history, rules_text

@@ -18,11 +18,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from jobs.ingestion.pipeline import journal_rows
 from jobs.ingestion.repeats import entries
+from jobs.ingestion.sink import journal_rows
 from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.joins.config import JoinsConfig
-from jobs.joins.pipeline import JOB, UsageSink
+from jobs.joins.pipeline import JOB, start
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
@@ -117,7 +117,7 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
         fold_sources(cursor, seen_sources(rows))
         heard = cursor.execute("SELECT count(*) FROM sources").fetchone()
     where = environment(database, tmp_path)
-    sink = UsageSink(Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {})))
+    sink = start(Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {})))
     sink.process(journal.read(spark, JOB.columns, end=first + len(rows)))
 
     assert heard == (rows.select("source", pl.col("source_epoch").fill_null("")).n_unique(),)

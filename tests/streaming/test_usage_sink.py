@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
-from jobs.joins.pipeline import JOB, UsageSink
+from jobs.joins.pipeline import JOB, start
+from jobs.joins.sink import UsageSink
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
@@ -53,7 +54,7 @@ TIMEOUTS = JoinsConfig(completion_timeout_seconds=120, completion_timeouts={"slo
 def driver(spark: SparkSession, database: str, journal: Journal, config: JoinsConfig = TIMEOUTS) -> UsageSink:
     where = environment(database, Path(journal.tables))
     ownership = Ownership.take(JOB.name, database, {})
-    return UsageSink(Context(config, where, spark, ownership))
+    return start(Context(config, where, spark, ownership))
 
 
 def usage(journal: Journal) -> pl.DataFrame:

@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.pipeline import NAME, JournalSink, build
+from jobs.ingestion.pipeline import build
+from jobs.ingestion.sink import NAME, JournalSink
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context

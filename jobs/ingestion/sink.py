@@ -1,0 +1,223 @@
+"""Numbers, repeats, frontier: what becomes of judged records on the driver, and the commit that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame
+
+from jobs.ingestion.bookkeeping import Bookkeeping
+from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
+from jobs.ingestion.catalog import CatalogReader
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.device_clocks import uncorrected_events
+from jobs.ingestion.earlier_rules import looked_for
+from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.identity_index import IdentityIndex
+from jobs.ingestion.identity_journal import JournalIdentities
+from jobs.ingestion.lateness import lateness_of
+from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.repeats import candidates, entries
+from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
+from jobs.runtime.job import Context, Counts, Progress
+from jobs.runtime.kafka.absent_offsets import AbsentOffsets
+from jobs.runtime.kafka.heartbeat import Heartbeat
+from jobs.runtime.kafka.isolated import IsolatedRecords
+from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.kafka.topic import describe_topic, list_partitions
+from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
+from jobs.runtime.rules_in_force import TRANSACTION as RULES
+from jobs.runtime.rules_in_force import RulesInForce, rules_text
+from jobs.streams import JOURNAL, CatalogTopic, Table
+from metering.words import Disposition, Isolation, Job, Reason
+from monitoring import metrics
+from monitoring.instruments import GaugeMetric
+
+NAME = Job.INGESTION.value
+
+
+class JournalSink:
+    """Numbers records, marks repeats, and appends them to the journal with the offsets they came from."""
+
+    def __init__(self, context: Context[IngestionConfig]) -> None:
+        config, where = context.config, context.environment
+        kafka = where.kafka.librdkafka()
+        self._admin = admin = AdminClient(kafka)
+        self._config = config
+        owner = context.ownership
+        # Without a broker every attempt ends here, before it leaves a commit in the journal.
+        events, *topics = [describe_topic(admin, name) for name in (config.topic, *CatalogTopic)]
+        self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
+        self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
+        catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
+        self._catalog = CatalogReader(kafka, admin, catalog)
+        self._ledgers = [self._events, *catalog]
+        self._absent = AbsentOffsets(where.kafka, admin, config.topic)
+        self._residual = self._unaccounted()
+        self._ownership = owner
+        self._believe_clocks()
+        self._rules = RulesInForce(self._writer, config.deciding)
+        self._looked_for = looked_for(config, self._rules.history)
+        self._index = IdentityIndex(JournalIdentities(self._writer), config.horizons, config.identity_memory_bytes)
+        self._index.restore(self._writer.next_lsn, self._events.frontier())
+        self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
+        settings = settings_of(admin, config.topic)
+        tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
+        self._isolated = IsolatedRecords(owner, self._events.topic)
+        self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
+        look = PlainLook(where.kafka, admin, self._events.topic)
+        self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
+        interval = timedelta(seconds=config.heartbeat_interval_seconds)
+        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval)
+        self._heartbeat.start()
+
+    def _believe_clocks(self) -> None:
+        """Go on from no time that is yet to come."""
+        seen, limit = self._look(), self._config.max_clock_ahead
+        wait_for_frontier(self._events.frontier(), seen.now, limit)
+        self._events.disbelieve(after=seen.now + limit)
+
+    def _look(self) -> Look:
+        return look(self._ownership.connection, self._events.topic.topic_id)
+
+    def process(self, batch: DataFrame) -> Progress:
+        """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
+        self._follow_topics()
+        changes, offsets_after = self._catalog.read_to_end()
+        new = self._events.cut(pl.DataFrame(batch.toArrow()))
+        if new.is_empty() and not changes:
+            return Progress(0, {})
+        isolated = self._isolated.pending()
+        stamped = set_aside(new, isolated, self._config.max_record_bytes)
+        seen = self._look()
+        wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
+        records = self._events.received(stamped, seen.restamps)
+        proved = self._absent.prove(self._events.gaps(records))
+        first_lsn = self._writer.next_lsn
+        catalog = numbered(self._catalog.rows(changes), first_lsn)
+        judged = judged_by_reception(records, self._config)
+        events = numbered(judged.sort("received_at", "partition", "offset"), first_lsn + len(catalog))
+        taken = self._events.take(events, proved=proved)
+        frontier = self._events.frontier()
+        rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")
+        transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
+        if frontier is not None:
+            transactions[FRONTIER] = microseconds_of(frontier)
+        now = datetime.now(UTC)
+        in_force = self._rules.said(first_lsn, now)
+        if in_force:
+            transactions[RULES] = first_lsn
+        said = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
+        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(said).alias("rules"))
+        self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE))
+        self._writer.commit(journal_rows(rows, frontier, now), transactions)
+        if in_force:
+            self._rules.kept(first_lsn, now)
+        self._settle(seen)
+        if set_aside_here := places_set_aside(stamped):
+            self._isolated.journalled(set_aside_here)
+        self._learn(rows, frontier)
+        kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
+        self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
+        self._residual = self._unaccounted()
+        judged_rows = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
+        return Progress(len(rows), {**judged_rows, **kept, **self._index.counts()}, lateness_of(rows))
+
+    def _settle(self, seen: Look) -> None:
+        """Only now that the journal says so, and again after a crash in between."""
+        if seen.restamps:
+            with self._ownership.transaction() as cursor:
+                settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
+
+    def _follow_topics(self) -> None:
+        """Take up partitions that were added; the end offsets of the batch are fixed by now."""
+        topics = list_partitions(self._admin, [ledger.topic.name for ledger in self._ledgers])
+        for ledger, topic in zip(self._ledgers, topics, strict=True):
+            added = ledger.follow(self._admin, topic)
+            if added and ledger is not self._events:
+                self._catalog.add(topic.name, added)
+
+    def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
+        """Every record's disposition; a repeat names the lsn of its first."""
+        events = events.with_columns(pl.col("lsn").cast(pl.Int64))
+        valid = events.filter(pl.col("reason").is_null())
+        repeats = self._index.find_repeats(candidates(valid, *self._looked_for))
+        return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
+            pl.when(pl.col("reason").is_not_null())
+            .then(pl.lit(Disposition.REJECTED.value))
+            .when(pl.col("same"))
+            .then(pl.lit(Disposition.DUPLICATE.value))
+            .when(pl.col("same").not_())
+            .then(pl.lit(Disposition.CONFLICT.value))
+            .otherwise(pl.lit(Disposition.ACCEPTED.value))
+            .alias("disposition")
+        )
+
+    def _tell_isolated(self, too_large: pl.DataFrame) -> None:
+        places = too_large.select("partition", "offset", sizes().alias("bytes"))
+        found = {(partition, offset): size_bytes for partition, offset, size_bytes in places.iter_rows()}
+        if found:
+            self._isolated.add(found, Isolation.TOO_LARGE, "too_large")
+
+    def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
+        accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
+        self._index.add(entries(accepted))
+        self._index.forget(frontier)
+
+    def _unaccounted(self) -> int:
+        """Records that were read less rows of the journal; as of a commit, because only then both have moved."""
+        return sum(ledger.records() for ledger in self._ledgers) - (self._writer.next_lsn - 1)
+
+    def positions(self) -> Mapping[int, int]:
+        """The next offset of `events` per partition."""
+        return self._events.positions()
+
+    def record_bytes(self) -> int:
+        """Mean size of the records read last."""
+        return self._record_bytes
+
+    def frontier(self) -> datetime | None:
+        """F of the journal."""
+        return self._events.frontier()
+
+    def status(self) -> dict[str, Any]:
+        """What the identity index holds, records that no row of the journal stands for, and events no listed source."""
+        unlisted = self._bookkeeping.unlisted
+        return {**self._index.status(), "residual": self._residual, "unlisted_source_events": unlisted}
+
+    def gauges(self) -> Mapping[GaugeMetric, float]:
+        """What the identity index holds, and records that no row of the journal stands for."""
+        return {**self._index.gauges(), metrics.RESIDUAL: self._residual}
+
+    def close(self) -> None:
+        """Stop the heartbeat and leave the broker."""
+        self._heartbeat.close()
+        self._catalog.close()
+
+
+def journal_rows(rows: pl.DataFrame, frontier: datetime | None, logged_at: datetime) -> pa.Table:
+    """Rows with the journal's columns; what a row does not have is null. All rows of a commit share their log date."""
+    complete = rows.with_columns(
+        pl.lit(logged_at).alias("logged_at"),
+        pl.lit(logged_at.date()).alias("log_date"),
+        pl.lit(frontier, dtype=pl.Datetime("us", "UTC")).alias("frontier"),
+    )
+    missing = [pl.lit(None).alias(name) for name in JOURNAL.names if name not in complete.columns]
+    return complete.with_columns(missing).select(JOURNAL.names).to_arrow().cast(JOURNAL)
+
+
+def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:
+    judged = rows.group_by("disposition", pl.col("reason").fill_null("")).len()
+    offset = pl.col("clock_offset_ms").is_not_null() & (pl.col("event_time") != pl.col("occurred_at"))
+    return {
+        **{(metrics.EVENTS, kind, reason): count for kind, reason, count in judged.iter_rows()},
+        (metrics.ABSENT,): absent,
+        (metrics.CLOCK_CORRECTED,): rows.select(offset.sum()).item(),
+        (metrics.UNCORRECTED,): uncorrected_events(rows, devices) if devices else 0,
+    }
