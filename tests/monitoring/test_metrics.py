@@ -78,7 +78,7 @@ def exposed(script: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("job", Job)
 def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> None:
-    series = exposed(f"init_labels({job!r}, reasons=['too_old'], version='1')")
+    series = exposed(f"init_labels({str(job)!r}, reasons=['too_old'], version='1')")
 
     assert set(re.findall(r'job="(\w+)"', " ".join(series))) == {job}
     assert series.pop(f'weir_build_info{{job="{job}",version="1"}}') == 1

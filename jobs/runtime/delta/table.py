@@ -105,8 +105,11 @@ class DeltaWriter:
             raise Fenced(f"{self.path} knows {self._epoch} {committed}, this driver has {epoch}")
         next_lsn = self._table.transaction_version(LSN) or 1
         self._stored = pa.schema(self._table.schema().to_arrow())
+        taken = {self._epoch: epoch, self._driver: driver, LSN: next_lsn}
+        if not missing_columns(self._table, self._schema):
+            taken[SCHEMA_VERSION] = self._version
         # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
-        self._write(self._stored.empty_table(), {self._epoch: epoch, self._driver: driver, LSN: next_lsn})
+        self._write(self._stored.empty_table(), taken)
         self.known.update({self._epoch: epoch, LSN: next_lsn})
 
     def _grow(self) -> None:
