@@ -1,7 +1,7 @@
 """The catalog's outbox in Postgres: what was changed and must be told, until the broker has it.
 
 A change is written here in its own transaction, with its commit time: whoever publishes it, and how often, the same
-record goes out. Only one session publishes at a time (`catalog_store.alone`), and nothing new is stored before what a
+record goes out. Only one session publishes at a time (`store.alone`), and nothing new is stored before what a
 crash left was published; so the records of one key keep their order, and a repeat stands next to its first.
 """
 

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import pytest
 from grimp import ImportGraph
 
+ROOT = Path(__file__).parents[2]
 ROOTS = ("metering", "jobs", "catalog", "deployment", "cli", "laptop", "traffic", "monitoring", "dashboard")
-IGNORED = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
-STARTED = {"laptop.quickstart", "laptop.class_archive", "laptop.class_training", "laptop.jars", "laptop.java"}
-"""What the chart and the Dockerfile start."""
+IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
 
 LAPTOP_ONLY = {"cli.main", "cli.stack", "cli.demo"}
 """Commands that start Weir on one machine; `cli.main` says so where they are missing."""
+
+
+def started_in(text: str) -> set[str]:
+    """The modules that a text of YAML, shell or Python starts with `python -m`, and what ours start themselves."""
+    found: set[str] = set()
+    new = set(re.findall(rf"""-m["',]*\s+["']?((?:{"|".join(ROOTS)})(?:\.\w+)*)""", text))
+    while new:
+        found |= new
+        files = [(ROOT / module.replace(".", "/")).with_suffix(".py") for module in new]
+        texts = (file.read_text(encoding="utf-8") for file in files if file.exists())
+        new = {module for text in texts for module in started_in_code(text)} - found
+    return found
+
+
+def started_in_code(text: str) -> list[str]:
+    return re.findall(r'sys\.executable, "-m", "([\w.]+)"', text)
+
+
+def started() -> set[str]:
+    """What the Dockerfile, the image's entrypoint and the chart start."""
+    files = [ROOT / "Dockerfile", ROOT / "image" / "entrypoint", *(ROOT / "charts/weir/templates").rglob("*.*")]
+    return {module for file in files for module in started_in(file.read_text(encoding="utf-8"))}
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +56,68 @@ def test_the_image_has_every_part_that_runs_on_a_cluster() -> None:
 
 def test_of_the_laptop_the_image_has_what_it_needs_and_no_more(graph: ImportGraph) -> None:
     elsewhere = {m for m in graph.modules if not m.startswith("laptop") and m not in LAPTOP_ONLY}
-    needed = {*STARTED}
-    for module in elsewhere | STARTED:
+    needed = {module for module in started() if module.startswith("laptop.")}
+    assert {"laptop.quickstart", "laptop.jars", "laptop.class_archive", "laptop.class_training"} <= needed
+    for module in elsewhere | needed:
         needed |= {found for found in graph.find_upstream_modules(module) if found.startswith("laptop.")}
     held = {line[1:-3].replace("/", ".") for line in IGNORED if line.startswith("!laptop/") and line.endswith(".py")}
     assert held - {"laptop.__init__"} == needed
+
+
+def runs_of_the_build() -> Iterator[tuple[str, frozenset[str]]]:
+    """Each module of ours that a RUN of the Dockerfile starts, with the files and folders copied until then."""
+    copied: set[str] = set()
+    for line in DOCKERFILE:
+        if line.startswith("COPY ") and "--from" not in line:
+            copied |= {*line.split()[1:-1]}
+        if line.startswith("RUN "):
+            yield from ((module, frozenset(copied)) for module in started_in(line))
+
+
+def test_what_the_build_runs_finds_all_that_it_imports(graph: ImportGraph) -> None:
+    """Jars and classes are made before the code is copied, so that they are kept when it changes."""
+    runs = dict(runs_of_the_build())
+    assert {"laptop.jars", "laptop.class_archive", "laptop.class_training"} <= runs.keys()
+    for module, copied in runs.items():
+        for needed in {module, *graph.find_upstream_modules(module)}:
+            path = needed.replace(".", "/")
+            files = {f"{path}.py", *(f"{folder}/__init__.py" for folder in Path(path).parents if folder.name)}
+            if (ROOT / path).is_dir():
+                files = files - {f"{path}.py"} | {f"{path}/__init__.py"}
+            lacking = {file for file in files if not {file, *map(str, Path(file).parents)} & copied}
+            assert not lacking, f"{module} imports {needed}, but the Dockerfile has not copied {sorted(lacking)} yet"
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the image that holds the code."""
+    folder = tmp_path_factory.mktemp("image")
+    for pattern in (line[1:] for line in IGNORED if line.startswith("!")):
+        for found in ROOT.glob(pattern):
+            there = folder / found.relative_to(ROOT)
+            there.parent.mkdir(exist_ok=True)
+            if found.is_dir():
+                shutil.copytree(found, there, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(found, there)
+    return folder
+
+
+def run_in(image: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(image), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-P", *arguments]
+    return subprocess.run(command, cwd=image, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["up", "down", "demo"])
+def test_a_command_of_the_laptop_says_in_the_image_that_it_is_none_of_its_own(image: Path, command: str) -> None:
+    answer = run_in(image, "-m", "cli.main", command)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.startswith("This command runs Weir on a machine of your own; this image holds none of that")
+
+
+def test_the_image_knows_which_jars_it_is_made_with(image: Path) -> None:
+    answer = run_in(
+        image, "-c", "from laptop.jars import LOCK, parse_lock; print(LOCK, len(parse_lock(LOCK.read_text())))"
+    )
+    assert (answer.stdout, answer.stderr) == (f"{image / 'laptop' / 'jars.lock'} 2\n", "")
