@@ -88,7 +88,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
 
 
 def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
-    """Take the job. Raises Refused when the database has another schema, or another time.
+    """Take the job. Raises Refused when database or table has another schema, or the database another time.
 
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """

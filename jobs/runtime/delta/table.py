@@ -42,9 +42,15 @@ def open_table(tables: str, table: Table) -> DeltaTable | None:
 
 
 def committed_epoch(tables: str, table: Table, job: str) -> int:
-    """The newest epoch of `job` that the table has seen; 0 for none."""
+    """The newest epoch of `job` that the table has seen; 0 for none.
+
+    Raises Refused for a table that a newer version writes: its driver would be fenced, and nobody could take its place.
+    """
     found = open_table(tables, table)
-    return 0 if found is None else found.transaction_version(f"{job}.epoch") or 0
+    if found is None:
+        return 0
+    refuse_newer(found, SCHEMA_VERSIONS[table])
+    return found.transaction_version(f"{job}.epoch") or 0
 
 
 def instant_of(transaction_version: int | None) -> datetime | None:
