@@ -102,7 +102,11 @@ for _name in Jobs.model_fields:
 @app.command()
 def migrate() -> None:
     """Bring the database's schema to this version's; with WEIR_DASHBOARD_PASSWORD its reader may log in."""
-    migrate_database(os.environ["WEIR_POSTGRES_URL"], os.environ.get(PASSWORD_VARIABLE))
+    url = os.environ.get("WEIR_POSTGRES_URL")
+    if not url:
+        typer.echo("WEIR_POSTGRES_URL is not set: the address of the database, postgresql://…", err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION)
+    migrate_database(url, os.environ.get(PASSWORD_VARIABLE))
 
 
 @app.command()
