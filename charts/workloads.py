@@ -1,4 +1,4 @@
-"""Values of what runs: the applications, batch jobs, the setup and the live page."""
+"""Values of what runs: the applications, batch jobs, the setup and the dashboard."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def apply(
 
 @catalog.command()
 def publish(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Send what the database holds and Kafka does not have, because an `apply` was cut off; `apply` does it too.
+    """Send changes that the database holds and Kafka does not have, after an `apply` that was interrupted.
 
     Exit status 1 when joins does not have it in time: it is published then.
     """

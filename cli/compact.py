@@ -17,12 +17,14 @@ COLUMNS = ("table", "files_before", "files_after", "files_deleted")
 def compact(
     *,
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Days that replaced files stay readable; more than any reader ever lags.")
+        int, typer.Option(min=1, help="Days for which replaced files are kept; more than any reader ever lags.")
     ] = 7,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Merge the small files of days that are over, and delete what was replaced long ago. The applications may run on.
+    """Merge the small files of days that are over, and delete files that were replaced long ago.
+
+    The applications may run meanwhile.
 
     `files_before` and `files_after` are those that a reader opens.
     """

@@ -18,15 +18,15 @@ def drain(
     *,
     timeout: TimeoutOption = 300.0,
     include_waiting: Annotated[
-        bool, typer.Option("--include-waiting", help="Wait for the decision of requests without a completion too.")
+        bool, typer.Option("--include-waiting", help="Wait also until every request without a completion is decided.")
     ] = False,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Wait until all four applications are past what is in Kafka now.
+    """Wait until all four applications have processed what is in Kafka now.
 
-    Says how many requests and completions still wait for their partner: such a request is billed when it comes, or
-    when its time is over. Exit status 1, and what is stuck, when the time is over.
+    Prints how many requests and completions still wait for their partner: such a request is billed when the partner
+    arrives, or at its timeout. Exit status 1 after --timeout, with what is stuck.
     """
     from cli.progress import telling
     from deployment.draining import Stuck
@@ -45,4 +45,7 @@ def drain(
     if quiet:
         print_rows([{"drained": True, "waiting": drained.waiting, "stuck": None}], COLUMNS, form)
     else:
-        typer.echo(f"All four applications are past it; {drained.waiting} requests wait for their completion.")
+        typer.echo(
+            f"All four applications have processed it; {drained.waiting} requests and completions wait for "
+            "their partner."
+        )

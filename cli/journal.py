@@ -96,12 +96,13 @@ def _journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
-    `residual` is what is missing (or, negative, too much) and must be 0. Absent offsets were proved to hold no record.
+    `residual` is the number of missing rows (below 0: of rows too many) and must be 0.
+    Absent offsets are proved to hold no record.
     """
     if context.invoked_subcommand is not None:
         return
     if not summary:
-        raise typer.BadParameter("say what to show of the journal: --summary.")
+        raise typer.BadParameter("add --summary, or a command: restamp or skip.")
     from confluent_kafka import KafkaException
 
     from cli.journal_offsets import consumed_ranges, kafka_topics

@@ -59,7 +59,8 @@ def main() -> None:
         if not (missing.name or "").startswith("laptop."):
             raise
         typer.echo(
-            "This command runs Weir on a machine of your own; this image holds none of that: use helm.", err=True
+            "This command starts or stops Weir on your own machine, which this image cannot do: on a cluster use helm.",
+            err=True,
         )
         sys.exit(1)
 

@@ -11,5 +11,5 @@ DEFAULT_DATA_DIR = Path(".weir")
 
 DataDir = Annotated[
     Path,
-    typer.Option("--data-dir", envvar="WEIR_DATA_DIR", help="The folder everything of this stack lives under."),
+    typer.Option("--data-dir", envvar="WEIR_DATA_DIR", help="The folder that holds everything of this stack."),
 ]

@@ -21,10 +21,10 @@ def restamp(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Take records as received when the one before them was: for stamps that a broker's wrong clock has set.
+    """Let records that a broker with a wrong clock has stamped count as received when the record before them was.
 
-    Only records that are not in the journal yet; the journal keeps which they were. Without this, ingestion waits until
-    the time that they bear has come. Exit status 1 when ingestion has not done it in time: it is kept, and done later.
+    Only for records that are not in the journal yet; the journal notes which they were. Without this, ingestion waits
+    until the time of their stamps has come. Exit status 1 when ingestion is not done in time: it does it later.
     """
     import psycopg
 

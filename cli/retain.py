@@ -41,10 +41,10 @@ def retain(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Remove whole days that are older than they must be kept, and list what went. The applications may run on.
+    """Remove whole days that need not be kept any longer, and list them. The applications may run meanwhile.
 
-    Windows, stragglers and live sessions stay for ever. The journal and usage keep what a reader has yet to read, the
-    open month and the one before, and rows that say what was decided by.
+    Windows, stragglers and live sessions stay for ever. The journal and usage keep rows that a reader has not read, the
+    open month and the one before, and rows that say which rules decided.
     """
     from deployment.stack import running_deployment
     from jobs.retention import Retention

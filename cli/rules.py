@@ -39,8 +39,8 @@ def rule_rows(tables: str, database: Database) -> Iterator[Row]:
 def rules(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """List what decides (time-outs, grace, horizons, gaps, late policies) and the first row that it decided.
 
-    A change decides nothing again: what lies before its `from_lsn` stays as the line above it decided. What decided
-    before a job's first line is unknown, unless that is from lsn 1. What ended by `closed_before` was closed under an
+    A change never moves the past: rows before its `from_lsn` stay as the line above decided. What decided before a
+    job's first line is unknown, unless that line is from lsn 1. What ended by `closed_before` was closed under an
     earlier line, and stays closed.
     """
     from deployment.stack import running_deployment

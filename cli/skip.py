@@ -36,10 +36,10 @@ def skip(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Let a record become a dead letter, `skipped`, whatever it says: for one that ends ingestion again and again.
+    """Make a record that ends ingestion again and again a dead letter, `skipped`, without judging it.
 
-    Only a record that is not in the journal yet. It is on no bill; its value is kept. Exit status 1 when ingestion has
-    not done it in time (it is kept, and done later), or had the record in hand already (then it was not skipped).
+    Only for a record that is not in the journal yet. It is on no bill; its value is kept. Exit status 1 when ingestion
+    is not done in time (it does it later), or was already working on the record (then it was not skipped).
     """
     from cli.journalled import wait_until_journalled
     from deployment.positions import Positions, beginnings, describe, ends
@@ -76,8 +76,8 @@ def refuse_wrong_offset(place: str, offset: int, *, first: int, read: int, end: 
     if offset < read:
         raise CannotRun(
             f"{place}: the journal holds the offsets below {read}, and what it holds never changes. If this record was "
-            "rejected, `weir dead-letters` shows it, and it is on no bill; if it was accepted, it counts: what should "
-            "not is corrected by its producer."
+            "rejected, `weir dead-letters` shows it, and it is on no bill; if it was accepted, it counts, and only "
+            "its producer can correct it."
         )
     if offset < first:
         raise CannotRun(f"{place} begins at offset {first}: Kafka's retention has deleted this record.")
@@ -111,10 +111,10 @@ def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
             return
         known = cursor.execute(_KNOWN, [topic.topic_id, *place]).fetchone()
     if known is None:
-        raise CannotRun(f"{topic.name}[{place[0]}]: ingestion has this record in hand; ask again.")
+        raise CannotRun(f"{topic.name}[{place[0]}]: ingestion is working on this record; run the command again.")
     why, detail, who, when = known
     raise CannotRun(
-        f"{topic.name}[{place[0]}]: offset {place[1]} is to become a dead letter already, as `{why}`, since {when}, by "
+        f"{topic.name}[{place[0]}]: offset {place[1]} will already become a dead letter, as `{why}`, since {when}, by "
         f"{who}: {detail}"
     )
 
@@ -141,13 +141,14 @@ def _what_else(tables: str, topic: str, place: Place) -> str | None:
     row = next(rows_in_order(journal, ["disposition", "reason"], is_it), None)
     if row is None:
         return (
-            f"offset {place[1]} holds no record, only the end of a transaction or what it gave up: nothing is skipped."
+            f"offset {place[1]} holds no record, only the end of a transaction or an aborted record: nothing was "
+            "skipped."
         )
     if row["reason"] == Isolation.SKIPPED:
         return None
     reason = f" ({row['reason']})" if row["reason"] else ""
     return (
-        f"ingestion had offset {place[1]} in hand when you asked, and judged it: the journal has it as "
+        f"ingestion was already working on offset {place[1]} when you asked: the journal has it as "
         f"{row['disposition']}{reason}, which never changes. It was not skipped."
     )
 

@@ -18,9 +18,7 @@ ConfigOption = Annotated[
 ]
 AlertmanagerOption = Annotated[
     Path | None,
-    typer.Option(
-        "--alertmanager-config", help="Alertmanager's own YAML file: whom alerts go to (webhook, mail, chat)."
-    ),
+    typer.Option("--alertmanager-config", help="Alertmanager's own YAML file: where alerts go (webhook, mail, chat)."),
 ]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Return when everything runs, and leave it running.")]
 

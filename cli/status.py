@@ -131,5 +131,5 @@ def _others(stack: Stack, others: list[Process]) -> list[str]:
 
 def _not_running(data_dir: Path, crashed: bool) -> str:
     if crashed:
-        return f"The supervisor of {data_dir} has crashed: `weir up` stops what it left and starts anew."
+        return f"The supervisor of {data_dir} has crashed: `weir up` stops what it left running, and starts again."
     return f"No stack is running on {data_dir}: start it with `weir up`."

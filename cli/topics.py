@@ -18,19 +18,24 @@ def topics(
 ) -> None:
     """Make the topics that are missing, and check the settings of those that are there.
 
-    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong; what only puts
-    events at risk is said.
+    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong; settings that
+    only put events at risk are printed.
     """
     from deployment.stack import KAFKA_VARIABLE
     from deployment.topics import answers, ensure_topics, topic_doubts
 
     bootstrap = os.environ.get(KAFKA_VARIABLE)
     if not bootstrap:
-        raise CannotRun(f"{KAFKA_VARIABLE} is not set; a stack on this machine has its topics from `weir up`.")
+        raise CannotRun(
+            f"{KAFKA_VARIABLE} is not set: set it to your brokers. For a stack on this machine `weir up` "
+            "makes the topics."
+        )
     deadline = time.monotonic() + timeout
     while not answers(bootstrap):
         if time.monotonic() > deadline:
-            raise CannotRun(f"Kafka at {bootstrap} has not answered for {timeout:g} s: see address and credentials.")
+            raise CannotRun(
+                f"Kafka at {bootstrap} has not answered for {timeout:g} s: check the address and the credentials."
+            )
         time.sleep(POLL_SECONDS)
     ensure_topics(bootstrap)
     for doubt in topic_doubts(bootstrap):

@@ -34,10 +34,12 @@ def traffic(
     events: EventsOption = 10_000,
     rate: Annotated[float, typer.Option("--rate", min=1, help="Records a second.")] = DEFAULT_RATE,
     seed: SeedOption = None,
-    truth: Annotated[Path | None, typer.Option("--truth", help="Write what must come of it here, as JSON.")] = None,
+    truth: Annotated[
+        Path | None, typer.Option("--truth", help="Write the expected result to this file, as JSON.")
+    ] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Apply a catalog of its own, send traffic with every kind of trouble, and write down what must come of it.
+    """Apply a catalog of its own, send traffic with every kind of trouble, and write down the expected result.
 
     A run has its own accounts, so it can be repeated on one stack.
     """
@@ -77,7 +79,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
         run = generate(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog, rate=rate)
         told = truth_of(run)
     except UnplaceableError as problem:
-        raise CannotRun(f"No traffic with a certain fate can be drawn: {problem}") from problem
+        raise CannotRun(f"No traffic with a certain result can be made for this configuration: {problem}") from problem
     send(run, kafka_client(stack.kafka_bootstrap), EVENTS_TOPIC, tell)
     return told
 

@@ -34,6 +34,6 @@ def send(
         raise CannotRun(f"The broker refused {len(sender.refused)} records, the first because {first.reason}.")
     if sender.longest_delay_ms > traffic.placement.slack_ms:
         raise CannotRun(
-            f"A record reached the broker {sender.longest_delay_ms / 1000:.0f} s after its time, so what must come of "
-            "it is not certain; try again with a lower --rate."
+            f"A record reached the broker {sender.longest_delay_ms / 1000:.0f} s after its time, so the expected "
+            "result is not certain; try again with a lower --rate."
         )

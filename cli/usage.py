@@ -124,7 +124,8 @@ def usage(
         typer.Option(
             parser=zone,
             metavar="ZONE",
-            help="Whose days and months P1D and P1M are, of all accounts alike. It is a view: the months of a bill are "
+            help="Time zone of the days and months of P1D and P1M, the same for all accounts. Only a view: the "
+            "months of a bill are "
             "each account's own, as the dashboard's page Bills has them.",
         ),
     ] = UTC_ZONE,

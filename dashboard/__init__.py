@@ -1,1 +1,1 @@
-"""The live page."""
+"""The dashboard."""

@@ -75,8 +75,8 @@ class Backend:
                     opened = cursor.execute(_OPENING, limits).fetchone()
                     if not self.scope.is_all and not (opened and opened["is_guarded"]):
                         raise Unavailable(
-                            f"The database {_place(url)} is read as the owner of its tables, whom row-level security "
-                            "does not hold: connect as weir_dashboard, or unset WEIR_ACCOUNTS."
+                            f"The database {_place(url)} is read as the owner of its tables, to whom row-level "
+                            "security does not apply: connect as weir_dashboard, or unset WEIR_ACCOUNTS."
                         )
                     yield cursor
         except psycopg.Error as error:

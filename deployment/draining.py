@@ -123,7 +123,7 @@ def condition(stack: Deployment, job: str) -> str:
         said.append("the database does not answer")
     else:
         if row is None:
-            said.append("it has never started")
+            said.append("it has never started on this database")
         else:
             said.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
     log = stack.data_dir / "logs" / f"{job}.log" if isinstance(stack, Stack) else "the log of its driver"

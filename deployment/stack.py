@@ -97,7 +97,7 @@ def deployment_of(environment: Mapping[str, str]) -> Deployment | None:
     if TABLES_VARIABLE not in environment:
         return None
     if missing := sorted({KAFKA_VARIABLE, POSTGRES_VARIABLE} - environment.keys()):
-        raise CannotRun(f"{TABLES_VARIABLE} is set, but not {' and '.join(missing)}.")
+        raise CannotRun(f"{TABLES_VARIABLE} is set, but not {' and '.join(missing)}: set all three, or none.")
     return Deployment(
         kafka_bootstrap=environment[KAFKA_VARIABLE],
         postgres_url=environment[POSTGRES_VARIABLE],

@@ -46,7 +46,9 @@ def ensure_topics(bootstrap: str) -> None:
             made.result()
         settings = _settings_when_known(admin, [topic.topic for topic in _topics()])
     except KafkaException as error:
-        raise TopicsUnusable(f"Kafka at {bootstrap} refuses Weir's topics: {error.args[0].str()}") from error
+        raise TopicsUnusable(
+            f"Kafka at {bootstrap} did not list, create or describe Weir's topics: {error.args[0].str()}"
+        ) from error
     if problems := topic_problems(settings):
         raise TopicsUnusable("\n".join(problems))
 
@@ -83,7 +85,9 @@ def topic_doubts(bootstrap: str) -> list[str]:
     try:
         settings = settings_of(AdminClient(_client(bootstrap)), EVENTS_TOPIC)
     except KafkaException as error:
-        raise TopicsUnusable(f"Kafka at {bootstrap} does not say its settings: {error.args[0].str()}") from error
+        raise TopicsUnusable(
+            f"Kafka at {bootstrap} does not show the settings of its topics: {error.args[0].str()}"
+        ) from error
     found = doubts(settings, accept_seconds=defaults.accept_past_seconds, largest_bytes=defaults.max_record_bytes)
     return [f"Topic {EVENTS_TOPIC}, {doubt}: {sentence}" for doubt, sentence in found]
 

@@ -31,7 +31,7 @@ def environment() -> Environment:
         return Environment.read(os.environ)
     except ValidationError as error:
         wrong = ", ".join(f"{variable_of(*problem['loc'])}: {problem['msg']}" for problem in error.errors())
-        typer.echo(f"The environment is not complete: {wrong}", err=True)
+        typer.echo(f"Environment variables are missing or wrong: {wrong}", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
 
 
@@ -101,17 +101,20 @@ for _name in Jobs.model_fields:
 
 @app.command()
 def migrate() -> None:
-    """Bring the database's schema to this version's; with WEIR_DASHBOARD_PASSWORD its reader may log in."""
+    """Bring the database's schema to this version's; WEIR_DASHBOARD_PASSWORD becomes the dashboard role's password."""
     url = os.environ.get("WEIR_POSTGRES_URL")
     if not url:
-        typer.echo("WEIR_POSTGRES_URL is not set: the address of the database, postgresql://…", err=True)
+        typer.echo(
+            "WEIR_POSTGRES_URL is not set: the address of the database, postgresql://user:password@host:5432/database",
+            err=True,
+        )
         raise SystemExit(ExitStatus.BAD_CONFIGURATION)
     migrate_database(url, os.environ.get(PASSWORD_VARIABLE))
 
 
 @app.command()
 def check(config: Config = None) -> None:
-    """Check a file with the configuration of all jobs; nothing is started."""
+    """Check a file with the configuration of all jobs, and start nothing."""
     try:
         load_stack_config(config)
     except ValueError as error:

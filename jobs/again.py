@@ -45,7 +45,9 @@ def keep_running(command: list[str]) -> int:
         if stopping.is_set() or status in DECIDED:
             return status if status >= 0 else 128 - status
         backoff = backoff.after(time.monotonic() - started)
-        print(f"The driver ended with {status} and is started again in {backoff.delay_seconds:g} s.", file=sys.stderr)
+        print(
+            f"The driver ended with status {status}; it starts again in {backoff.delay_seconds:g} s.", file=sys.stderr
+        )
         stopping.wait(backoff.delay_seconds)
     return 0
 

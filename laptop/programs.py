@@ -63,7 +63,7 @@ class Addresses:
 
     @property
     def dashboard_url(self) -> str:
-        """The live page."""
+        """The dashboard."""
         return f"http://{LOOPBACK}:{self.dashboard_port}"
 
     @property

@@ -80,7 +80,7 @@ def _folders(environment: Mapping[str, str]) -> Folders:
 
 def _needed(environment: Mapping[str, str], name: str) -> str:
     if not environment.get(name):
-        raise CannotRun(f"{name} is not set.")
+        raise CannotRun(f"The environment variable {name} is not set; the chart sets it for quickstart.")
     return environment[name]
 
 

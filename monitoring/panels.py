@@ -35,9 +35,9 @@ PANELS: dict[str, tuple[Panel, ...]] = {
     "Now": (
         Panel("Bills are behind by", (("weir:freshness:seconds{job='billing'}", "billing"),), "s", is_stat=True),
         Panel(
-            "Left over (must be 0)",
+            "Records without a row (must be 0)",
             (("max(weir_conservation_residual_records)", "records"),),
-            description="Kafka records that were read less rows of the journal.",
+            description="Kafka records that were read, minus rows of the journal.",
             is_stat=True,
         ),
         Panel("Silent sources", (("max(weir_sources{state='silent'})", "silent"),), is_stat=True),
@@ -89,9 +89,9 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
-            "Heartbeats that were not taken",
+            "Heartbeats that failed",
             (("sum(rate(weir_failed_heartbeats_total[$__rate_interval]))", "heartbeats"),),
-            description="Partitions without traffic move the frontier by heartbeats alone.",
+            description="A partition without traffic needs heartbeats to move the frontier.",
         ),
         Panel("Events of unknown types", (("max by (type) (weir_unknown_types)", "{{type}}"),)),
         Panel("Identities remembered", (("max(weir_identities)", "identities"),)),

@@ -18,7 +18,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Severity(StrEnum):
-    """Whom an alert wakes."""
+    """How urgent an alert is."""
 
     PAGE = "page"
     """A symptom: bills are or become wrong or late. Somebody acts now."""

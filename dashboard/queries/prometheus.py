@@ -40,7 +40,7 @@ def query_range(
 
 def _get(backend: Backend, program: str, root: str, path: str, question: dict[str, str]) -> Any:
     if not backend.scope.is_all:
-        raise NotConnected(f"{program} speaks of all accounts, and this view may see some only.")
+        raise NotConnected(f"{program} shows all accounts, and this view may see only some.")
     if not root:
         raise NotConnected(
             f"No {program} is connected: `weir up` starts it when `{program.lower()}` is on the PATH "

@@ -49,7 +49,11 @@ def _price(line: Line) -> None:
 
 def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     if line.price_version is None:
-        return Freshness(State.IDLE, "No price matched this usage: it waits, unpriced, for one. It is never priced 0.")
+        return Freshness(
+            State.IDLE,
+            "No price matched this usage, so it has no amount; it is never priced 0. A "
+            "price that comes later does not change it.",
+        )
     for price in prices:
         if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):
             words = (

@@ -60,8 +60,8 @@ def _unknown_types() -> None:
         return
     st.markdown("#### Event types that Weir does not know")
     st.warning(
-        f"{count(sum(one.events for one in types))} accepted events are on no bill, because nobody knows their type: a "
-        "typo, or a version newer than this Weir.",
+        f"{count(sum(one.events for one in types))} accepted events are on no bill, because Weir does not know their "
+        "type: a typo, or a version newer than this Weir.",
         icon=":material/help:",
     )
     show_table([_type_row(one) for one in types], "unknown-types")

@@ -99,7 +99,10 @@ class Bookkeeping:
             for part, end in _parts(over, until):
                 fold_sequences(cursor, part, end)
             if len(pending) > MOST_PENDING:
-                log.warning("too many sequence numbers wait for the frontier: sources begin anew", runs=len(pending))
+                log.warning(
+                    "too many sequence numbers wait for the frontier: they are forgotten, and sources count from here",
+                    runs=len(pending),
+                )
                 begin_anew(cursor, pending)
                 pending = pending.clear()
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])

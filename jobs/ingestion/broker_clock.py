@@ -62,8 +62,8 @@ def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timede
         Cause.BROKER_CLOCK,
         f"a broker has stamped records of {topic} up to {latest.isoformat(timespec='seconds')}, "
         f"{(latest - seen.now).total_seconds():.0f} s ahead of the database's clock (at most "
-        f"{limit.total_seconds():.0f} s): set the brokers' clocks by NTP; ingestion goes on when the time has come, or "
-        f"at once after: {'; '.join(commands)}",
+        f"{limit.total_seconds():.0f} s): set the brokers' clocks by NTP; then ingestion goes on when that time has "
+        f"come, or at once if you run: {'; '.join(commands)}",
     )
 
 
@@ -72,8 +72,8 @@ def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta
     if frontier is not None and frontier > now + limit:
         raise NotYet(
             Cause.BROKER_CLOCK,
-            f"the journal's frontier is {frontier.isoformat(timespec='seconds')}, which is yet to come: what is read "
-            f"until then could only be late; ingestion goes on when the time has come; wait for it, {BEGIN_ANEW}",
+            f"the journal's frontier is {frontier.isoformat(timespec='seconds')}, which is in the future: every event "
+            f"read before then would be late; wait, and ingestion goes on when that time has come, {BEGIN_ANEW}",
         )
 
 

@@ -71,22 +71,22 @@ class IngestionConfig(JobConfig):
         default=35 * DAY_SECONDS,
         ge=1,
         le=3_660 * DAY_SECONDS,
-        description="How long an identity is remembered, in seconds of received_at; more than accept_past_seconds and "
-        "accept_future_seconds together finds nothing more.",
+        description="How long an identity is remembered, in seconds of received_at. A value above the sum of "
+        "accept_past_seconds and accept_future_seconds finds no further duplicates.",
     )
     exact_horizon_seconds: int = Field(
         default=3_600,
         ge=1,
         le=7 * DAY_SECONDS,
-        description="For so long, in seconds of received_at, an identity is remembered for every event, in memory; "
-        "longer for events that are older than this, and for devices'. Never more than dedupe_horizon_seconds.",
+        description="How long the identity of every event is kept in memory, in seconds of received_at; identities "
+        "of older events and of devices are kept longer. Never more than dedupe_horizon_seconds.",
     )
     identity_memory_mib: int = Field(
         default=256,
         ge=128,
         le=65_536,
-        description="Memory for identities, in MiB: 44 bytes each within the exact horizon, 4 to 64 bits each for "
-        "times that older events came from. What has no room is read from the journal when it is asked for.",
+        description="Memory for identities, in MiB: 44 bytes each within the exact horizon, 4 to 64 bits each for the "
+        "times of older events. Identities without room are looked up in the journal.",
     )
     accept_past_seconds: int = Field(
         default=35 * DAY_SECONDS,
@@ -104,7 +104,7 @@ class IngestionConfig(JobConfig):
         default=60,
         ge=1,
         le=300,
-        description="A record that a broker stamped further ahead of the database's clock than this waits; at most "
+        description="Ingestion waits for a record that a broker stamped further ahead of the database's clock; at most "
         "half of joins' shortest completion timeout.",
     )
     max_record_bytes: int = Field(
@@ -118,19 +118,19 @@ class IngestionConfig(JobConfig):
         default=900,
         ge=1,
         le=30 * DAY_SECONDS,
-        description="A source from which nothing was received for so long is silent.",
+        description="A source is silent when nothing was received from it for this long.",
     )
     source_retired_after_seconds: int = Field(
         default=DAY_SECONDS,
         ge=1,
         le=366 * DAY_SECONDS,
-        description="A source that was silent for so long is retired: nobody is told of its silence any more.",
+        description="A source that was silent for this long is retired: no alert speaks of it any more.",
     )
     source_seen_once_retired_after_seconds: int = Field(
         default=3_600,
         ge=1,
         le=366 * DAY_SECONDS,
-        description="The same for a source that was never heard for longer than a minute: a flood of names ends soon.",
+        description="The same for a source that was heard for a minute at most, so that a flood of names ends soon.",
     )
     topic: str = Field(
         default=EVENTS_TOPIC,

@@ -151,7 +151,8 @@ class OffsetLedger:
             if distinct != count or first < self._positions.get(partition, 0):
                 raise Refused(
                     f"{self.topic.name}[{partition}] is at {self._positions.get(partition)}, but the batch holds "
-                    f"{count} records of {distinct} offsets from {first} on; start ingestion again"
+                    f"{count} records of {distinct} offsets from {first} on, so records would count twice; start "
+                    "ingestion again"
                 )
             reach[partition] = (max(next_offset, reach.get(partition, (0, 0))[0]), count)
         for partition, (next_offset, count) in reach.items():

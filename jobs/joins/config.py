@@ -25,13 +25,13 @@ class JoinsConfig(JobConfig):
     completion_timeouts: dict[str, Seconds] = Field(
         default_factory=dict,
         max_length=100,
-        description="Seconds by model, of at most 100 models. A completion waits as long as the longest of all.",
+        description="Seconds by model, for at most 100 models. A completion waits for the longest of all timeouts.",
     )
     waiting_memory_mib: int = Field(
         default=512,
         ge=1,
         le=65_536,
-        description="Most memory for requests and completions that a later row can meet; beyond it joins waits.",
+        description="Most memory for requests and completions that a later row may still match; beyond it joins waits.",
     )
 
     @property

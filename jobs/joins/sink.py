@@ -122,11 +122,12 @@ class UsageSink:
             enough = needed + max(0, unread) * needed // memory.records()
             raise NotYet(
                 Cause.MEMORY,
-                f"what joins must remember while F stands still has no room in joins.waiting_memory_mib, which is "
-                f"{self._config.waiting_memory_mib}: the next rows take {(needed >> 20) + 1}, all {unread} that follow "
-                f"at most {(enough >> 20) + 1}. Set it to that (`weir up --config FILE`, or the chart's "
-                "jobs.joins.config, and driver.memoryOverhead by as much more), and see why F stands still: a "
-                "partition of `events` gets no heartbeat",
+                f"joins.waiting_memory_mib is {self._config.waiting_memory_mib}, too little for what joins must "
+                f"remember while the frontier stands still: the next rows need {(needed >> 20) + 1}, all {unread} that "
+                f"follow at most {(enough >> 20) + 1}. Set it to that: on a laptop in the file of `weir up --config "
+                "FILE`; on a cluster jobs.joins.config.waiting_memory_mib, and raise "
+                "jobs.joins.driver.memoryOverhead by as much. And find the partition of `events` that is offline or "
+                "gets no heartbeat",
             )
 
     def _priced(self, outcomes: pl.DataFrame) -> pl.DataFrame:

@@ -67,10 +67,10 @@ def cut(batch: DataFrame, position: int) -> DataFrame:
 def contiguous(position: int, seen: Seen, job: str) -> LsnRange:
     """The range of a cut batch. Raises Refused when rows are missing before or inside it, or are there twice."""
     if not seen.proves(position):
-        twice = "" if seen.is_chain else ", of which some are there twice and others are missing"
+        twice = "" if seen.is_chain else ", of which some are twice in it and others are missing"
         raise Refused(
             f"{job} is at lsn {position}, but the batch holds {seen.rows} rows from {seen.lowest} to {seen.highest}"
-            f"{twice}, and folding it would lose rows; start {job} again: it continues from its own position. If this "
+            f"{twice}, and using it would lose rows; start {job} again: it goes on from its own position. If this "
             "comes back, restore the table that it reads"
         )
     return LsnRange(position, position if seen.highest is None else seen.highest + 1)
@@ -96,7 +96,9 @@ def reduce_once(
         summary, seen, last = _reduced(batch, build, of_last_row)
     if not seen.proves(position):
         # What Spark observes counts a task twice that ran twice, as after the loss of an executor; its results do not.
-        log.warning("counted anew, because what Spark observed proves nothing", job=job, observed=str(seen))
+        log.warning(
+            "the batch was counted again, because Spark's own count of it was not reliable", job=job, observed=str(seen)
+        )
         seen = seen_in(batch.select("lsn").toArrow()["lsn"])
     rows = contiguous(position, seen, job)
     return summary, LsnRange(rows.first, rows.next, last)

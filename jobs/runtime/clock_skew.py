@@ -30,6 +30,6 @@ def refuse_clock_skew(postgres_url: str, now: Callable[[], datetime] = lambda: d
     if abs(off) > LIMIT:
         direction = "ahead of" if off > timedelta(0) else "behind"
         raise Refused(
-            f"this machine's clock is {abs(off).total_seconds():.0f} s {direction} the database's, and rows are dated "
+            f"this machine's clock is {abs(off).total_seconds():.0f} s {direction} the database's, but rows are dated "
             f"by it (at most {LIMIT.total_seconds():.0f} s): set both clocks by NTP, then start again"
         )

@@ -28,10 +28,13 @@ class JobConfig(BaseModel):
         default=200_000,
         ge=1,
         le=1_000_000,
-        description="Most records in one micro-batch; it passes through the driver.",
+        description="Most records in one micro-batch, all of which passes through the driver.",
     )
     driver_memory_mib: int = Field(
-        default=512, ge=512, le=65_536, description="Java heap of the driver, in MiB; Spark starts with 450 at least."
+        default=512,
+        ge=512,
+        le=65_536,
+        description="Java heap of the driver, in MiB; Spark needs at least 450 to start.",
     )
 
 

@@ -25,7 +25,7 @@ class Fenced(RuntimeError):
     """Another driver of this job has taken over, or this driver's memory is stale: it must not write again."""
 
 
-BEGIN_ANEW = "or begin anew with no tables and an empty database, both"
+BEGIN_ANEW = "or begin anew with no tables and an empty database, never with one of the two alone"
 """The end of a remedy. What was made of a table and the table belong together, wherever each of them is kept."""
 
 

@@ -94,7 +94,10 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
     """
     LOOP.comes_round_within(ROUND_SECONDS)
     if not schema_is_current(environment.postgres_url):
-        raise Refused("the database does not have this version's schema; run: python -m jobs migrate")
+        raise Refused(
+            "the database does not have this version's schema; run `python -m jobs migrate` (`weir up` and "
+            "`helm upgrade` do it), or, if a newer version migrated it, install that version"
+        )
     refuse_clock_skew(environment.postgres_url)
     at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1
     return Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
@@ -223,7 +226,7 @@ class Driver:
                 raise self._failure from None
             if not isinstance(error, PySparkException | Py4JError) or not self._source.can_go_on():
                 raise
-            log.info("the input changed: the query is built anew")
+            log.info("the input changed: the query is built again")
         finally:
             self._end(query, is_over)
 

@@ -24,7 +24,7 @@ APPLICATIONS = (
         Severity.PAGE,
         absent_jobs(),
         "{{ $labels.job }} does not run",
-        "No driver of {{ $labels.job }} answers, or none gets through its start.",
+        "No driver of {{ $labels.job }} answers, or each one ends while it starts. The end of its log says why.",
         timedelta(minutes=2),
     ),
     Alert(
@@ -35,7 +35,8 @@ APPLICATIONS = (
         " unless on (job) max by (job) (weir_waiting) == 1)"
         f" or time() - max by (job) (weir_last_report_timestamp_seconds) > {STALLED_SECONDS}",
         "{{ $labels.job }} stands still",
-        "{{ $labels.job }} runs and has input, but has finished nothing for {{ $value | humanizeDuration }}.",
+        "{{ $labels.job }} runs and has input, but has finished nothing for {{ $value | humanizeDuration }}."
+        " Does it wait for a lock in Postgres? If not, end its driver.",
         timedelta(minutes=1),
     ),
     Alert(
@@ -43,14 +44,15 @@ APPLICATIONS = (
         Severity.TICKET,
         f"{risen('weir_restarts', 'job', '15m')} >= {RESTARTS}",
         "{{ $labels.job }} starts again and again",
-        "{{ $labels.job }} was started {{ $value }} times within 15 minutes.",
+        "{{ $labels.job }} was started {{ $value }} times within 15 minutes. `weir status` shows why its driver ended.",
     ),
     Alert(
         "LagGrowing",
         Severity.TICKET,
         f"max by (job) (weir_catch_up_seconds) > {CATCH_UP_SECONDS}",
         "{{ $labels.job }} falls behind",
-        "At its speed of the last minutes {{ $labels.job }} needs {{ $value | humanizeDuration }} to catch up.",
+        "At its speed of the last minutes {{ $labels.job }} needs {{ $value | humanizeDuration }} to catch up."
+        " Give it more cores, or find what slows it.",
         timedelta(minutes=10),
     ),
     Alert(
@@ -58,21 +60,24 @@ APPLICATIONS = (
         Severity.PAGE,
         f"""{risen('weir_driver_exits{how="refused"}', "job, how", "15m")} > 0""",
         "{{ $labels.job }} refuses to go on",
-        "Going on could lose or double money, so {{ $labels.job }} stopped. It will not help itself.",
+        "{{ $labels.job }} stopped, because going on could lose or double money. A person must act: `weir status` "
+        "says how.",
     ),
     Alert(
         "WritesFenced",
         Severity.TICKET,
         f"""{risen('weir_driver_exits{how="fenced"}', "job, how", "15m")} > 0""",
-        "Two drivers of {{ $labels.job }} met",
-        "A driver of {{ $labels.job }} found that another had taken over, and ended. No write of it got through.",
+        "Two drivers of {{ $labels.job }} ran at once",
+        "A driver of {{ $labels.job }} ended, because another had taken over; Weir refused its writes."
+        " If this comes again, stop the second driver.",
     ),
     Alert(
         "DatabaseUnreadable",
         Severity.TICKET,
         'max by (job) (weir_database_readable) == 0 unless on (job) max by (job) (weir_waiting{cause="database"}) == 1',
         "{{ $labels.job }} cannot read its gauges",
-        "Postgres does not answer {{ $labels.job }} in time: alerts on money, windows and sources are blind.",
+        "Postgres does not answer {{ $labels.job }} in time, so alerts on money and sources are blind."
+        " Find what overloads it.",
         timedelta(minutes=5),
     ),
 )

@@ -21,14 +21,16 @@ EVENTS = (
         Severity.PAGE,
         "max(weir_conservation_residual_records) != 0 or min(weir_conservation_residual_records) != 0",
         "Records and journal rows do not add up",
-        "{{ $value }} Kafka records more were read than the journal has rows. It must be 0.",
+        "{{ $value }} Kafka records were read that have no row in the journal (below 0: rows without a record)."
+        " Issue no invoice, and delete nothing.",
     ),
     Alert(
         "AbsentOffsetsUnproved",
         Severity.PAGE,
         "max(weir_unproved_offsets) > 0",
         "Offsets may hold records that were lost",
-        "{{ $value }} offsets have no row, and it cannot be proved that they hold no record: ingestion waits.",
+        "{{ $value }} offsets have no row, and ingestion cannot prove that they hold no record. It waits:"
+        " bring the broker back.",
         timedelta(minutes=1),
     ),
     Alert(
@@ -36,14 +38,16 @@ EVENTS = (
         Severity.PAGE,
         f"""{risen('weir_isolated_records{reason=~"too_large|unreadable"}', "reason", "15m")} > 0""",
         "Records were given up: {{ $labels.reason }}",
-        "{{ $value }} Kafka records would have ended ingestion again and again; they are dead letters, and not billed.",
+        "{{ $value }} Kafka records would have ended ingestion again and again. They are dead letters now, and are not"
+        " billed: see the table isolated_records.",
     ),
     Alert(
         "TopicAtRisk",
         Severity.TICKET,
         "max by (setting) (weir_topic_at_risk) > 0",
         "The topic of events is at risk: {{ $labels.setting }}",
-        "A setting of the topic lets events be lost before they are read, or be refused after they were taken.",
+        "With this setting Kafka may lose events before they are read, or take events that ingestion rejects."
+        " `weir topics` says what to run.",
         timedelta(minutes=5),
     ),
     Alert(
@@ -53,7 +57,8 @@ EVENTS = (
         f" / sum(rate(weir_event_lateness_seconds_count[15m])) > {LATE_SHARE}"
         f" and sum(increase(weir_event_lateness_seconds_count[15m])) > {FEWEST_EVENTS}",
         "Many events are late",
-        f"{{{{ $value | humanizePercentage }}}} of the events came {LATE_SECONDS} s or more after their minute's end.",
+        f"{{{{ $value | humanizePercentage }}}} of the events came {LATE_SECONDS} s or more after the end of their "
+        "minute. The page Sources shows who is behind.",
         timedelta(minutes=5),
     ),
     Alert(
@@ -61,21 +66,24 @@ EVENTS = (
         Severity.TICKET,
         'sum by (reason) (increase(weir_events_total{disposition="rejected",reason!="future"}[10m])) > 0',
         "Records are rejected: {{ $labels.reason }}",
-        "About {{ $value | humanize }} records within 10 minutes are no valid events and are not billed.",
+        "About {{ $value | humanize }} records within 10 minutes are not valid events, and are not billed."
+        " `weir dead-letters` lists them.",
     ),
     Alert(
         "FutureTimestamps",
         Severity.TICKET,
         'sum(increase(weir_events_total{disposition="rejected",reason="future"}[10m])) > 0',
         "Events come from the future",
-        "About {{ $value | humanize }} events within 10 minutes say that they have yet to occur, and are not billed.",
+        "About {{ $value | humanize }} events within 10 minutes have a time in the future, and are not billed."
+        " Correct the clock or the unit of their source.",
     ),
     Alert(
         "DuplicateConflicts",
         Severity.TICKET,
         'sum(increase(weir_events_total{disposition="conflict"}[15m])) > 0',
-        "One identity has two contents",
-        "About {{ $value | humanize }} events within 15 minutes reused source and id of another. The first counts.",
+        "Different events have the same identity",
+        "About {{ $value | humanize }} events within 15 minutes have the source and id of an earlier, different event."
+        " Only the first is billed.",
     ),
     Alert(
         "UnknownTypes",
@@ -93,7 +101,8 @@ EVENTS = (
         # While these two do nothing there are no outcomes to divide by.
         ' unless on () max(max_over_time(weir_waiting{job=~"ingestion|joins"}[10m])) == 1',
         "Requests wait for their completions",
-        "{{ $value }} requests and completions wait for their partner, on average for more than half of the timeout.",
+        "{{ $value }} requests and completions wait for their partner, on average for more than half of the timeout."
+        " Ask the gateway that sends completions.",
         timedelta(minutes=5),
     ),
     Alert(
@@ -102,8 +111,9 @@ EVENTS = (
         'sum by (outcome) (increase(weir_join_outcomes_total{outcome=~"abandoned|orphaned"}[30m]))'
         f" / on () group_left () sum(increase(weir_join_outcomes_total[30m])) > {UNPAIRED_SHARE}"
         f" and on () sum(increase(weir_join_outcomes_total[30m])) > {FEWEST_EVENTS}",
-        "Many requests do not find their other half: {{ $labels.outcome }}",
-        "{{ $value | humanizePercentage }} of the outcomes of half an hour are {{ $labels.outcome }}.",
+        "Many requests or completions have no partner: {{ $labels.outcome }}",
+        "Within half an hour {{ $value | humanizePercentage }} of the outcomes were {{ $labels.outcome }}."
+        " The page Joins shows which models.",
         timedelta(minutes=10),
     ),
 )

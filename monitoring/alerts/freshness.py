@@ -37,7 +37,8 @@ FRESHNESS = (
         Severity.PAGE,
         burning(14.4, "1h", "5m"),
         "Bills are late",
-        f"For {{{{ $value | humanizePercentage }}}} of the last hour, bills were more than {FRESH_SECONDS} s behind.",
+        f"For {{{{ $value | humanizePercentage }}}} of the last hour, bills were more than {FRESH_SECONDS} s behind."
+        " `weir status` shows which application is behind.",
         timedelta(minutes=2),
     ),
     Alert(
@@ -45,7 +46,8 @@ FRESHNESS = (
         Severity.TICKET,
         burning(6, "6h", "30m"),
         "Bills are late again and again",
-        f"For {{{{ $value | humanizePercentage }}}} of six hours, bills were more than {FRESH_SECONDS} s behind.",
+        f"For {{{{ $value | humanizePercentage }}}} of the last six hours, bills were more than {FRESH_SECONDS} s "
+        "behind. Look for a fixed hour, more traffic, or restarts.",
         timedelta(minutes=15),
     ),
 )

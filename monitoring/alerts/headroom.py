@@ -16,7 +16,8 @@ HEADROOM = (
         Severity.TICKET,
         f"min(weir_retention_headroom_ratio) < {HEADROOM_TICKET}",
         "Kafka will delete records that were not read yet",
-        "{{ $value | humanizePercentage }} of the retention of events is left before records go unread.",
+        "{{ $value | humanizePercentage }} of the retention of events is left until Kafka deletes unread records."
+        " Raise retention.ms, and let ingestion catch up.",
         timedelta(minutes=5),
     ),
     Alert(
@@ -24,7 +25,8 @@ HEADROOM = (
         Severity.PAGE,
         f"min(weir_retention_headroom_ratio) < {HEADROOM_PAGE}",
         "Kafka is about to delete records that were not read yet",
-        "{{ $value | humanizePercentage }} of the retention of events is left before records go unread, and unbilled.",
+        "{{ $value | humanizePercentage }} of the retention of events is left until Kafka deletes unread records."
+        " They would be on no bill: raise retention.ms now.",
         timedelta(minutes=2),
     ),
     Alert(
@@ -32,7 +34,8 @@ HEADROOM = (
         Severity.TICKET,
         f"min(weir_tables_free_ratio) < {FREE_TICKET}",
         "The disk of the tables fills up",
-        "{{ $value | humanizePercentage }} of the tables' file system is free.",
+        "{{ $value | humanizePercentage }} of the tables' file system is free. Run `weir compact`, or "
+        "make the disk larger.",
         timedelta(minutes=15),
     ),
     Alert(
@@ -40,7 +43,8 @@ HEADROOM = (
         Severity.PAGE,
         f"min(weir_tables_free_ratio) < {FREE_PAGE}",
         "The disk of the tables is nearly full",
-        "{{ $value | humanizePercentage }} of the tables' file system is free; without any, metering stops.",
+        "{{ $value | humanizePercentage }} of the tables' file system is free. When it is full, metering stops."
+        " Make the disk larger.",
         timedelta(minutes=2),
     ),
 )

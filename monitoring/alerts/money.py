@@ -13,7 +13,8 @@ MONEY = (
         Severity.TICKET,
         'sum by (meter) (increase(weir_stragglers_total{decision="drop"}[15m])) > 0',
         "Stragglers are dropped from {{ $labels.meter }}",
-        "About {{ $value | humanize }} usage rows within 15 minutes came after grace, and the policy is drop.",
+        "About {{ $value | humanize }} usage rows within 15 minutes came after grace and are on no bill, because "
+        "late_policy is drop. `weir stragglers` lists them.",
     ),
     Alert(
         "DroppedMoney",
@@ -22,13 +23,15 @@ MONEY = (
         ' - sum by (currency) (min by (meter, currency) (min_over_time(weir_straggler_amount{decision="drop"}[1h])))'
         f" > {DROPPED_MONEY}",
         "Money is dropped with stragglers",
-        "{{ $value | humanize }} {{ $labels.currency }} within an hour will be on no bill.",
+        "{{ $value | humanize }} {{ $labels.currency }} of the last hour will be on no bill."
+        " If it should be, set late_policy to correct.",
     ),
     Alert(
         "UnpricedUsage",
         Severity.TICKET,
         "sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0",
         "Usage has no price: {{ $labels.meter }}",
-        "About {{ $value | humanize }} usage rows within 15 minutes match no price, and have no amount until they do.",
+        "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount."
+        " Add the price with `weir catalog apply`.",
     ),
 )

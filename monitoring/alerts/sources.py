@@ -13,7 +13,8 @@ SOURCES = (
         Severity.TICKET,
         'max(weir_sources{state="silent"}) > 0',
         "Sources are silent",
-        "{{ $value }} sources that used to send have sent nothing for too long.",
+        "{{ $value }} sources that used to send have sent nothing for too long. The page Sources names them: ask "
+        "their owner.",
         timedelta(minutes=1),
     ),
     Alert(
@@ -30,21 +31,24 @@ SOURCES = (
         "max(min_over_time(weir_missing_sequence_numbers[2m]))"
         " - min(min_over_time(weir_missing_sequence_numbers[1h])) > 0",
         "Events are missing",
-        "{{ $value }} sequence numbers more than within the last hour have not arrived, though later ones have.",
+        "Within the last hour {{ $value }} sequence numbers went missing: later ones have arrived."
+        " The page Sources lists them.",
     ),
     Alert(
         "UncorrectedClocks",
         Severity.TICKET,
         "sum(increase(weir_uncorrected_clock_events_total[15m])) > 0",
         "Devices do not say when they send",
-        "About {{ $value | humanize }} events of devices within 15 minutes have no senttime; their clock is believed.",
+        "About {{ $value | humanize }} events of devices within 15 minutes have no senttime, so Weir believes their "
+        "clock. Let the devices send senttime.",
     ),
     Alert(
         "IdentitiesEvicted",
         Severity.TICKET,
         "max(weir_identity_segments_evicted) > 0",
         "The identities of an hour do not fit into memory",
-        "{{ $value }} million rows of the exact horizon have no room; repeats of them are looked up in the journal.",
+        "{{ $value }} million rows of the exact horizon have no room in memory; their repeats are looked up in the"
+        " journal, which is slower. Raise identity_memory_mib.",
         timedelta(minutes=15),
     ),
 )

@@ -17,7 +17,8 @@ def waiting_for(cause: str, name: str, what: str) -> Alert:
         Severity.PAGE,
         f'sum(max by (job) (weir_waiting{{cause="{cause}"}})) > 0',
         f"Applications wait for {what}",
-        f"{{{{ $value }}}} applications have waited for {what} for five minutes; they go on by themselves.",
+        f"{{{{ $value }}}} applications have waited for {what} for five minutes. Mend that, and they go on by "
+        "themselves.",
         timedelta(minutes=5),
     )
 
@@ -31,8 +32,9 @@ WAITING = (
         "WaitingForMemory",
         Severity.PAGE,
         'max by (job) (weir_waiting{cause="memory"}) > 0',
-        "{{ $labels.job }} waits for memory, and will not get it by itself",
-        "What {{ $labels.job }} must remember has no room for five minutes: bills stand still until it is given more.",
+        "{{ $labels.job }} waits for memory: raise waiting_memory_mib",
+        "For five minutes {{ $labels.job }} has had no room for what it must remember. Bills stand still until somebody"
+        " raises waiting_memory_mib.",
         timedelta(minutes=5),
     ),
     Alert(
@@ -40,7 +42,8 @@ WAITING = (
         Severity.TICKET,
         f"max(weir_join_memory_bytes) / max(weir_join_memory_limit_bytes) > {MEMORY_SHARE}",
         "joins will soon have no room to remember",
-        "joins remembers {{ $value | humanizePercentage }} of what it may; at 100 % it waits, and bills stand still.",
+        "joins uses {{ $value | humanizePercentage }} of waiting_memory_mib; at 100 % it waits, and bills stand still."
+        " See that every partition of events gets heartbeats.",
         timedelta(minutes=5),
     ),
 )

@@ -12,7 +12,7 @@ BILLING = (Job.BILLING,)
 LATE = CounterMetric(
     "weir_late_usage_rows_total",
     "rows",
-    "Usage rows received within grace after their window's end: included.",
+    "Usage rows received after the end of their window, but within grace: they are billed.",
     {"meter": tuple(Meter)},
     BILLING,
 )
@@ -42,7 +42,7 @@ STRAGGLER_AMOUNT = GaugeMetric(
 WINDOWS = GaugeMetric(
     "weir_usage_windows",
     "windows",
-    "Rows of usage_windows of the hour before billing's frontier and later, by state.",
+    "Rows of usage_windows from an hour before billing's frontier on, by state.",
     {"state": tuple(WindowState)},
     BILLING,
     from_database=True,

@@ -16,7 +16,7 @@ LAG_SECONDS = GaugeMetric(
 CATCH_UP = GaugeMetric(
     "weir_catch_up_seconds",
     "seconds",
-    "When the job will have committed all its input, at its speed and its input's of the last minutes; +Inf: never.",
+    "Seconds until the job has caught up, if job and input go on as in the last minutes; +Inf: never.",
     JOB,
 )
 FRONTIER = GaugeMetric(
@@ -40,7 +40,7 @@ LAST_REPORT = GaugeMetric(
 WAITING_FOR = GaugeMetric(
     "weir_waiting",
     "",
-    "1 while the job can do nothing until this comes back, else 0: it keeps its process and tries again by itself.",
+    "1 while the job waits for this cause, else 0. It keeps running and tries again by itself.",
     {**JOB, "cause": tuple(Cause)},
 )
 EPOCH = GaugeMetric("weir_epoch", "epochs", "The job's fencing epoch: one more at each start.", JOB)

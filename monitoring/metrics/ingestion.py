@@ -25,13 +25,13 @@ ABSENT = CounterMetric(
 UNPROVED = GaugeMetric(
     "weir_unproved_offsets",
     "offsets",
-    "Offsets of the batch in hand that no row has and that are not proved to hold no record: it is not committed.",
+    "Offsets of the current batch that have no row and may hold a record: until that is clear, nothing is committed.",
     jobs=INGESTION,
 )
 HEARTBEATS_FAILED = CounterMetric(
     "weir_failed_heartbeats_total",
     "heartbeats",
-    "Heartbeats that the broker did not acknowledge; partitions without traffic move the frontier by them alone.",
+    "Heartbeats that the broker did not acknowledge. A partition without traffic needs them to move the frontier.",
     jobs=INGESTION,
 )
 IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", jobs=INGESTION)
@@ -71,7 +71,7 @@ UNCORRECTED = CounterMetric(
 UNKNOWN_TYPE = CounterMetric(
     "weir_unknown_type_events_total",
     "events",
-    "Accepted events of a type that Weir does not know: kept, and billed to nobody.",
+    "Accepted events of a type that Weir does not know: kept, and on no bill.",
     jobs=INGESTION,
 )
 UNKNOWN_TYPES = GaugeMetric(
@@ -92,7 +92,7 @@ LATENESS = HistogramMetric(
 RESIDUAL = GaugeMetric(
     "weir_conservation_residual_records",
     "records",
-    "Kafka offsets that were passed, less those proved to hold no record and rows of the journal: must be 0.",
+    "Kafka offsets read, minus offsets proved to hold no record, minus rows of the journal: must be 0.",
     jobs=INGESTION,
 )
 UNLISTED = CounterMetric(
@@ -104,7 +104,7 @@ UNLISTED = CounterMetric(
 ISOLATED = GaugeMetric(
     "weir_isolated_records",
     "records",
-    "Records that became dead letters whatever they say: too large, unreadable, or skipped by an operator.",
+    "Records that became dead letters without being judged: too large, unreadable, or skipped by an operator.",
     {"reason": tuple(Isolation)},
     jobs=INGESTION,
     from_database=True,
@@ -112,14 +112,14 @@ ISOLATED = GaugeMetric(
 TOPIC_AT_RISK = GaugeMetric(
     "weir_topic_at_risk",
     "",
-    "1 when this setting of the topic of events, as it was at the start, puts events at risk, else 0.",
+    "1 when this setting of the topic of events puts events at risk, else 0; looked at when ingestion starts.",
     {"setting": TOPIC_SETTINGS},
     jobs=INGESTION,
 )
 SOURCES = GaugeMetric(
     "weir_sources",
     "sources",
-    "Sources that are not retired, by whether they were silent for too long when the frontier was reached.",
+    "Sources that are not retired: active, or silent for too long at the time of the frontier.",
     {"state": tuple(SourceState)},
     INGESTION,
     from_database=True,
@@ -127,26 +127,27 @@ SOURCES = GaugeMetric(
 MISSING = GaugeMetric(
     "weir_missing_sequence_numbers",
     "events",
-    "Sequence numbers that lie between two that arrived, of sources that are not retired.",
+    "Sequence numbers that have not arrived although later ones have, of sources that are not retired.",
     jobs=INGESTION,
     from_database=True,
 )
 UNSEQUENCED = GaugeMetric(
     "weir_unsequenced_sources",
     "sources",
-    "Sources that are not retired whose sequence numbers had more than 1,000 holes and are no longer kept.",
+    "Sources whose sequence numbers are no longer checked, because they had more than 1,000 holes; without retired "
+    "ones.",
     jobs=INGESTION,
     from_database=True,
 )
 RETENTION_HEADROOM = GaugeMetric(
     "weir_retention_headroom_ratio",
     "",
-    "Share of the retention of `events`, in time or size, that is left before a record goes that was not read yet.",
+    "Share of the retention of `events`, in time or size, that is left until Kafka deletes an unread record.",
     jobs=INGESTION,
 )
 TABLES_FREE = GaugeMetric(
     "weir_tables_free_ratio",
     "",
-    "Share of the tables' file system that is free; absent in an object store, and where nobody says its size.",
+    "Share of the tables' file system that is free; absent for an object store, and where the size is unknown.",
     jobs=INGESTION,
 )

@@ -18,12 +18,15 @@ WAITING = GaugeMetric(
     "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=JOINS
 )
 WAITING_MEMORY = GaugeMetric(
-    "weir_join_memory_bytes", "bytes", "Memory for requests and completions that a later row can meet.", jobs=JOINS
+    "weir_join_memory_bytes",
+    "bytes",
+    "Memory for requests and completions that a later row may still be matched with.",
+    jobs=JOINS,
 )
 WAITING_MEMORY_LIMIT = GaugeMetric(
     "weir_join_memory_limit_bytes",
     "bytes",
-    "Most of that memory (waiting_memory_mib): beyond it joins waits.",
+    "Limit of weir_join_memory_bytes (waiting_memory_mib): beyond it joins waits.",
     jobs=JOINS,
 )
 TIMEOUT = GaugeMetric(

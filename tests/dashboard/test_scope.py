@@ -148,7 +148,7 @@ def test_what_speaks_of_all_accounts_is_refused_to_who_may_see_some() -> None:
     for question in questions():
         if question.__module__.rpartition(".")[2] in ("alerts", "lag", "prometheus"):
             for given in arguments(question):
-                with pytest.raises(NotConnected, match="speaks of all accounts"):
+                with pytest.raises(NotConnected, match="shows all accounts"):
                     question(backend, **given)
                 asked += 1
     assert asked >= 6

@@ -16,7 +16,7 @@ def test_a_missing_variable_is_named(
     server: str, variable: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([server], {"WEIR_DATA": str(tmp_path)}) == 1
-    assert capsys.readouterr().err == f"{variable} is not set.\n"
+    assert capsys.readouterr().err.startswith(f"The environment variable {variable} is not set; ")
 
 
 def test_an_unknown_word_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@
 {{- range $place, $map := $settings -}}
 {{- range $key, $_ := $map -}}
 {{- if regexMatch $secret $key -}}
-{{- fail (printf "%s holds %s, which anybody may read who may read the application: put it into a Secret, and give it by envFrom." $place $key) -}}
+{{- fail (printf "%s holds %s, which everybody who may read the application can read: put it into a Secret, and give it by envFrom." $place $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

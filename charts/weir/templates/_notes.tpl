@@ -13,7 +13,7 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
      helm -n {{ $ns }} test {{ .Release.Name }}
 {{- if .Values.dashboard.enabled }}
 
-3. Open the live page:
+3. Open the dashboard:
 {{ if .Values.dashboard.ingress.enabled }}
 {{- range .Values.dashboard.ingress.hosts }}
      {{ include "weir.dashboardOrigin" (list $ .) }}{{ $.Values.dashboard.ingress.path }}
@@ -24,8 +24,8 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 {{- end }}
 {{- end }}
 
-If an application keeps no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its
-spark.jobNamespaces. If one is SUBMISSION_FAILED or fails again and again, its events and its driver say why:
+If an application shows no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its
+spark.jobNamespaces. If one is SUBMISSION_FAILED or fails again and again, its events and its driver's log say why:
 
      kubectl -n {{ $ns }} describe sparkapplication {{ $name }}-ingestion
      kubectl -n {{ $ns }} logs {{ $name }}-ingestion-driver

@@ -13,7 +13,7 @@
 - "storage.claim.accessMode is ReadWriteOnce: all applications run on one node. Use ReadWriteMany or an object store for more."
 {{- end }}
 {{- if and (eq .Values.storage.kind "claim") (not .Values.storage.claim.keep) (not .Values.storage.claim.existing) }}
-- "storage.claim.keep is false: helm uninstall deletes the journal, with which bills are proven."
+- "storage.claim.keep is false: helm uninstall deletes the journal, which proves the bills."
 {{- end }}
 {{- if and (eq .Values.storage.kind "s3") (not .Values.storage.s3.existingSecret) (not .Values.serviceAccount.annotations) }}
 - "The object store has neither storage.s3.existingSecret nor service account annotations: pods must get their credentials from the node."
@@ -25,14 +25,14 @@
 - "prometheusRule.enabled is false: nobody is paged when events are late, dropped or stuck."
 {{- end }}
 {{- if and .Values.dashboard.enabled .Values.dashboard.ingress.enabled }}
-- "The live page asks for no password: put authentication in front of its ingress."
+- "The dashboard asks for no password: put authentication in front of its ingress."
 {{- end }}
 {{- if and .Values.dashboard.enabled (not .Values.dashboard.prometheusUrl) }}
-- "dashboard.prometheusUrl is empty: the live page shows neither lag nor alerts."
+- "dashboard.prometheusUrl is empty: the dashboard shows neither lag nor alerts."
 {{- end }}
 {{- range $name, $job := .Values.jobs }}
 {{- if not $job.enabled }}
-- "jobs.{{ $name }}.enabled is false: what it would have done waits, and Kafka keeps events no longer than its retention."
+- "jobs.{{ $name }}.enabled is false: its work waits, and Kafka keeps events no longer than its retention."
 {{- end }}
 {{- end }}
 {{- if not .Values.setup.enabled }}

@@ -75,8 +75,8 @@ class TableSource:
             yield table.where(chunk).select(*self._job.columns)
             if self._sink.position() == first:
                 raise Refused(
-                    f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, but "
-                    "its log says it has: rows were deleted before they were read; restore the "
+                    f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
+                    "though its log lists them: rows were deleted before they were read; restore the "
                     f"{self._job.reads} that has them"
                 )
 

@@ -86,9 +86,9 @@ class AbsentOffsets:
                     raise NotYet(Cause.KAFKA, f"{place}: {gaps[number]} cannot be read again: {error}") from error
                 if lost is not None:
                     raise Refused(
-                        f"{place}: offset {lost} holds a record, but the batch that goes beyond it has none: it was "
-                        "lost on its way to ingestion, and going on would never bill it; start ingestion again: it "
-                        "reads the offset again. If this comes back, report it with this offset"
+                        f"{place}: offset {lost} holds a record that the batch does not have: it was lost on its way "
+                        "to ingestion, and going on would never bill it; start ingestion again: it reads the offset "
+                        "again. If this comes back, report it to Weir's developers with this offset"
                     )
             position = max(position, batches[-1].last_offset) + 1
             while number < len(gaps) and gaps[number].end <= position:

@@ -54,7 +54,7 @@ class Attempt:
         if self.records > 1 or self.partition is None:
             return ""
         place = f"{self.partition} {self.positions.get(self.partition, 0)}"
-        return f"`weir journal skip {topic} {place} --reason TEXT` goes on without the record that was read alone"
+        return f"`weir journal skip {topic} {place} --reason TEXT` lets ingestion go on without this record"
 
     @property
     def must_give_up(self) -> bool:

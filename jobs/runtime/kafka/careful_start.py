@@ -100,7 +100,11 @@ class CarefulStart:
             if not records:
                 break
             attempt = self._standing(attempt, records)
-            log.warning("a start failed here: records are looked at first", at=dict(attempt.positions), of=len(records))
+            log.warning(
+                "ingestion ended here before: it reads these records with care, a few at a time",
+                at=dict(attempt.positions),
+                of=len(records),
+            )
             try:
                 batch, taken = self._judged(spark, records, attempt)
             except JUDGING_FAILS as error:
@@ -109,7 +113,7 @@ class CarefulStart:
                 continue
             yield batch
             if self._positions() == dict(attempt.positions):
-                log.warning("Spark found no record there: it reads on by itself", offset=records[0].offset)
+                log.warning("Spark found no record at this offset and reads on", offset=records[0].offset)
                 break
             attempt = attempt.passed(taken, self._positions(), most)
         # With nothing to read now, whatever ends this driver before it has read something, no record did.
@@ -134,7 +138,9 @@ class CarefulStart:
         if is_alone:
             # What fails from now on is not its fault.
             self._attempts.begin(replace(attempt, is_blameless=True))
-            log.warning("one record alone: if ingestion ends here, see to what it says", do=attempt.remedy(self._topic))
+            log.warning(
+                "one record alone: if ingestion ends now, mend the error that follows", do=attempt.remedy(self._topic)
+            )
         return spark.createDataFrame(judged, batch.schema), taken
 
     def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
@@ -205,7 +211,7 @@ class CarefulStart:
     def _give_up(self, records: list[LogRecord], reason: Isolation, why: str) -> None:
         if records:
             places = [record.place for record in records]
-            log.error("records become dead letters", reason=reason, at=places[:10], of=len(places), why=why)
+            log.error("records become dead letters, unjudged", reason=reason, at=places[:10], of=len(places), why=why)
             self._isolated.add({record.place: record.size_bytes for record in records}, reason, why)
 
 

@@ -48,7 +48,7 @@ class Heartbeat:
         try:
             if self._is_dead:
                 # An idempotent producer whose sequence the broker has lost fails for ever, and says so once.
-                log.warning("the heartbeat's producer is made anew")
+                log.warning("the producer of heartbeats failed for good and is replaced")
                 self._producer, self._is_dead = self._new_producer(), False
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.
             metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
@@ -59,14 +59,14 @@ class Heartbeat:
         except (KafkaException, BufferError) as error:
             reason = error.args[0] if error.args else None
             self._is_dead = self._is_dead or is_fatal(reason)
-            log.warning("no heartbeat could be sent", error=str(error))
+            log.warning("heartbeats could not be sent", error=str(error))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Told by the producer, when it is next polled, of each beat."""
         if error is not None:
             self._is_dead = self._is_dead or is_fatal(error)
             metrics.HEARTBEATS_FAILED.inc()
-            log.warning("a heartbeat was not taken", partition=message.partition(), error=str(error))
+            log.warning("a broker did not accept a heartbeat", partition=message.partition(), error=str(error))
 
     def close(self) -> None:
         """Stop beating."""

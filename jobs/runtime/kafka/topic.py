@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.denied_topics import DENIALS, denied, is_denial
-from jobs.runtime.kafka.topic_settings import refusals
+from jobs.runtime.kafka.topic_settings import alter, refusals
 from jobs.runtime.obstacles import obstacle_of
 from metering.words import Cause
 
@@ -69,7 +69,7 @@ def describe_topic(admin: AdminClient, name: str) -> Topic:
             raise obstacle from error
         if is_denial(error.args[0]):
             raise DENIALS.met(name, error, time.monotonic()) from error
-        raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; mend that, then start again") from error
+        raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; correct that, then start again") from error
     DENIALS.interrupted(name)
     _refuse_settings(name, settings)
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
@@ -133,8 +133,8 @@ def refuse_lost_records(admin: AdminClient, topic: Topic, positions: Mapping[int
         if earliest[partition] > position:
             raise Refused(
                 f"{topic.name}[{partition}]: records {position} to {earliest[partition] - 1} were deleted by retention "
-                "before they were read; restore them, and give the topic more time with kafka-configs.sh --alter "
-                f"--topic {topic.name} --add-config retention.ms=MILLISECONDS"
+                "before they were read; restore them, and give the topic a longer retention: "
+                f"{alter(topic.name, 'retention.ms=MILLISECONDS')}"
             )
         if latest[partition] < position:
             raise Refused(

@@ -39,7 +39,7 @@ def refusals(name: str, values: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each setting of the topic `name` that would make bills wrong, and the command that corrects it."""
     if (stamp := values.get("message.timestamp.type")) != "LogAppendTime":
         yield (
-            f"topic {name} has message.timestamp.type={stamp}, so producers set when it was received; run: "
+            f"topic {name} has message.timestamp.type={stamp}, so producers say when a record was received; run: "
             f"{alter(name, 'message.timestamp.type=LogAppendTime')}"
         )
     policy = values.get("cleanup.policy", "delete")
@@ -64,21 +64,22 @@ def doubts(topic: TopicSettings, *, accept_seconds: float, largest_bytes: int) -
     name, needed_ms = topic.name, round(accept_seconds * 1_000)
     if (topic.number("max.message.bytes") or 0) > largest_bytes:
         remedy = alter(name, f"max.message.bytes={largest_bytes}")
-        yield Doubt.MAX_MESSAGE_BYTES, f"it takes larger records than ingestion, which rejects them; run: {remedy}"
+        yield Doubt.MAX_MESSAGE_BYTES, f"Kafka takes records that ingestion rejects as too large; run: {remedy}"
     retention_ms, retention_bytes = topic.number("retention.ms"), topic.number("retention.bytes")
     if retention_ms is not None and FOREVER != retention_ms < needed_ms:
         remedy = alter(name, f"retention.ms={needed_ms}")
-        yield Doubt.RETENTION, f"events that still count are deleted, read or not (retention.ms); run: {remedy}"
+        yield Doubt.RETENTION, f"Kafka deletes events that are still needed, read or not (retention.ms); run: {remedy}"
     if retention_bytes is not None and retention_bytes != FOREVER:
         remedy = alter(name, "retention.bytes=-1")
-        yield Doubt.RETENTION, f"a flood deletes events that were not read (retention.bytes); run: {remedy}"
+        yield Doubt.RETENTION, f"Kafka deletes unread events when many arrive (retention.bytes); run: {remedy}"
     if topic.brokers > 1 and topic.replicas == 1:
-        yield Doubt.REPLICATION, "each partition is on one broker, and lost with it; run: kafka-reassign-partitions.sh"
+        remedy = "add replicas with kafka-reassign-partitions.sh"
+        yield Doubt.REPLICATION, f"each partition is on one broker only, and lost with it; {remedy}"
     elif topic.brokers > 1 and topic.number("min.insync.replicas") == 1:
         remedy = alter(name, "min.insync.replicas=2")
-        yield Doubt.MIN_INSYNC, f"events that one broker alone acknowledged are lost with it; run: {remedy}"
+        yield Doubt.MIN_INSYNC, f"events that only one broker has acknowledged are lost with it; run: {remedy}"
 
 
 def alter(topic: str, setting: str) -> str:
     """The command that changes a setting, with Kafka's own tool."""
-    return f"kafka-configs.sh --alter --topic {topic} --add-config {setting}"
+    return f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic} --add-config {setting}"

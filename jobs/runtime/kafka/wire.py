@@ -148,7 +148,9 @@ class Scram:
     def verify(self, answer: bytes) -> None:
         """That the broker knows it too. Raises KafkaException."""
         if answer != b"v=" + base64.b64encode(self._signature):
-            raise KafkaException(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "the broker does not know us"))
+            raise KafkaException(
+                KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "the broker did not prove its password")
+            )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.new(key, message, self._hash).digest()
