@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -361,6 +362,7 @@ def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
         topic.append("c")
         # Heartbeats stand between them, wherever they came.
         at = {row["id"]: row["offset"] for row in batch(spark, topic).select("id", "offset").collect()}
+        marker = next(offset for offset in itertools.count(at["b"]) if offset not in at.values())
         skipped = asked(at["skipped"])
         sink.process(batch(spark, topic).where("id IN ('a', 'skipped') OR source = 'weir'"))
         done = skipped.result(60)
@@ -368,7 +370,7 @@ def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
 
         # Ingestion has looked which records are to be skipped before these were.
         isolated = sink._isolated
-        for offset, why in ((at["judged"], "judged it: the journal has it as accepted"), (at["b"] + 1, "no record")):
+        for offset, why in ((at["judged"], "the journal has it as accepted"), (marker, "no record")):
             late = asked(offset)
             with monkeypatch.context() as before:
                 before.setattr(isolated, "pending", dict)
