@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import polars as pl
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves it out
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its stub leaves them out
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
@@ -88,6 +88,14 @@ class Topic:
             producer.commit_transaction()
         else:
             producer.abort_transaction()
+        # The broker writes the marker a moment later; what is read as committed ends before the transaction until then.
+        wait_until(lambda: self._end(IsolationLevel.READ_COMMITTED) >= self._end(), "the transaction's marker")
+
+    def _end(self, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> int:
+        place = TopicPartition(self.name, 0)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        found: int = self.admin.list_offsets({place: latest}, isolation_level=isolation)[place].result().offset
+        return found
 
 
 def event(name: str, age: timedelta = timedelta()) -> bytes:
