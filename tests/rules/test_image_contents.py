@@ -113,7 +113,7 @@ def run_in(image: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_command_of_the_laptop_says_in_the_image_that_it_is_none_of_its_own(image: Path, command: str) -> None:
     answer = run_in(image, "-m", "cli.main", command)
     assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr.startswith("This command runs Weir on a machine of your own; this image holds none of that")
+    assert answer.stderr.startswith("This command starts or stops Weir on your own machine, which this image cannot do")
 
 
 def test_the_image_knows_which_jars_it_is_made_with(image: Path) -> None:
