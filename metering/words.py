@@ -113,6 +113,14 @@ class Outcome(StrEnum):
     SUPERSEDED = "superseded"
 
 
+class UsageCause(StrEnum):
+    """Why there is a row of usage."""
+
+    STREAM = "stream"
+    """An outcome was decided. Only these rows are judged by their arrival; any other inherits the decision of the row
+    that it negates or replaces."""
+
+
 class Meter(StrEnum):
     """What is counted and priced. The value is also the quantity's column in `usage`."""
 

@@ -12,7 +12,7 @@ from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Meter
+from metering.words import Meter, Outcome, UsageCause
 
 DAYS = 7
 MINUTE_SECONDS = 60
@@ -32,7 +32,10 @@ def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
 def _reduce(rows: pl.LazyFrame) -> pl.LazyFrame:
     amounts = [pl.coalesce(pl.col(f"{meter}_amount"), Decimal(0)) for meter in Meter]
     return (
-        rows.filter(pl.col("cause") == "stream", pl.col("outcome").is_in(["matched", "abandoned"]))
+        rows.filter(
+            pl.col("cause") == UsageCause.STREAM.value,
+            pl.col("outcome").is_in([Outcome.MATCHED.value, Outcome.ABANDONED.value]),
+        )
         .select(
             "account",
             "currency",

@@ -9,12 +9,11 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.rules import JUDGED_CAUSE
 from jobs.billing.staged import SUMS
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from metering.windows import MINUTE
-from metering.words import Meter
+from metering.words import Meter, UsageCause
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 
@@ -103,13 +102,13 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -
     inherited), with a sign that is neither 1 nor -1, with an amount that is not its quantity times its unit price, or
     with another unit price than its price version had before.
     """
-    unsound = cursor.execute(UNSOUND, {"judged": JUDGED_CAUSE}).fetchone()
+    unsound = cursor.execute(UNSOUND, {"judged": UsageCause.STREAM.value}).fetchone()
     if unsound is not None:
         cause, sign = unsound
         raise Refused(
             f"usage holds rows of cause '{cause}' and sign {sign} that this version of billing cannot add up (it knows "
-            f"cause '{JUDGED_CAUSE}', sign 1 or -1, and an amount with every price: quantity x unit price, one per "
-            "price version); install the version that wrote them and start billing again"
+            f"cause '{UsageCause.STREAM}', sign 1 or -1, and an amount with every price: quantity x unit price, one "
+            "per price version); install the version that wrote them and start billing again"
         )
     cursor.execute(SUM_BY_METER, {"late_policy": Jsonb(config.late_policy)})
     repriced = cursor.execute(REPRICED).fetchone()

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pyarrow as pa
 
-from jobs.joins.rules import Version, account_as_of
+from metering.pricing import Version, account_as_of
 
 UNKNOWN = "UTC"
 BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)

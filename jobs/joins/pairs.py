@@ -7,7 +7,7 @@ from itertools import groupby
 import polars as pl
 
 from jobs.joins.memory import KEY
-from jobs.joins.rules import Row, Side, Winner, fold_all
+from metering.joining import Row, Side, Winner, fold_all
 from metering.words import COMPLETIONS, REQUESTS, EventType, Meter, Outcome
 
 TOKENS = tuple(meter.value for meter in Meter if meter is not Meter.REQUESTS)

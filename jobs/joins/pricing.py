@@ -1,6 +1,7 @@
 """Outcomes → priced usage rows: the contract and the prices in force at `event_time`, as known when it was decided.
 
-`rules.account_as_of` and `rules.price_as_of` say the same in Python. Both catalogs are broadcast: nothing is shuffled.
+`account_as_of` and `price_as_of` in `metering.pricing` say the same in Python. Both catalogs are broadcast: nothing is
+shuffled.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.streams import USAGE
-from metering.words import Meter
+from metering.words import Meter, UsageCause
 
 ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "day", "rules")
 PRICED = tuple(name for name in USAGE.names if name not in ADDED_BY_SINK)
@@ -65,7 +66,7 @@ def price(outcomes: DataFrame, accounts: DataFrame, prices: DataFrame) -> DataFr
             "contract.currency",
             *[column for meter in Meter for column in _metered(meter)],
             "1 AS sign",
-            "'stream' AS cause",
+            f"'{UsageCause.STREAM}' AS cause",
             "CAST(null AS ARRAY<LONG>) AS corrects_lsns",
         )
         .select(*PRICED)

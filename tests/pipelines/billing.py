@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB, build
-from jobs.billing.rules import decide, is_metered, is_unmetered
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import History, held_at
 from jobs.streams import USAGE
@@ -22,6 +21,7 @@ from metering.lateness import Arrival, arrival
 from metering.windows import MINUTE, tumbling
 from metering.words import Decision, Meter, Outcome
 from tests.pipelines.folding import fold_table, frame, rows_of
+from tests.specifications.billing import decide, is_metered, is_unmetered
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EXACT = Context(prec=60)

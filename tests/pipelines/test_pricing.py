@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from jobs.joins.catalog_versions import catalog_frames
 from jobs.joins.pricing import PRICED, price
 from jobs.joins.resolve import resolve
-from jobs.joins.rules import Side, Version, account_as_of, price_as_of
 from jobs.streams import ACCOUNTS, PRICES, USAGE
+from metering.joining import Side
+from metering.pricing import Version, account_as_of, price_as_of
 from metering.words import Meter
 from tests.rules.test_joins_resolve import frame, record, row_of
 

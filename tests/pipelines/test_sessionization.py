@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import gap_in_force
 from jobs.sessionization.pipeline import JOB, STAGED, build
-from jobs.sessionization.rules import Stored
-from jobs.sessionization.rules import fold as fold_rule
 from jobs.streams import JOURNAL
 from metering.sessions import Session, merge
 from metering.words import Disposition, EventType
 from monitoring import metrics
 from tests.pipelines.folding import fold_table, frame, rows_of
+from tests.specifications.sessions import Stored
+from tests.specifications.sessions import fold as fold_rule
 
 CONFIG = SessionizationConfig()
 GAP = CONFIG.session_gap

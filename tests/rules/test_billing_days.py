@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.joins.billing_days import BillingDays, offsets_of
-from jobs.joins.rules import Version, account_as_of
 from jobs.streams import ACCOUNTS
+from metering.pricing import Version, account_as_of
 
 ZONES = [
     "UTC",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dashboard.months import Month, ZoneChange, billing_month
 from jobs.joins.billing_days import month_zones
-from jobs.joins.rules import Version
+from metering.pricing import Version
 
 ZONES = ("UTC", "Pacific/Kiritimati", "Etc/GMT+12", "Europe/Berlin", "America/Havana", "No/Where")
 MONTHS = [date(2025 + number // 12, number % 12 + 1, 1) for number in range(24)]

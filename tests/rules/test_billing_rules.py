@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.rules import decide, is_metered, is_unmetered
 from jobs.sessionization.config import SessionizationConfig
 from metering.windows import MINUTE, Window
 from metering.words import Decision, Meter, Outcome
+from tests.specifications.billing import decide, is_metered, is_unmetered
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW = Window(START, START + MINUTE)

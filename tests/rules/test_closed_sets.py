@@ -27,7 +27,6 @@ from jobs import again, streams
 from jobs.ingestion import rules as ingestion_rules
 from jobs.ingestion.document import TOKENS
 from jobs.joins.pairs import SIDES
-from jobs.joins.rules import Side
 from jobs.runtime import catalog_changes
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.kafka import log_records
@@ -36,6 +35,7 @@ from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
 from metering.clock import Acceptance
+from metering.joining import Side
 from metering.lateness import WindowState
 from metering.reports import STALE, Doing
 from metering.sessions import SessionState
@@ -173,7 +173,6 @@ WORDS: dict[str, tuple[str, Collection[str]]] = {
     "job": (rf"\bjob{QUOTED}", JOBS),
     "whose feed": (r'feed_of\(cursor, "(\w+)"\)', JOBS),
     "disposition": (rf"\bdisposition{QUOTED}", set(Disposition)),
-    "outcome": (rf"\boutcome{QUOTED}", set(Outcome)),
     "decision": (rf"\bdecision{QUOTED}", set(Decision)),
     "meter": (rf"\bmeter{QUOTED}", set(Meter)),
     # Joins of frames have a `how` too.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.joins.rules import Decision, Row, Side, Winner, step
+from metering.joining import Decision, Row, Side, Winner, step
 from metering.words import Outcome
 
 SECOND_US = 1_000_000

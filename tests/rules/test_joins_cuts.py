@@ -18,9 +18,9 @@ from jobs.joins.frontier import held_frontier, last_frontier
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.past import READ, Past, preceding_frontier, remembered
 from jobs.joins.resolve import resolve
-from jobs.joins.rules import Row, Side, step
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.rules_in_force import Held, History, rules_at
+from metering.joining import Row, Side, step
 from metering.words import Disposition, EventType
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pytest
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
-from jobs.joins.rules import Decision, Row, Side, Winner, step
+from metering.joining import Decision, Row, Side, Winner, step
 from metering.words import EventType, Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.sessionization.gaps import GapInForce, gap_in_force
-from jobs.sessionization.rules import Stored, fold
 from metering.sessions import Session, merge
+from tests.specifications.sessions import Stored, fold
 
 UNIT = timedelta(minutes=10)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

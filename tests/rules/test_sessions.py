@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.sessionization.rules import Stored, fold
 from metering.sessions import Session, merge
+from tests.specifications.sessions import Stored, fold
 
 GAP = timedelta(minutes=30)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What billing decides about one usage row and meter; the pipeline's columns are the copy of these rules."""
+"""Specification: what billing decides about one usage row and meter, which its columns and its fold must do as well."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from datetime import datetime, timedelta
 
 from metering.lateness import Arrival, arrival
 from metering.windows import Window
-from metering.words import Decision
-
-JUDGED_CAUSE = "stream"
-"""Only rows of this cause are judged by arrival; any other inherits the decision of the row it negates or replaces."""
+from metering.words import Decision, Outcome
 
 
 def decide(
@@ -26,4 +23,4 @@ def is_metered(quantity: int | None) -> bool:
 
 def is_unmetered(outcome: str, quantity: int | None) -> bool:
     """True when a completion came but did not report this meter: null is not 0, so it is counted and not billed."""
-    return outcome == "matched" and quantity is None
+    return outcome == Outcome.MATCHED and quantity is None

@@ -1,4 +1,4 @@
-"""What a micro-batch does to the stored sessions of one user; the fold's SQL is the set-based copy of this rule."""
+"""Specification: what a micro-batch does to the stored sessions of one user, which the fold's SQL must do to all."""
 
 from __future__ import annotations
 
