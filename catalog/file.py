@@ -16,11 +16,11 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from catalog.exact_text import read_as_text
+from metering.limits import MAX_NAME_BYTES
 from metering.words import Meter
 
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8
-LONGEST_NAME_BYTES = 512
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
@@ -31,8 +31,8 @@ class CatalogFileError(ValueError):
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be text that is not empty")
-    if len(value.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES:
-        raise ValueError(f"must be at most {LONGEST_NAME_BYTES} bytes long")
+    if len(value.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        raise ValueError(f"must be at most {MAX_NAME_BYTES} bytes long")
     if not all(character.isprintable() for character in value):
         raise ValueError("must not hold control characters")
     return value

@@ -12,19 +12,18 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
+from metering.sessions import SESSION_STATE_SQL
 
 COLUMNS = ("account", "user_id", "session_start", "session_end", "events", "state", "version")
 
-_STATEMENT = """
+_STATEMENT = f"""
     WITH over AS (
         SELECT frontier - make_interval(secs => (config ->> 'session_gap_seconds')::float8) AS before
         FROM positions JOIN jobs USING (job)
         WHERE job = 'sessionization' AND input = 'journal'
     )
     SELECT account, user_id, session_start, session_end, events, version,
-           CASE WHEN retracted_at IS NOT NULL THEN 'retracted'
-                WHEN session_end < (SELECT before FROM over) THEN 'closed'
-                ELSE 'open' END AS state
+           {SESSION_STATE_SQL.format(over="(SELECT before FROM over)")} AS state
     FROM sessions
     WHERE (%(retracted)s OR retracted_at IS NULL)
       AND (%(start)s::timestamptz IS NULL OR session_start >= %(start)s)

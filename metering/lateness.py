@@ -65,3 +65,13 @@ def window_state(
     if frontier is None or frontier < window.end:
         return WindowState.OPEN
     return WindowState.CLOSED if grace is not None and frontier >= window.end + grace else WindowState.CLOSING
+
+
+WINDOW_STATE_SQL = """
+    CASE WHEN {corrected} THEN 'corrected'
+         WHEN window_end <= %(closed_until)s::timestamptz THEN 'closed'
+         WHEN window_end <= %(frontier)s::timestamptz THEN 'closing'
+         ELSE 'open' END
+"""
+"""`window_state` in SQL, of rows with `window_end`; `frontier` and `closed_until` are those of the view `closed_usage`,
+null while nobody knows them. `{corrected}` is the column, or an aggregate of it."""

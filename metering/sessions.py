@@ -52,3 +52,11 @@ def merge(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
         else:
             merged.append(session)
     return merged
+
+
+SESSION_STATE_SQL = """
+    CASE WHEN retracted_at IS NOT NULL THEN 'retracted'
+         WHEN session_end < {over} THEN 'closed'
+         ELSE 'open' END
+"""
+"""The `SessionState` of a row in SQL. `{over}` is the frontier less the gap, null while nobody knows one of both."""

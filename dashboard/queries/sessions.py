@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
+from metering.sessions import SESSION_STATE_SQL
 
 MOST_ROWS = 500
 
@@ -47,10 +48,7 @@ class Sessions:
     newest: datetime | None
 
 
-_STATE = """
-    CASE WHEN retracted_at IS NOT NULL THEN 'retracted'
-         WHEN session_end < %(over)s::timestamptz THEN 'closed' ELSE 'open' END AS state
-"""
+_STATE = f"{SESSION_STATE_SQL.format(over='%(over)s::timestamptz')} AS state"
 _COLUMNS = "session_id, account, user_id, session_start, session_end, events, version"
 
 _OPEN = """

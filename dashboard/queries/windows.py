@@ -10,6 +10,7 @@ from enum import StrEnum
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
+from metering.lateness import WINDOW_STATE_SQL
 
 MOST_ROWS = 1_000
 """A page with more rows helps nobody and would slow down every viewer's browser."""
@@ -73,11 +74,7 @@ _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT
 
 # A window that was corrected says so, whatever else it is: that is what its reader must know first.
 _WINDOWS = """
-    SELECT window_start, window_end, {key} AS key, currency,
-           CASE WHEN bool_or(corrected) THEN 'corrected'
-                WHEN window_end <= %(closed_until)s::timestamptz THEN 'closed'
-                WHEN window_end <= %(frontier)s::timestamptz THEN 'closing'
-                ELSE 'open' END AS state,
+    SELECT window_start, window_end, {key} AS key, currency, {state} AS state,
            coalesce(sum(quantity) FILTER (WHERE meter = 'requests'), 0) AS requests,
            coalesce(sum(quantity) FILTER (WHERE meter = 'input_tokens'), 0) AS input_tokens,
            coalesce(sum(quantity) FILTER (WHERE meter = 'output_tokens'), 0) AS output_tokens,
@@ -102,7 +99,7 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
         closed = cursor.execute(_CLOSED).fetchone()
         closed_until = closed["closed_until"] if closed else None
         rows = cursor.execute(
-            _WINDOWS.format(key=chosen.by.value),
+            _WINDOWS.format(key=chosen.by.value, state=WINDOW_STATE_SQL.format(corrected="bool_or(corrected)")),
             {
                 "frontier": feed.frontier,
                 "closed_until": closed_until,

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from jobs.billing.straggler_totals import StragglerTotals
 from jobs.runtime.postgres.totals import Statement, Totals
+from metering.lateness import WINDOW_STATE_SQL
 from monitoring import metrics
 
 _WINDOWS_KNOWN = "SELECT frontier, closed_until, frontier - interval '1 hour' AS shown_from FROM closed_usage"
-_WINDOWS = """
-    SELECT CASE
-               WHEN corrected THEN 'corrected'
-               WHEN window_end > %(frontier)s THEN 'open'
-               WHEN window_end > %(closed_until)s THEN 'closing'
-               ELSE 'closed'
-           END, count(*)
+_WINDOWS = f"""
+    SELECT {WINDOW_STATE_SQL.format(corrected="corrected")}, count(*)
     FROM usage_windows WHERE window_start >= %(shown_from)s GROUP BY 1
 """
 

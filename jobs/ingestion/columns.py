@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from jobs.ingestion import rules
 from jobs.ingestion.config import Clocks
 from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member, settled
+from metering.limits import MAX_NAME_BYTES
 from metering.words import COMPLETIONS, REQUESTS
 
 STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
@@ -98,7 +99,7 @@ def _device_sent(clocks: Clocks) -> Column:
 
 
 def _name(text: Column) -> Column:
-    return F.when(F.octet_length(text).between(1, rules.MAX_TEXT_BYTES), text.cast("string"))
+    return F.when(F.octet_length(text).between(1, MAX_NAME_BYTES), text.cast("string"))
 
 
 def _instant(text: Column) -> Column:

@@ -8,10 +8,10 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from jobs.ingestion.repeats import Horizons
-from jobs.ingestion.rules import MAX_TEXT_BYTES
 from jobs.runtime.config import JobConfig
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
+from metering.limits import MAX_NAME_BYTES
 
 DAY_SECONDS = 86_400
 
@@ -24,7 +24,7 @@ class Clocks(BaseModel):
     device: tuple[str, ...] = Field(
         default=(),
         max_length=100,
-        json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT_BYTES}},
+        json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES}},
         description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself.",
     )
     tolerance_seconds: int = Field(
@@ -40,8 +40,8 @@ class Clocks(BaseModel):
         """An empty pattern would match nothing: it is a mistake in the file."""
         for position, pattern in enumerate(patterns):
             length = len(pattern.encode("utf-8", "surrogatepass"))
-            if not 1 <= length <= MAX_TEXT_BYTES:
-                raise ValueError(f"pattern {position} has {length} bytes, but must have 1 to {MAX_TEXT_BYTES}")
+            if not 1 <= length <= MAX_NAME_BYTES:
+                raise ValueError(f"pattern {position} has {length} bytes, but must have 1 to {MAX_NAME_BYTES}")
         return patterns
 
     @property

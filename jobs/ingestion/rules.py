@@ -7,9 +7,6 @@ from collections.abc import Iterable
 
 SPECVERSION = "1.0"
 
-MAX_TEXT_BYTES = 512
-"""A longer name would not fit a Postgres index (2,704 bytes for a whole key), and one bad event would stop a job."""
-
 MAX_TOKENS = 10**10
 """More tokens in one request are a fault of the producer."""
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
 from jobs.ingestion.document import REQUEST_TEXTS, TOKENS, is_given, is_given_at, settled, texts_given
+from metering.limits import MAX_NAME_BYTES
 from metering.words import EventType, Reason, Status, UsageSource
 
 Rule = tuple[Column, Reason]
@@ -100,7 +101,7 @@ def _holds_no_names(names: Sequence[str]) -> Column:
     texts = [F.col(f"fields.{name}") for name in names]
     longest = F.greatest(*[F.octet_length(text) for text in texts]) if len(texts) > 1 else F.octet_length(texts[0])
     read = reduce(lambda total, text: total + text.isNotNull().cast("int"), texts, F.lit(0))
-    is_long = F.coalesce(longest > rules.MAX_TEXT_BYTES, F.lit(False))
+    is_long = F.coalesce(longest > MAX_NAME_BYTES, F.lit(False))
     return is_long | (~F.col("is_plain") & (texts_given(names) != read))
 
 

@@ -11,10 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from jobs.streams import UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
+from metering.limits import MAX_NAME_BYTES
 from metering.words import Meter
-
-MAX_TEXT_BYTES = 512
-"""As in events; a longer name would not fit the database's indexes."""
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
@@ -61,8 +59,8 @@ def _text(value: object) -> object:
         length_bytes = len(value.encode())
     except UnicodeEncodeError as error:
         raise ValueError("half a surrogate pair is no character") from error
-    if length_bytes > MAX_TEXT_BYTES:
-        raise ValueError(f"a name has at most {MAX_TEXT_BYTES} bytes")
+    if length_bytes > MAX_NAME_BYTES:
+        raise ValueError(f"a name has at most {MAX_NAME_BYTES} bytes")
     return value
 
 

@@ -24,7 +24,6 @@ from dashboard.freshness import Health
 from dashboard.queries.windows import UsageWindow
 from dashboard.views import conservation, joins, late, overview, sessions, windows
 from jobs import again, streams
-from jobs.ingestion import rules as ingestion_rules
 from jobs.ingestion.document import TOKENS
 from jobs.joins.pairs import SIDES
 from jobs.runtime import catalog_changes
@@ -207,9 +206,7 @@ def test_a_word_that_is_written_out_is_one_of_its_set(pattern: str, words: Colle
     assert {(word, path) for word, path in found if word not in words} == set()
 
 
-def test_names_have_the_same_limit_everywhere_and_prices_the_same_digits() -> None:
-    limits = {ingestion_rules.MAX_TEXT_BYTES, catalog_changes.MAX_TEXT_BYTES, catalog_file.LONGEST_NAME_BYTES}
-    assert len(limits) == 1
+def test_prices_have_the_same_digits_everywhere() -> None:
     assert streams.UNIT_PRICE.scale == catalog_file.DECIMALS
     assert catalog_changes.MAX_UNIT_PRICE == catalog_file.LARGEST_PRICE
     assert 10 ** (streams.UNIT_PRICE.precision - streams.UNIT_PRICE.scale) == catalog_file.LARGEST_PRICE

@@ -1,0 +1,7 @@
+"""Limits that an event, the catalog and a table share."""
+
+from __future__ import annotations
+
+MAX_NAME_BYTES = 512
+"""Of a name, in UTF-8. A longer one would not fit a Postgres index (2,704 bytes for a whole key), and one bad event or
+change of the catalog would stop a job."""
