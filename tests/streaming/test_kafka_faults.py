@@ -319,7 +319,7 @@ def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_els
         assert "reads its events from" in skip(at_b, of="catalog.prices")
         assert "say why" in skip(at_b, reason=" ")
         assert "is kept" in skip(at_b)
-        assert "already, as `skipped`" in skip(at_b)
+        assert "will already become a dead letter, as `skipped`" in skip(at_b)
         sink.process(batch(spark, topic))
         rows = journal(tmp_path).select("id", "disposition", "reason").rows()
         assert rows == [("a", "accepted", None), ("b", "rejected", "skipped"), ("c", "accepted", None)]
