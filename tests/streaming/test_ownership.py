@@ -59,6 +59,15 @@ def test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor(dat
     assert positions == [(9,)]
 
 
+def test_a_driver_that_was_fenced_once_is_fenced_whenever_it_asks_again(database: str) -> None:
+    old = Ownership.take("job", database, {})
+    Ownership.take("job", database, {}).close()
+    with pytest.raises(Fenced, match="epoch 1"), old.transaction():
+        pass
+    with pytest.raises(Fenced, match="epoch 1 is no longer the newest"):
+        old.fence_if_followed()
+
+
 def test_a_driver_that_fails_is_fenced_if_it_was_followed_and_else_has_just_failed(database: str) -> None:
     old = Ownership.take("billing", database, {})
     old.fence_if_followed()

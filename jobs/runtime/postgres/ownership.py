@@ -95,6 +95,8 @@ class Ownership:
                 raise
             raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
         if resumed == 0:
+            # Whoever asks again must not find a session that lives and take it for its own.
+            self.connection.close()
             raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
         log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
 
