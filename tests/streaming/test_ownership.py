@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -155,3 +157,26 @@ def test_what_a_lost_session_still_holds_is_over_when_its_driver_goes_on(databas
     with pytest.raises(psycopg.errors.AdminShutdown):
         held.execute("COMMIT")
     assert psycopg.connect(database).execute("SELECT next_position FROM positions").fetchall() == [(9,)]
+
+
+def test_a_driver_whose_last_session_does_not_end_goes_on_only_when_it_has_ended(database: str) -> None:
+    """Whatever that session still has under way could commit beside what the driver does next."""
+    owner = Ownership.take("billing", database, {})
+    last = owner.connection
+    last.execute("BEGIN")
+    last.execute("INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 5)")
+    owner.connection = psycopg.connect(database)
+    owner.connection.close()
+    os.kill(last.info.backend_pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            with pytest.raises(NotYet, match="has not ended this driver's last session yet"):
+                owner.resume(ends_within_seconds=0.05)
+    finally:
+        os.kill(last.info.backend_pid, signal.SIGCONT)
+    owner.resume()
+    with psycopg.connect(database) as other:
+        owners = other.execute("SELECT owner_pid FROM jobs").fetchall()
+        assert owners == [(owner.connection.info.backend_pid,)]
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        last.execute("COMMIT")

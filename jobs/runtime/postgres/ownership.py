@@ -21,6 +21,8 @@ log = structlog.get_logger()
 
 IDLE_IN_TRANSACTION_LIMIT = "10s"
 """A driver frozen inside a transaction would hold its locks for ever; the server ends it after this."""
+SESSION_ENDS_WITHIN_SECONDS = 5.0
+"""How long a session that is told to end may take; its process may be frozen, or wait for its disk."""
 
 _TAKE = """
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state)
@@ -34,7 +36,7 @@ RETURNING epoch
 """
 
 _END_PREDECESSOR = """
-SELECT pg_terminate_backend(a.pid, 5000)
+SELECT pg_terminate_backend(a.pid, %s)
 FROM jobs j JOIN pg_stat_activity a ON a.pid = j.owner_pid AND a.backend_start = j.owner_started_at
 WHERE j.job = %s AND a.pid <> pg_backend_pid()
 """
@@ -67,7 +69,7 @@ class Ownership:
         connection = _connected(job, postgres_url)
         _warn_of_pooler(connection)
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
-        connection.execute(_END_PREDECESSOR, [job])
+        connection.execute(_END_PREDECESSOR, [round(SESSION_ENDS_WITHIN_SECONDS * 1_000), job])
         row = connection.execute(
             _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Doing.STARTING}
         ).fetchone()
@@ -75,30 +77,40 @@ class Ownership:
         log.info("took the epoch", job=job, epoch=row[0])
         return cls(job, postgres_url, connection, row[0])
 
-    def resume(self) -> None:
+    def resume(self, ends_within_seconds: float = SESSION_ENDS_WITHIN_SECONDS) -> None:
         """Go on with the same epoch, on a new session where the old one is lost.
 
         What the old one still had under way is over when this returns: it is committed or never will be. Raises Fenced
-        when another driver owns the job, NotYet when the database does not answer.
+        when another driver owns the job, NotYet when the database does not answer, or has not ended the old session
+        `ends_within_seconds` after it was told to.
         """
         try:
             if self._is_alive():
                 return
             self.connection.close()
-            self.connection = _connected(self.job, self._postgres_url)
-            ended = self.connection.execute(_END_OWN_SESSION, [self.job, self.epoch]).fetchone()
-            if ended == (False,):
-                raise NotYet(Cause.DATABASE, "the database has not ended this driver's last session yet")
-            resumed = self.connection.execute(_RESUME, [self.job, self.epoch]).rowcount
+            self.connection = self._registered(_connected(self.job, self._postgres_url), ends_within_seconds)
         except psycopg.Error as error:
             if not database_is_away(error):
                 raise
             raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
-        if resumed == 0:
-            # Whoever asks again must not find a session that lives and take it for its own.
-            self.connection.close()
-            raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
         log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
+
+    def _registered(self, session: psycopg.Connection[Any], ends_within_seconds: float) -> psycopg.Connection[Any]:
+        """`session`, once the database has ended this driver's last one and knows this one as the owner's.
+
+        Otherwise it is closed: whoever asks again would find that it lives, and take it for the owner's.
+        """
+        try:
+            limit_ms = round(ends_within_seconds * 1_000)
+            ended = session.execute(_END_OWN_SESSION, [limit_ms, self.job, self.epoch]).fetchone()
+            if ended == (False,):
+                raise NotYet(Cause.DATABASE, "the database has not ended this driver's last session yet")
+            if session.execute(_RESUME, [self.job, self.epoch]).rowcount == 0:
+                raise Fenced(f"{self.job}: epoch {self.epoch} is no longer the newest")
+        except Exception:
+            session.close()
+            raise
+        return session
 
     def fence_if_followed(self) -> None:
         """Raise Fenced when a successor has ended this driver's session; nothing where the database does not say."""
