@@ -101,7 +101,7 @@ def _row(
     job: str, process: Process | None, row: JobRow | None, unpublished: Unpublished | None = None
 ) -> dict[str, Value]:
     progress = row.progress if row else {}
-    told = unpublished if job == "ingestion" else None
+    told = unpublished if job == Job.INGESTION else None
     return {
         "job": job,
         "state": state_of(process, row),

@@ -28,8 +28,8 @@ def init_labels(job: str, *, reasons: Iterable[str] = (), version: str = "") -> 
 def label_sets(metric: Metric, job: str, reasons: tuple[str, ...]) -> Iterator[dict[str, str]]:
     """Every combination of label values that `job` may use for `metric`, but for those only known when it runs."""
     if metric is metrics.EVENTS:
-        yield from ({"disposition": kept, "reason": ""} for kept in Disposition if kept != "rejected")
-        yield from ({"disposition": "rejected", "reason": reason} for reason in reasons)
+        yield from ({"disposition": kept, "reason": ""} for kept in Disposition if kept != Disposition.REJECTED)
+        yield from ({"disposition": Disposition.REJECTED, "reason": reason} for reason in reasons)
     else:
         sets = {label: values or () for label, values in metric.labels.items()}
         if "job" in sets:

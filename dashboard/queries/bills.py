@@ -14,6 +14,7 @@ from dashboard.backend import Backend
 from dashboard.months import ZoneChange, billing_month
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
+from metering.words import Job
 
 MOST_WINDOWS = 1_000
 
@@ -105,7 +106,7 @@ _WINDOWS = """
 def read_bills(backend: Backend, month: date) -> Bills:
     """The lines of every account for the month that begins on `month`, a first of a month."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "billing")
+        feed = feed_of(cursor, Job.BILLING)
         known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
         general = _period(month, "", None, [], [])
         rows = cursor.execute(

@@ -13,7 +13,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Disposition
+from metering.words import Disposition, Job
 
 DAYS = 2
 
@@ -69,7 +69,7 @@ _RESIDUAL = "SELECT (progress ->> 'residual')::bigint AS residual FROM jobs WHER
 def read_conservation(backend: Backend) -> Conservation:
     """Count the journal. Of a scope that hides accounts, only its own rows count, so there is no residual."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "ingestion")
+        feed = feed_of(cursor, Job.INGESTION)
         reported = cursor.execute(_RESIDUAL).fetchone()
     found = digest(backend, RECIPE, feed.read_at.date())
     if found is None or found.rows.is_empty():

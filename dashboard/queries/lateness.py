@@ -12,7 +12,7 @@ from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Meter, Outcome, UsageCause
+from metering.words import Job, Meter, Outcome, UsageCause
 
 DAYS = 7
 MINUTE_SECONDS = 60
@@ -88,7 +88,7 @@ class Lateness:
 def read_lateness(backend: Backend, account: str | None) -> Lateness:
     """The distribution over the last days, of one account or all."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "billing")
+        feed = feed_of(cursor, Job.BILLING)
     found = digest(backend, RECIPE, feed.read_at.date())
     if found is None or found.rows.is_empty():
         return Lateness(feed, (), found.files_read if found else 0, found.files if found else 0, None)

@@ -10,6 +10,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
+from metering.words import Job
 
 DAYS = 2
 
@@ -61,7 +62,7 @@ _WAITING = "SELECT (progress ->> 'waiting')::bigint AS waiting FROM jobs WHERE j
 def read_outcomes(backend: Backend, hours: int, account: str | None) -> Outcomes:
     """The last hours, of one account or all. Those that wait are counted over all accounts, or not shown."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "joins")
+        feed = feed_of(cursor, Job.JOINS)
         row = cursor.execute(_WAITING).fetchone()
     waiting = row["waiting"] if row and backend.scope.is_all and account is None else None
     found = digest(backend, RECIPE, feed.read_at.date())

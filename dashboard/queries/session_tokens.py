@@ -10,6 +10,8 @@ from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import feed_of
 from dashboard.queries.sessions import Session
+from metering.sessions import SessionState
+from metering.words import Job
 
 DAYS = 2
 _TOKENS = ["input_tokens", "output_tokens"]
@@ -58,11 +60,11 @@ def read_session_tokens(backend: Backend, sessions: tuple[Session, ...]) -> dict
     if not sessions:
         return {}
     with backend.snapshot() as cursor:
-        today = feed_of(cursor, "joins").read_at.date()
+        today = feed_of(cursor, Job.JOINS).read_at.date()
     found = digest(backend, RECIPE, today)
     if found is None or found.rows.is_empty():
         return {}
-    live = [one for one in sessions if one.state != "retracted"]
+    live = [one for one in sessions if one.state != SessionState.RETRACTED]
     begun = pl.DataFrame(
         {
             "session_id": [one.session_id for one in live],

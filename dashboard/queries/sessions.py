@@ -9,6 +9,7 @@ from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
 from metering.sessions import SESSION_STATE_SQL
+from metering.words import Job
 
 MOST_ROWS = 500
 
@@ -92,7 +93,7 @@ _HISTORY = f"""
 def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
     """Sessions that the next event of their user would extend, as far as sessionization has come."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "sessionization")
+        feed = feed_of(cursor, Job.SESSIONIZATION)
         chosen = {"over": _over(feed), "account": account, "limit": MOST_ROWS, "bounds": list(BOUNDS_MINUTES)}
         figures = cursor.execute(_FIGURES, chosen).fetchall()[0]
         counted = {row["bucket"]: row["sessions"] for row in cursor.execute(_LENGTHS, chosen).fetchall()}
@@ -107,7 +108,7 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
 def read_history(backend: Backend, account: str, user: str, *, retracted: bool) -> tuple[Session, ...]:
     """The sessions of one user, newest first; with `retracted` also those that a late event has replaced."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "sessionization")
+        feed = feed_of(cursor, Job.SESSIONIZATION)
         chosen = {"over": _over(feed), "account": account, "user": user, "retracted": retracted, "limit": MOST_ROWS}
         return tuple(Session(**row) for row in cursor.execute(_HISTORY, chosen).fetchall())
 

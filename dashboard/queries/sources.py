@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
+from metering.words import Job
 
 MOST_ROWS = 1_000
 MOST_RANGES = 20
@@ -102,7 +103,7 @@ _LIMITS = """
 def read_sources(backend: Backend) -> Sources:
     """Every source that ingestion has heard."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "ingestion")
+        feed = feed_of(cursor, Job.INGESTION)
         rows = cursor.execute(_SOURCES, {"ranges": MOST_RANGES, "limit": MOST_ROWS + 1}).fetchall()
         limits = cursor.execute(_LIMITS).fetchone() or NO_LIMITS
     sources = tuple(

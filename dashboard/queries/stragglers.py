@@ -9,6 +9,7 @@ from decimal import Decimal
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
+from metering.words import Job
 
 MOST_ROWS = 1_000
 
@@ -83,7 +84,7 @@ _NEWEST_USAGE = "SELECT window_end FROM usage_windows ORDER BY window_start DESC
 def read_stragglers(backend: Backend, chosen: StragglerFilter) -> Stragglers:
     """The stragglers that match."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "billing")
+        feed = feed_of(cursor, Job.BILLING)
         parameters = {
             "since": feed.read_at - timedelta(hours=chosen.hours),
             "account": chosen.account,

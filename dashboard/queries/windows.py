@@ -11,6 +11,7 @@ from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
 from metering.lateness import WINDOW_STATE_SQL
+from metering.words import Job
 
 MOST_ROWS = 1_000
 """A page with more rows helps nobody and would slow down every viewer's browser."""
@@ -94,7 +95,7 @@ _WINDOWS = """
 def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
     """The windows that began in the last hours before what billing has folded (before now, when it never ran)."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, "billing")
+        feed = feed_of(cursor, Job.BILLING)
         newest = cursor.execute(_NEWEST).fetchone()
         closed = cursor.execute(_CLOSED).fetchone()
         closed_until = closed["closed_until"] if closed else None

@@ -140,7 +140,7 @@ def _history(account: str | None, user: str) -> None:
 def _judge(sessions: tuple[Session, ...], account: str) -> Freshness:
     if not sessions:
         return Freshness(State.NEVER_HAD_DATA, f"This user of {literal(account)} has no session.")
-    now_open = sum(session.state == "open" for session in sessions)
+    now_open = sum(session.state == SessionState.OPEN for session in sessions)
     words = f"{several(len(sessions), 'session')}, {now_open:,} of them open. Tokens are known for the last two days."
     return Freshness(State.LIVE if now_open else State.IDLE, words)
 

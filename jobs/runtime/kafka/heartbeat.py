@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
 from jobs.streams import HEARTBEAT_SOURCE
+from metering.words import EventType
 from monitoring import metrics
 
 CLOSE_SECONDS = 1.0
@@ -90,7 +91,7 @@ def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
     return json.dumps(
         {
             "specversion": "1.0",
-            "type": "source.heartbeat.v1",
+            "type": EventType.HEARTBEAT,
             "source": HEARTBEAT_SOURCE,
             "id": f"{epoch}.{partition}.{beat_at}",
             "time": beat_at,
