@@ -170,7 +170,6 @@ QUOTED = r"""\s*(?:=|!=|==|IS DISTINCT FROM)\s*\\?['"](\w+)\\?['"]"""
 """A comparison with one word, in SQL, PromQL or Python."""
 WORDS: dict[str, tuple[str, Collection[str]]] = {
     "job": (rf"\bjob{QUOTED}", JOBS),
-    "whose feed": (r'feed_of\(cursor, "(\w+)"\)', JOBS),
     "disposition": (rf"\bdisposition{QUOTED}", set(Disposition)),
     "decision": (rf"\bdecision{QUOTED}", set(Decision)),
     "meter": (rf"\bmeter{QUOTED}", set(Meter)),
