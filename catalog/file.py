@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from catalog.exact_text import read_as_text
 from metering.limits import MAX_NAME_BYTES
-from metering.words import Meter
+from metering.meters import Meter
 
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8

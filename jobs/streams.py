@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from metering.words import Meter
+from metering.meters import Meter
 
 EVENTS_TOPIC = "events"
 HEARTBEAT_SOURCE = "weir"

@@ -121,15 +121,6 @@ class UsageCause(StrEnum):
     that it negates or replaces."""
 
 
-class Meter(StrEnum):
-    """What is counted and priced. The value is also the quantity's column in `usage`."""
-
-    REQUESTS = "requests"
-    INPUT_TOKENS = "input_tokens"
-    OUTPUT_TOKENS = "output_tokens"
-    CACHED_TOKENS = "cached_tokens"
-
-
 class Decision(StrEnum):
     """A meter's `late_policy`: a straggler changes its closed window (`correct`), or is only recorded (`drop`)."""
 

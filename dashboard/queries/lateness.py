@@ -12,7 +12,8 @@ from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Job, Meter, Outcome, UsageCause
+from metering.meters import Meter
+from metering.words import Job, Outcome, UsageCause
 
 DAYS = 7
 MINUTE_SECONDS = 60

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dashboard.backend import Backend
 from dashboard.exact import total
 from dashboard.queries.bills import Line
-from metering.words import Meter
+from metering.meters import Meter
 
 MOST_ROWS = 500
 MINUTE = timedelta(minutes=1)

@@ -8,7 +8,8 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from jobs.runtime.config import JobConfig
-from metering.words import Decision, Meter
+from metering.meters import Meter
+from metering.words import Decision
 
 
 class BillingConfig(JobConfig):

@@ -12,8 +12,9 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.staged import SUMS
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
+from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Meter, UsageCause
+from metering.words import UsageCause
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 

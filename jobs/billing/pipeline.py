@@ -18,8 +18,9 @@ from jobs.billing.staged import STAGED, SUMS
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import PostgresJob
 from jobs.streams import Table
+from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Job, Meter, Outcome
+from metering.words import Job, Outcome
 
 
 def metered(meter: Meter) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jobs.streams import INSTANT, UNIT_PRICE
-from metering.words import Meter
+from metering.meters import Meter
 
 QUANTITY = pa.decimal128(28, 0)
 """A sum of quantities of at most 18 digits: no batch has the 10^10 rows that it takes to fill it."""

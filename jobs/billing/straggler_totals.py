@@ -13,7 +13,8 @@ from typing import Any
 
 import psycopg
 
-from metering.words import Decision, Meter
+from metering.meters import Meter
+from metering.words import Decision
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.streams import UNIT_PRICE
-from metering.words import Meter
+from metering.meters import Meter
 
 BEGINNING_OF_TIME_US = -(2**63)
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from jobs.joins.memory import KEY
 from metering.joining import Row, Side, Winner, fold_all
-from metering.words import COMPLETIONS, REQUESTS, EventType, Meter, Outcome
+from metering.meters import Meter
+from metering.words import COMPLETIONS, REQUESTS, EventType, Outcome
 
 TOKENS = tuple(meter.value for meter in Meter if meter is not Meter.REQUESTS)
 SIDES = {EventType.REQUEST.value: Side.REQUEST, EventType.COMPLETION.value: Side.COMPLETION}

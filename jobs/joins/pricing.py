@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.streams import USAGE
-from metering.words import Meter, UsageCause
+from metering.meters import Meter
+from metering.words import UsageCause
 
 ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "day", "rules")
 PRICED = tuple(name for name in USAGE.names if name not in ADDED_BY_SINK)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from jobs.streams import UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
-from metering.words import Meter
+from metering.meters import Meter
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)

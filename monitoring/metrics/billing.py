@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import Decision, Job, Meter
+from metering.meters import Meter
+from metering.words import Decision, Job
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 

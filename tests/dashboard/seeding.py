@@ -21,7 +21,8 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import SCHEMAS, Table
-from metering.words import Meter, Reason
+from metering.meters import Meter
+from metering.words import Reason
 from tests.database_rows import write
 
 GRACE = timedelta(minutes=5)

@@ -18,8 +18,9 @@ from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import History, held_at
 from jobs.streams import USAGE
 from metering.lateness import Arrival, arrival
+from metering.meters import Meter
 from metering.windows import MINUTE, tumbling
-from metering.words import Decision, Meter, Outcome
+from metering.words import Decision, Outcome
 from tests.pipelines.folding import fold_table, frame, rows_of
 from tests.specifications.billing import decide, is_metered, is_unmetered
 

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.billing.config import BillingConfig
+from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Decision, Meter, Outcome
+from metering.words import Decision, Outcome
 from monitoring import metrics
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 

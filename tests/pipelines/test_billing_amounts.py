@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from jobs.billing.staged import STAGED
 from jobs.runtime.errors import Refused
+from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Meter, Outcome
+from metering.words import Outcome
 from monitoring import metrics
 from tests.pipelines.billing import EXACT, NOON, Billed, Price, bill, built, stored, usage_row
 

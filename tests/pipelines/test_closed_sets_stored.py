@@ -29,9 +29,10 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
+from metering.meters import Meter
 from metering.sessions import Session, SessionState
 from metering.windows import Window
-from metering.words import Decision, End, Isolation, Meter, SourceState
+from metering.words import Decision, End, Isolation, SourceState
 from tests.database_rows import progress, totals_of, window, write
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)

@@ -17,8 +17,8 @@ from jobs.joins.pricing import PRICED, price
 from jobs.joins.resolve import resolve
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.joining import Side
+from metering.meters import Meter
 from metering.pricing import Version, account_as_of, price_as_of
-from metering.words import Meter
 from tests.rules.test_joins_resolve import frame, record, row_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

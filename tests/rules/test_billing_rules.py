@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from jobs.billing.config import BillingConfig
 from jobs.sessionization.config import SessionizationConfig
+from metering.meters import Meter
 from metering.windows import MINUTE, Window
-from metering.words import Decision, Meter, Outcome
+from metering.words import Decision, Outcome
 from tests.specifications.billing import decide, is_metered, is_unmetered
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

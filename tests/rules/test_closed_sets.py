@@ -36,6 +36,7 @@ from jobs.streams import Table
 from metering.clock import Acceptance
 from metering.joining import Side
 from metering.lateness import WindowState
+from metering.meters import Meter
 from metering.reports import STALE, Doing
 from metering.sessions import SessionState
 from metering.words import (
@@ -49,7 +50,6 @@ from metering.words import (
     EventType,
     Isolation,
     Job,
-    Meter,
     Outcome,
     Reason,
     SessionChange,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from jobs.joins.catalog_versions import account_rows, price_rows
 from jobs.streams import ACCOUNTS, PRICES
 from metering.instants import EPOCH
+from metering.meters import Meter
 from metering.pricing import Version, account_as_of, price_as_of
-from metering.words import Meter
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -27,7 +27,8 @@ from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
-from metering.words import Disposition, EventType, Meter, Outcome
+from metering.meters import Meter
+from metering.words import Disposition, EventType, Outcome
 from tests.corpus import RECEIVED_AT
 from tests.pipelines.ingestion import judged
 from tests.streaming.journals import Journal, change, environment
