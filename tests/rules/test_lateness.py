@@ -89,7 +89,7 @@ def test_no_change_of_the_grace_opens_a_window_again_and_only_stragglers_reach_i
     """Each grace with how far the frontier came under it."""
     frontier, last, closed_before, was_closed = START, held[0][0], None, False
     for grace, further in held:
-        closed_before = still_closed(frontier, min(last, grace), closed_before)
+        closed_before = still_closed(frontier, last, closed_before)
         last = grace
         for at in (frontier, frontier + further):
             is_closed = window_state(WINDOW, grace, at, closed_before=closed_before) is WindowState.CLOSED

@@ -52,11 +52,10 @@ class RulesTable:
         return Held(first, self._present, closed_before=self._closed_before(frontier))
 
     def _closed_before(self, frontier: datetime | None) -> datetime | None:
-        """What readers may have seen closed: at a change they go by both rules (view `closed_usage`)."""
+        """What readers may have seen closed: until other rules are kept they go by the last (view `closed_usage`)."""
         if self._last is None or self._closes_after is None:
             return None
-        delay = min(self._closes_after(self._last.rules), self._closes_after(self._present))
-        return still_closed(frontier, delay, self._last.closed_before)
+        return still_closed(frontier, self._closes_after(self._last.rules), self._last.closed_before)
 
     def keep(self, cursor: psycopg.Cursor[Any], held: Held) -> None:
         """Write what is `in_force`, if it is new, in the transaction of what it decides: a batch, or what is closed."""
