@@ -24,7 +24,7 @@ def compact(
 ) -> None:
     """Merge the small files of days that are over, and delete files that were replaced long ago.
 
-    The applications may run meanwhile.
+    The applications may run meanwhile. Exit status 3 for a table that a newer version of Weir writes.
 
     `files_before` and `files_after` are those that a reader opens.
     """

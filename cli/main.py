@@ -25,6 +25,7 @@ from cli.traffic import traffic
 from cli.types import types
 from cli.usage import usage
 from deployment.errors import CannotRun
+from jobs.runtime.errors import ExitStatus, Refused
 
 app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
 app.command()(up)
@@ -49,12 +50,15 @@ app.add_typer(journal, name="journal")
 
 
 def main() -> None:
-    """Run a command. What stands in its way is said in a sentence, with exit status 1."""
+    """Run a command. What stands in its way is said in a sentence, with exit status 1; a refusal's is 3, as a job's."""
     try:
         app()
     except CannotRun as obstacle:
         typer.echo(str(obstacle), err=True)
         sys.exit(1)
+    except Refused as refusal:
+        typer.echo(str(refusal), err=True)
+        sys.exit(ExitStatus.REFUSED)
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("laptop."):
             raise

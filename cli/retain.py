@@ -44,7 +44,8 @@ def retain(
     """Remove whole days that need not be kept any longer, and list them. The applications may run meanwhile.
 
     Windows, stragglers and live sessions stay for ever. The journal and usage keep rows that a reader has not read, the
-    open month and the one before, and rows that say which rules decided.
+    open month and the one before, and rows that say which rules decided. Exit status 3 where a newer version of Weir
+    writes: nothing is removed then.
     """
     from deployment.stack import running_deployment
     from jobs.retention import Retention
@@ -72,15 +73,22 @@ def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
 
 
 def removed(stack: Deployment, retention: Retention) -> Iterator[Removed]:
-    """Remove, and say what, table by table. Raises `CannotRun` for a database that does not answer."""
-    from jobs.retention import retain_days, retain_rows
+    """Remove, and say what, table by table.
+
+    Raises `CannotRun` for a database that does not answer, and `Refused` where a newer version's rows would go: before
+    any row does.
+    """
+    from jobs.retention import refuse_newer_tables, retain_days, retain_rows
+    from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
 
     today = datetime.now(UTC).date()
+    refuse_newer_tables(stack.tables)
     try:
         with psycopg.connect(
             stack.postgres_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
         ) as connection:
+            refuse_other_schema(stack.postgres_url)
             yield from retain_rows(connection, retention, today)
             for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
                 done = retain_days(stack.tables, table, connection, days, today)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.runtime.delta.table import FRONTIER, instant_of, open_table
+from jobs.runtime.delta.table import FRONTIER, instant_of, open_to_change
 from jobs.streams import Table
 from metering.words import Job
 
@@ -123,6 +123,12 @@ def _at_least(remembered: int, days: int | None) -> int | None:
     return None if days is None else max(remembered, days)
 
 
+def refuse_newer_tables(tables: str) -> None:
+    """Raises Refused where a newer version writes a table that rows are removed from: before any row is."""
+    for table in READERS:
+        open_to_change(tables, table)
+
+
 _POSITIONS = "SELECT job, next_position FROM positions WHERE input = %s"
 READERS = {Table.JOURNAL: (Job.SESSIONIZATION,), Table.USAGE: (Job.BILLING,)}
 """Who reads a table into Postgres; the journal is read by joins too, whose position is in usage."""
@@ -133,9 +139,9 @@ def retain_days(
 ) -> Removed | None:
     """Remove whole log dates from a Delta table; jobs may write meanwhile, and streams pass over the commits.
 
-    None when it is kept for ever, or when there is no such table yet.
+    None when it is kept for ever, or when there is no such table yet. Raises Refused where a newer version writes it.
     """
-    found = open_table(tables, table)
+    found = open_to_change(tables, table)
     if days is None or found is None:
         return None
     frontier = instant_of(found.transaction_version(FRONTIER))
@@ -156,7 +162,7 @@ def _first_lsn_needed(tables: str, table: Table, connection: psycopg.Connection[
     stored = dict(connection.execute(_POSITIONS, [table.value]).fetchall())
     needed: list[int] = [stored.get(job, 1) for job in READERS[table]]
     if table is Table.JOURNAL:
-        usage = open_table(tables, Table.USAGE)
+        usage = open_to_change(tables, Table.USAGE)
         joined = None if usage is None else usage.transaction_version(Table.JOURNAL.value)
         waiting = None if usage is None else usage.transaction_version("waiting.lsn")
         needed += [joined or 1, waiting or joined or 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from jobs.joins.catalog import TABLE_OF
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import READ
 from jobs.joins.pricing import price
@@ -29,4 +30,12 @@ def start(context: Context[JoinsConfig]) -> UsageSink:
     return UsageSink(context, build)
 
 
-JOB = TableJob(name=NAME, reads=Table.JOURNAL, writes=Table.USAGE, columns=COLUMNS, config=JoinsConfig, start=start)
+JOB = TableJob(
+    name=NAME,
+    reads=Table.JOURNAL,
+    writes=Table.USAGE,
+    columns=COLUMNS,
+    config=JoinsConfig,
+    start=start,
+    also_writes=tuple(TABLE_OF.values()),
+)

@@ -132,10 +132,15 @@ class TopicJob(Generic[C]):
     start: Callable[[Context[C]], TopicSink]
     totals: TotalsOf = no_totals
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All that it writes."""
+        return (self.writes,)
+
 
 @dataclass(frozen=True)
 class TableJob(Generic[C]):
-    """A job that reads a Delta table and writes another."""
+    """A job that reads a Delta table and writes another, and `also_writes` beside it."""
 
     name: str
     reads: Table
@@ -143,7 +148,13 @@ class TableJob(Generic[C]):
     columns: tuple[str, ...]
     config: type[C]
     start: Callable[[Context[C]], TableSink]
+    also_writes: tuple[Table, ...] = ()
     totals: TotalsOf = no_totals
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All that it writes."""
+        return (self.writes, *self.also_writes)
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,11 @@ class PostgresJob(Generic[C]):
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
     closes_after: Callable[[Mapping[str, Any]], timedelta] | None = None
     totals: TotalsOf = no_totals
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """No Delta table is its own."""
+        return ()
 
 
 AnyJob = TopicJob[Any] | TableJob[Any] | PostgresJob[Any]

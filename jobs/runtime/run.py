@@ -26,12 +26,12 @@ from jobs.runtime.delta.log_cleanup import LogCleanup
 from jobs.runtime.delta.object_store import spark_settings
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import committed_epoch
-from jobs.runtime.errors import ExitStatus, Refused
+from jobs.runtime.errors import ExitStatus
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.runtime.postgres.schema import schema_is_current
+from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source
@@ -93,13 +93,9 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """
     LOOP.comes_round_within(ROUND_SECONDS)
-    if not schema_is_current(environment.postgres_url):
-        raise Refused(
-            "the database does not have this version's schema; run `python -m jobs migrate` (`weir up` and "
-            "`helm upgrade` do it), or, if a newer version migrated it, install that version"
-        )
+    refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url)
-    at_least = 1 if isinstance(job, PostgresJob) else committed_epoch(environment.tables, job.writes, job.name) + 1
+    at_least = 1 + max((committed_epoch(environment.tables, table, job.name) for table in job.tables), default=0)
     return Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
 
 

@@ -20,6 +20,7 @@ from jobs.runtime import run
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.postgres import schema
 from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Waiting, pause_seconds, until_done
 from metering.words import Cause
 from monitoring import metrics
@@ -133,7 +134,7 @@ def test_a_start_that_is_refused_is_no_report_else_a_driver_that_gets_no_further
         return REGISTRY.get_sample_value(metrics.LAST_REPORT.name, {"job": billing.JOB.name})
 
     before = reported()
-    monkeypatch.setattr(run, "schema_is_current", lambda _: False)
+    monkeypatch.setattr(schema, "schema_is_current", lambda _: False)
     with pytest.raises(Refused, match="migrate"):
         run._own(billing.JOB, billing.JOB.config(), cast("Environment", SimpleNamespace(postgres_url="")))
     assert reported() == before

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import psycopg
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
-from jobs.ingestion.pipeline import JOB as INGESTION
-from jobs.runtime import run
-from jobs.runtime.config import Environment
-from jobs.runtime.delta.growth import SCHEMA_VERSION
-from jobs.runtime.delta.table import DeltaWriter, committing
-from jobs.runtime.errors import Fenced, NotYet, Refused
+from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.streams import SCHEMA_VERSIONS, Table
 from metering.words import Cause
 
 
@@ -32,20 +21,6 @@ def test_a_driver_that_was_replaced_is_fenced(database: str) -> None:
         pass
     with new.transaction() as cursor:
         assert cursor.execute("SELECT 1").fetchone() == (1,)
-
-
-def test_a_driver_whose_table_is_of_a_newer_version_takes_nothing_from_the_one_that_writes_it(
-    database: str, tmp_path: Path
-) -> None:
-    newer = Ownership.take(INGESTION.name, database, {})
-    table = DeltaWriter(str(tmp_path), Table.JOURNAL, INGESTION.name, newer.epoch).table
-    grown = committing({SCHEMA_VERSION: SCHEMA_VERSIONS[Table.JOURNAL] + 1})
-    write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append", commit_properties=grown)
-    where = cast("Environment", SimpleNamespace(postgres_url=database, tables=str(tmp_path)))
-    with pytest.raises(Refused, match="install that version again"):
-        run._own(INGESTION, INGESTION.config(), where)
-    with newer.transaction() as cursor:
-        assert cursor.execute("SELECT epoch FROM jobs WHERE job = %s", [INGESTION.name]).fetchone() == (newer.epoch,)
 
 
 def test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor(database: str) -> None:

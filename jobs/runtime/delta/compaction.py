@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 from deltalake import DeltaTable
 
-from jobs.runtime.delta.table import open_table
+from jobs.runtime.delta.table import open_to_change
 from jobs.streams import Table
 
 FILE_BYTES = 128 << 20
@@ -32,9 +32,10 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
     (`skipChangeCommits`). A reader that lags by more than `keep` would miss its files. None when there is no such
-    table, or when it has no log dates and is too small to need it: then only its log is cleaned.
+    table, or when it has no log dates and is too small to need it: then only its log is cleaned. Raises Refused for a
+    table that a newer version writes.
     """
-    found = open_table(tables, table)
+    found = open_to_change(tables, table)
     if found is None:
         return None
     if "log_date" not in found.metadata().partition_columns:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import obstore
 import polars as pl
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
@@ -41,16 +41,21 @@ def open_table(tables: str, table: Table) -> DeltaTable | None:
         return None
 
 
+def open_to_change(tables: str, table: Table) -> DeltaTable | None:
+    """As `open_table`, for whoever is going to change it or to judge by it. Raises Refused for a newer version's."""
+    found = open_table(tables, table)
+    if found is not None:
+        refuse_newer(found, SCHEMA_VERSIONS[table])
+    return found
+
+
 def committed_epoch(tables: str, table: Table, job: str) -> int:
     """The newest epoch of `job` that the table has seen; 0 for none.
 
     Raises Refused for a table that a newer version writes: its driver would be fenced, and nobody could take its place.
     """
-    found = open_table(tables, table)
-    if found is None:
-        return 0
-    refuse_newer(found, SCHEMA_VERSIONS[table])
-    return found.transaction_version(f"{job}.epoch") or 0
+    found = open_to_change(tables, table)
+    return 0 if found is None else found.transaction_version(f"{job}.epoch") or 0
 
 
 def instant_of(transaction_version: int | None) -> datetime | None:
@@ -96,13 +101,13 @@ class DeltaWriter:
         )
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
-        self._take(epoch, driver)
-        self._grow()
+        self._grow(self._take(epoch, driver))
         self._stored = pa.schema(self._table.schema().to_arrow())
         self._held = HeldCommit(self.path)
         self._held.hold(self._table)
 
-    def _take(self, epoch: int, driver: int) -> None:
+    def _take(self, epoch: int, driver: int) -> list[Field]:
+        """Commit the epoch; gives the columns that an older version's table lacks. Raises Fenced and Refused."""
         self._table.update_incremental()
         refuse_newer(self._table, self._version)
         committed = self._table.transaction_version(self._epoch) or 0
@@ -112,21 +117,23 @@ class DeltaWriter:
         next_lsn = self._table.transaction_version(LSN) or 1
         self._stored = pa.schema(self._table.schema().to_arrow())
         taken = {self._epoch: epoch, self._driver: driver, LSN: next_lsn}
-        if not missing_columns(self._table, self._schema):
+        missing = missing_columns(self._table, self._schema)
+        if not missing:
             taken[SCHEMA_VERSION] = self._version
         # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
         self._write(self._stored.empty_table(), taken)
         self.known.update({self._epoch: epoch, LSN: next_lsn})
+        return missing
 
-    def _grow(self) -> None:
+    def _grow(self, missing: list[Field]) -> None:
         """Add the columns and settings that an older version's table lacks: commits of their own, fenced as any other.
 
         A driver killed before or after it leaves a table that the next one can grow or write. Spark's streams end at it
         and are built anew by their drivers (`Source.can_go_on`).
         """
-        if columns := missing_columns(self._table, self._schema):
+        if missing:
             self._table.alter.add_columns(
-                columns, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
+                missing, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
         if not self._settings.items() <= self._table.metadata().configuration.items():
             self._table.alter.set_table_properties(

@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.reader_role import ensure_reader
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
@@ -50,6 +51,15 @@ def schema_is_current(url: str) -> bool:
     with _engine(url).connect() as connection:
         applied = MigrationContext.configure(connection).get_current_heads()
     return set(applied) == set(ScriptDirectory.from_config(_config()).get_heads())
+
+
+def refuse_other_schema(url: str) -> None:
+    """Raises Refused unless the database has exactly this version's schema."""
+    if not schema_is_current(url):
+        raise Refused(
+            "the database does not have this version's schema; run `python -m jobs migrate` (`weir up` and "
+            "`helm upgrade` do it), or, if a newer version migrated it, install that version"
+        )
 
 
 def _config() -> Config:
