@@ -33,6 +33,6 @@ def compact(
     from jobs.streams import Table
 
     tables = running_deployment(data_dir).tables
-    today, keep = datetime.now(UTC).date(), timedelta(days=keep_days)
+    today, keep = datetime.now(UTC).date(), timedelta(days=keep_days)  # noqa: TID251 -- the top of the command
     done = (compact_table(tables, table, before=today, keep=keep) for table in Table)
     print_rows((asdict(one) for one in done if one), COLUMNS, form)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import psycopg
@@ -64,7 +64,8 @@ def retain(
     except ValidationError as refusal:
         wrong = ((str(error["loc"][0]).replace("_", "-"), error["msg"].lower()) for error in refusal.errors())
         raise typer.BadParameter("; ".join(f"--{name}: {message}" for name, message in wrong)) from None
-    print_rows(_rows(removed(running_deployment(data_dir), retention)), COLUMNS, form)
+    today = datetime.now(UTC).date()  # noqa: TID251 -- the top of the command
+    print_rows(_rows(removed(running_deployment(data_dir), retention, today)), COLUMNS, form)
 
 
 def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
@@ -72,8 +73,8 @@ def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
         yield {"table": one.table, "before": one.before.isoformat(), "rows": one.rows}
 
 
-def removed(stack: Deployment, retention: Retention) -> Iterator[Removed]:
-    """Remove, and say what, table by table.
+def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Removed]:
+    """Remove, as of `today`, and say what, table by table.
 
     Raises `CannotRun` for a database that does not answer, and `Refused` where a newer version's rows would go: before
     any row does.
@@ -82,7 +83,6 @@ def removed(stack: Deployment, retention: Retention) -> Iterator[Removed]:
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
 
-    today = datetime.now(UTC).date()
     refuse_newer_tables(stack.tables)
     try:
         with psycopg.connect(

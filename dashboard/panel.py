@@ -77,7 +77,7 @@ def _memory() -> Memory:
 
 def current_time() -> datetime:
     """The clock of the pages, in one place."""
-    return datetime.now(UTC)
+    return datetime.now(UTC)  # noqa: TID251 -- the one that pages read
 
 
 def backend() -> Backend:

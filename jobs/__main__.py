@@ -36,6 +36,7 @@ def environment() -> Environment:
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
+    from jobs.runtime.clock import MachineClock
     from jobs.runtime.postgres.away import remedy
     from jobs.runtime.postgres.exits import record_exit
     from jobs.runtime.run import run
@@ -55,7 +56,7 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
     serve(where.metrics_port, where.metrics_host)
     try:
-        run(job, config, where)
+        run(job, config, where, MachineClock())
     except Fenced as error:
         record_exit(where.postgres_url, name, End.FENCED, str(error))
         log.error("fenced: another driver of this job has taken over", job=name, reason=str(error))

@@ -1,11 +1,22 @@
-"""Instants: aware datetimes, exact to the microsecond, and how they are written."""
+"""Instants: aware datetimes, exact to the microsecond, how they are written, and what a clock says of them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """Where Unix time begins."""
+
+
+class Clock(Protocol):
+    """What time it is. Only the top of a program reads the machine's; what stamps or judges by time is given one."""
+
+    def now(self) -> datetime:
+        """The instant, in UTC. Whoever sets the clock moves it, back too."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment, for what is to happen after a while: they only grow."""
 
 
 def rfc3339(instant: datetime) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import altair as alt
 import streamlit as st
@@ -55,13 +56,13 @@ def _judge_pending(alerts: tuple[Alert, ...]) -> Freshness:
 
 @st.fragment(run_every=HISTORY_SECONDS)
 def _history(hours: int) -> None:
-    now = current_time().replace(microsecond=0)
-    instant = now.replace(second=now.second // HISTORY_SECONDS * HISTORY_SECONDS)
+    now = current_time()
+    instant = now.replace(second=now.second // HISTORY_SECONDS * HISTORY_SECONDS, microsecond=0)
     episodes = head("History", ask_every(HISTORY_SECONDS, read_history, instant, hours), _judge_history)
     if not episodes:
         return
-    st.altair_chart(_timeline(episodes), alt="When alerts fired")
-    show_table([_row(episode) for episode in episodes], "alert-history")
+    st.altair_chart(_timeline(episodes, now), alt="When alerts fired")
+    show_table([_row(episode, now) for episode in episodes], "alert-history")
 
 
 def _judge_history(episodes: tuple[Episode, ...]) -> Freshness:
@@ -73,21 +74,19 @@ def _judge_history(episodes: tuple[Episode, ...]) -> Freshness:
     )
 
 
-def _row(episode: Episode) -> dict[str, Value]:
-    end = episode.end or current_time()
+def _row(episode: Episode, now: datetime) -> dict[str, Value]:
     return {
         "alert": episode.name,
         "severity": episode.severity,
         "state": _MARKS["firing" if episode.end is None else "resolved"],
         "fired (UTC)": episode.start,
         "resolved (UTC)": episode.end,
-        "lasted": end - episode.start,
+        "lasted": (episode.end or now) - episode.start,
         "labels": ", ".join(f"{name}={value}" for name, value in episode.labels),
     }
 
 
-def _timeline(episodes: Sequence[Episode]) -> alt.Chart:
-    now = current_time()
+def _timeline(episodes: Sequence[Episode], now: datetime) -> alt.Chart:
     bars = [
         {
             "alert": episode.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -50,6 +50,7 @@ class JournalSink:
         kafka = where.kafka.librdkafka()
         self._admin = admin = AdminClient(kafka)
         self._config = config
+        self._clock = context.clock
         owner = context.ownership
         # Without a broker every attempt ends here, before it leaves a commit in the journal.
         events, *topics = [describe_topic(admin, name) for name in (config.topic, *CatalogTopic)]
@@ -74,7 +75,7 @@ class JournalSink:
         look = PlainLook(where.kafka, admin, self._events.topic)
         self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
-        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval)
+        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval, context.clock)
         self._heartbeat.start()
 
     def _believe_clocks(self) -> None:
@@ -109,7 +110,7 @@ class JournalSink:
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
-        now = datetime.now(UTC)
+        now = self._clock.now()
         in_force = self._rules.said(first_lsn, now)
         if in_force:
             transactions[RULES] = first_lsn

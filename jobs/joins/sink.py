@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -46,6 +46,7 @@ class UsageSink:
         self._build = build
         self._config = context.config
         self._spark = context.spark
+        self._clock = context.clock
         tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
         self._usage = DeltaWriter(tables, Table.USAGE, NAME, epoch, driver)
         self._journal = Upstream(tables, Table.JOURNAL)
@@ -138,7 +139,7 @@ class UsageSink:
         return priced.with_columns(day=self._catalog.days(priced))
 
     def _commit(self, usage: pl.DataFrame, memory: Memory, after: Position, frontier: datetime | None) -> None:
-        now, next_lsn = datetime.now(UTC), self._usage.next_lsn + len(usage)
+        now, next_lsn = self._clock.now(), self._usage.next_lsn + len(usage)
         transactions = {**transactions_of(Table.JOURNAL, after), LSN: next_lsn, **memory.waiting()}
         transactions |= {
             name: said for name, said in self._catalog.state().items() if self._usage.known.get(name) != said

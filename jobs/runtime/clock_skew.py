@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import psycopg
 
 from jobs.runtime.errors import Refused
+from metering.instants import Clock
 
 LIMIT = timedelta(seconds=60)
 CONNECT_TIMEOUT_SECONDS = 10
@@ -20,13 +20,13 @@ def skew(asked_at: datetime, database: datetime, answered_at: datetime) -> timed
     return min(timedelta(0), answered_at - database)
 
 
-def refuse_clock_skew(postgres_url: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-    """Raise Refused when this machine's clock is off the database's by more than `LIMIT`."""
+def refuse_clock_skew(postgres_url: str, clock: Clock) -> None:
+    """Raise Refused when `clock`, this machine's, is off the database's by more than `LIMIT`."""
     with psycopg.connect(postgres_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
-        asked_at = now()
+        asked_at = clock.now()
         row = connection.execute("SELECT clock_timestamp()").fetchone()
         assert row is not None
-        off = skew(asked_at, row[0], now())
+        off = skew(asked_at, row[0], clock.now())
     if abs(off) > LIMIT:
         direction = "ahead of" if off > timedelta(0) else "behind"
         raise Refused(

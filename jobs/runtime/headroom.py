@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from metering.instants import Clock
 
 REQUEST_TIMEOUT_SECONDS = 10
 LIMITS_KEPT_SECONDS = 600.0
@@ -56,19 +57,20 @@ def free_share(tables: str) -> float | None:
 class TopicRetention:
     """The limits of one topic, asked for now and then. Raises `KafkaException` when the broker does not answer."""
 
-    def __init__(self, admin: AdminClient, topic: str) -> None:
+    def __init__(self, admin: AdminClient, topic: str, clock: Clock) -> None:
         self._admin = admin
+        self._clock = clock
         self._topic = ConfigResource(ResourceType.TOPIC, str(topic))  # the library refuses a StrEnum
         self._due = 0.0
         self._limits = RetentionLimits(None, None)
 
     def limits(self) -> RetentionLimits:
         """As they were within the last minutes."""
-        if time.monotonic() >= self._due:
+        if self._clock.monotonic() >= self._due:
             found = self._admin.describe_configs([self._topic], request_timeout=REQUEST_TIMEOUT_SECONDS)
             settings = found[self._topic].result()
             self._limits = limits_of({name: str(entry.value) for name, entry in settings.items()})
-            self._due = time.monotonic() + LIMITS_KEPT_SECONDS
+            self._due = self._clock.monotonic() + LIMITS_KEPT_SECONDS
         return self._limits
 
 

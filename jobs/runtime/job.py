@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.postgres.totals import Totals
 from jobs.streams import Table
+from metering.instants import Clock
 from monitoring.instruments import CounterMetric, GaugeMetric
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Context(Generic[C]):
     environment: Environment
     spark: SparkSession
     ownership: Ownership
+    clock: Clock
 
 
 class Sink(Protocol):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from math import isfinite
 from typing import Any
 
@@ -22,7 +21,7 @@ from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.totals import exits_of
 from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
-from metering.instants import rfc3339
+from metering.instants import Clock, rfc3339
 from metering.reports import REPORT_SECONDS, Doing
 from metering.words import Cause
 from monitoring import metrics
@@ -37,8 +36,9 @@ STATEMENT_TIMEOUT = "5s"
 class Reporter:
     """Counts what batches did, and every few seconds says how far behind the job is."""
 
-    def __init__(self, job: AnyJob, postgres_url: str, ownership: Ownership, waiting: Waiting) -> None:
+    def __init__(self, job: AnyJob, postgres_url: str, ownership: Ownership, waiting: Waiting, clock: Clock) -> None:
         self._job = job.name
+        self._clock = clock
         self._epoch = ownership.epoch
         self._waiting = waiting
         self._sink: Sink | None = None
@@ -54,8 +54,8 @@ class Reporter:
         metrics.EPOCH.set(ownership.epoch, job=job.name)
         metrics.RESTARTS.set(ownership.epoch - 1, job=job.name)
         # A start counts, or a job that hangs from its start on would never have stood still.
-        metrics.LAST_PROGRESS.set(datetime.now(UTC).timestamp(), job=job.name)
-        self._gauges = DatabaseGauges(job.name, postgres_url, (exits_of(job.name), *job.totals(job.name)))
+        metrics.LAST_PROGRESS.set(clock.now().timestamp(), job=job.name)
+        self._gauges = DatabaseGauges(job.name, postgres_url, (exits_of(job.name), *job.totals(job.name)), clock)
         REGISTRY.register(self._gauges)
 
     def follow(self, sink: Sink, source: Source) -> None:
@@ -65,13 +65,13 @@ class Reporter:
 
     def batch(self, progress: Progress, seconds: float) -> None:
         """Count one committed batch."""
-        now = datetime.now(UTC)
-        self._waiting.over(now)
+        self._waiting.over()
         if progress.records == 0:
             # Nothing moved, so it is no progress: a job that reads nothing for ever must be seen to stand still.
             return
+        now = self._clock.now()
         metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
-        self._catch_up.batch(time.monotonic(), progress.records, seconds)
+        self._catch_up.batch(self._clock.monotonic(), progress.records, seconds)
         metrics.BATCH_DURATION.observe(seconds, job=self._job)
         metrics.BATCH_RECORDS.inc(progress.records, job=self._job)
         for (metric, *values), increase in progress.counts.items():
@@ -87,14 +87,14 @@ class Reporter:
 
     def report_if_due(self, state: Doing) -> None:
         """Report when the state is new or the last report some seconds old."""
-        if state != self._state or time.monotonic() >= self._due:
+        if state != self._state or self._clock.monotonic() >= self._due:
             self.report(state)
             self._state = state
-            self._due = time.monotonic() + REPORT_SECONDS
+            self._due = self._clock.monotonic() + REPORT_SECONDS
 
     def report_waiting(self) -> None:
         """Say for what the job waits, and that it still does; without the database its metrics alone say so."""
-        went_round(self._job, datetime.now(UTC))
+        went_round(self._job, self._clock.now())
         with suppress(NotYet):
             self._write(Doing.WAITING)
 
@@ -108,11 +108,11 @@ class Reporter:
         assert self._sink is not None, "there is nothing to report before there is a sink to follow"
         assert self._source is not None
         behind, _ = self._source.lag()
-        now, frontier = datetime.now(UTC), self._sink.frontier()
+        now, frontier = self._clock.now(), self._sink.frontier()
         if behind == 0:
-            self._waiting.over(now)
+            self._waiting.over()
         seconds = max(0.0, (now - frontier).total_seconds()) if behind and frontier else 0.0
-        catch_up = self._catch_up.seconds(time.monotonic(), behind)
+        catch_up = self._catch_up.seconds(self._clock.monotonic(), behind)
         metrics.LAG_RECORDS.set(behind, job=self._job)
         if frontier is not None:
             metrics.FRONTIER.set(frontier.timestamp(), job=self._job)

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source
 from jobs.runtime.spark import java_runs, spark_session
 from jobs.runtime.waiting import Waiting, until_done
+from metering.instants import Clock
 from metering.reports import Doing
 from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
 
@@ -48,12 +48,12 @@ STOP_LIMIT_SECONDS = 20.0
 """How long it may take to end in order: well within what supervisors and Kubernetes wait before they kill."""
 
 
-def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
+def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> None:
     """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or whatever broke."""
     stopping = threading.Event()
     stop_on_signals(stopping)
     LOOP.comes_round_within(START_SECONDS)
-    waiting = Waiting(job.name)
+    waiting = Waiting(job.name, clock)
     spark = spark_session(
         f"weir-{job.name}",
         environment.jars,
@@ -64,20 +64,20 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
     with ExitStack() as held:
         held.callback(spark.stop)
         ownership = until_done(
-            lambda: _own(job, config, environment),
+            lambda: _own(job, config, environment, clock),
             waiting,
             stopping,
-            lambda: went_round(job.name, datetime.now(UTC)),
+            lambda: went_round(job.name, clock.now()),
         )
         if ownership is None:
             return
         held.callback(ownership.close)
-        reporter = Reporter(job, environment.postgres_url, ownership, waiting)
+        reporter = Reporter(job, environment.postgres_url, ownership, waiting, clock)
         held.callback(reporter.close)
         if not isinstance(job, PostgresJob):
             held.callback(LogCleanup(environment.tables, job.writes).close)
         checkpoints = new_checkpoints(environment.checkpoints / job.name, ownership.epoch)
-        context = Context(config, environment, spark, ownership)
+        context = Context(config, environment, spark, ownership, clock)
         until_done(
             lambda: _drive(job, context, reporter, stopping, checkpoints),
             waiting,
@@ -87,14 +87,14 @@ def run(job: AnyJob, config: JobConfig, environment: Environment) -> None:
         reporter.report_stopped()
 
 
-def _own(job: AnyJob, config: JobConfig, environment: Environment) -> Ownership:
+def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> Ownership:
     """Take the job. Raises Refused when database or table has another schema, or the database another time.
 
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """
     LOOP.comes_round_within(ROUND_SECONDS)
     refuse_other_schema(environment.postgres_url)
-    refuse_clock_skew(environment.postgres_url)
+    refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max((committed_epoch(environment.tables, table, job.name) for table in job.tables), default=0)
     return Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
 
@@ -107,7 +107,6 @@ def _drive(
     checkpoints: Iterator[Path],
 ) -> None:
     """Make sink and source from what is committed, and go on until asked to stop."""
-    config, environment = context.config, context.environment
     if not java_runs(context.spark):
         raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
@@ -116,9 +115,9 @@ def _drive(
         sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)
         held.callback(sink.close)
         source: Source = (
-            TopicSource(job, config, environment, sink, context.ownership)
+            TopicSource(job, context, sink)
             if isinstance(job, TopicJob)
-            else TableSource(job, config, environment, sink)
+            else TableSource(job, context.config, context.environment, sink)
         )
         reporter.follow(sink, source)
         try:

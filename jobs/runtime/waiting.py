@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar
 
 import structlog
 
 from jobs.runtime.errors import NotYet
 from jobs.runtime.obstacles import obstacle_of
+from metering.instants import Clock, rfc3339
 from metering.words import Cause
 from monitoring import metrics
 
@@ -31,26 +32,27 @@ def pause_seconds(attempts: int) -> float:
 class Waiting:
     """Whether a job waits, for what, and since when. It ends when something was done, not when it is tried again."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, clock: Clock) -> None:
         self._job = job
+        self._clock = clock
         self.obstacle: NotYet | None = None
         self.attempts = 0
         self._since: datetime | None = None
         self._show()
 
-    def for_(self, obstacle: NotYet, now: datetime) -> None:
+    def for_(self, obstacle: NotYet) -> None:
         """One more attempt has met `obstacle`."""
         if self.obstacle is None or self.obstacle.cause is not obstacle.cause:
-            self._since = now
+            self._since = self._clock.now()
             log.warning("waiting", job=self._job, waiting_for=obstacle.cause.value, reason=str(obstacle))
         self.obstacle = obstacle
         self.attempts += 1
         self._show()
 
-    def over(self, now: datetime) -> None:
+    def over(self) -> None:
         """Something was done: nothing is waited for."""
         if self.obstacle is not None and self._since is not None:
-            seconds = round((now - self._since).total_seconds(), 1)
+            seconds = round((self._clock.now() - self._since).total_seconds(), 1)
             log.info("goes on", job=self._job, waited_for=self.obstacle.cause.value, waited_seconds=seconds)
             self.obstacle, self._since, self.attempts = None, None, 0
             self._show()
@@ -59,10 +61,9 @@ class Waiting:
         """What the job's row says of it; nothing when it does not wait."""
         if self.obstacle is None or self._since is None:
             return {}
-        since = self._since.isoformat().replace("+00:00", "Z")
         return {
             "waiting_for": self.obstacle.cause.value,
-            "waiting_since": since,
+            "waiting_since": rfc3339(self._since),
             "waiting_because": str(self.obstacle),
         }
 
@@ -88,7 +89,7 @@ def until_done(
                 raise
         if stopping.is_set():
             break
-        waiting.for_(obstacle, datetime.now(UTC))
+        waiting.for_(obstacle)
         tell()
         stopping.wait(pause_seconds(waiting.attempts))
     return None

@@ -26,6 +26,7 @@ from dashboard.queries.sources import read_sources
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
 from jobs.ingestion.config import IngestionConfig
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
@@ -79,7 +80,7 @@ class Asked:
             connection.execute("UPDATE jobs SET config = %s WHERE job = %s", [Jsonb(config), job])
 
     def gauges(self, job: str) -> CollectorRegistry:
-        read = DatabaseGauges(job, self._database, totals_of(job))
+        read = DatabaseGauges(job, self._database, totals_of(job), MachineClock())
         registry = CollectorRegistry()
         registry.register(read)
         return registry

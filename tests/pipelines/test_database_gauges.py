@@ -17,10 +17,11 @@ from psycopg.types.json import Jsonb
 from jobs.billing import straggler_totals
 from jobs.billing.straggler_totals import StragglerTotals
 from jobs.runtime.postgres.exits import record_exit
-from jobs.runtime.postgres.gauges import DatabaseGauges
+from jobs.runtime.postgres.gauges import FRESH_SECONDS, DatabaseGauges
 from metering.lateness import WindowState, window_state
 from metering.windows import Window
 from metering.words import End
+from tests.clocks import HandClock
 from tests.database_rows import progress, totals_of, window, write
 
 F = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -31,12 +32,16 @@ class Shown:
     """What a scrape of one job's database gauges shows."""
 
     def __init__(self, name: str, database: str) -> None:
-        self._gauges = DatabaseGauges(name, database, totals_of(name))
+        self._clock = HandClock()
+        self._gauges = DatabaseGauges(name, database, totals_of(name), self._clock)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
 
     def value(self, name: str, **labels: str) -> float | None:
-        self._gauges._due = 0.0  # as if the reading had grown old
+        self._clock.go(FRESH_SECONDS)
+        return self.value_now(name, **labels)
+
+    def value_now(self, name: str, **labels: str) -> float | None:
         return self._registry.get_sample_value(name, labels)
 
     def close(self) -> None:
@@ -84,6 +89,16 @@ def test_stragglers_and_their_money_are_those_of_the_table(database: str) -> Non
         assert gauges.value("weir_straggler_rows", **dropped) == 4
         assert gauges.value("weir_straggler_amount", **dropped, currency="EUR") == 9.5
         assert gauges.value("weir_straggler_amount", meter="input_tokens", decision="drop", currency="EUR") == 0.5
+
+
+def test_a_scrape_in_a_hurry_costs_the_database_no_reading(database: str) -> None:
+    amount = {"meter": "requests", "decision": "drop", "currency": "EUR"}
+    with shown("billing", database) as gauges:
+        write(database, "stragglers", straggler(1, "drop", "1"))
+        assert gauges.value("weir_straggler_amount", **amount) == 1
+        write(database, "stragglers", straggler(2, "drop", "1"))
+        assert gauges.value_now("weir_straggler_amount", **amount) == 1
+        assert gauges.value("weir_straggler_amount", **amount) == 2
 
 
 def test_many_stragglers_are_added_up_in_steps(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.heartbeat import Heartbeat
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
+from tests.clocks import HandClock
 
 TOPIC = "events"
 
@@ -54,7 +56,9 @@ def beats_beyond(bootstrap: str, offset: int) -> bool:
 
 
 def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> None:
-    beats = Heartbeat({"bootstrap.servers": bootstrap, "log_level": 0}, TOPIC, 1, timedelta(seconds=0.05))
+    beats = Heartbeat(
+        {"bootstrap.servers": bootstrap, "log_level": 0}, TOPIC, 1, timedelta(seconds=0.05), MachineClock()
+    )
     beats.start()
     try:
         assert beats_beyond(bootstrap, 0)
@@ -70,7 +74,7 @@ def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> No
 def test_a_producer_that_could_not_be_made_anew_is_tried_again_at_the_next_beat(bootstrap: str, tmp_path: Path) -> None:
     """While a certificate's file is exchanged, say."""
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
-    beats = Heartbeat(settings, TOPIC, 1, timedelta(seconds=60))
+    beats = Heartbeat(settings, TOPIC, 1, timedelta(seconds=60), HandClock())
     raise_fatal_error(beats._producer)
     beats._beat()
     settings |= {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "none.pem")}
@@ -86,7 +90,9 @@ def failed() -> float:
 
 
 def test_a_beat_that_is_not_taken_is_counted() -> None:
-    beats = Heartbeat({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, TOPIC, 1, timedelta(seconds=60))
+    beats = Heartbeat(
+        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, TOPIC, 1, timedelta(seconds=60), HandClock()
+    )
     before = failed()
     beats._producer.produce(TOPIC, b"", on_delivery=beats._delivered)
     beats._producer.purge(in_flight=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
 
@@ -25,6 +25,7 @@ from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Wai
 from metering.words import Cause
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
+from tests.clocks import HandClock
 
 JOB = "joins"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,7 +54,7 @@ class Step:
 
 
 def test_what_is_away_is_waited_for_by_cause_until_something_is_done() -> None:
-    waiting = Waiting(JOB)
+    waiting = Waiting(JOB, HandClock())
     told: list[dict[str, str]] = []
     step = Step(NotYet(Cause.KAFKA, "no broker"), psycopg.OperationalError("server closed the connection"))
     assert until_done(step, waiting, threading.Event(), lambda: told.append(waiting.progress())) == "done"
@@ -63,32 +64,34 @@ def test_what_is_away_is_waited_for_by_cause_until_something_is_done() -> None:
     ]
     assert shown(Cause.DATABASE) == 1, "trying again is not yet having done something"
     assert shown(Cause.KAFKA) == 0
-    waiting.over(NOW)
+    waiting.over()
     assert waiting.progress() == {}
     assert {shown(cause) for cause in Cause} == {0}
 
 
 def test_since_when_is_the_first_failure_not_the_last() -> None:
-    waiting = Waiting(JOB)
-    for seconds in range(3):
-        waiting.for_(NotYet(Cause.STORE, f"try {seconds}"), NOW + timedelta(seconds=seconds))
+    clock = HandClock(NOW)
+    waiting = Waiting(JOB, clock)
+    for number in range(3):
+        waiting.for_(NotYet(Cause.STORE, f"try {number}"))
+        clock.go(1)
     assert waiting.progress() == {
         "waiting_for": "store",
         "waiting_since": "2026-01-01T00:00:00Z",
         "waiting_because": "try 2",
     }
-    waiting.over(NOW)
+    waiting.over()
 
 
 @pytest.mark.parametrize("error", [Refused("no"), Fenced("no"), ValueError("a bug"), psycopg.errors.CheckViolation()])
 def test_what_waiting_does_not_mend_is_raised(error: Exception) -> None:
     with pytest.raises(type(error)):
-        until_done(Step(error), Waiting(JOB), threading.Event())
+        until_done(Step(error), Waiting(JOB, HandClock()), threading.Event())
 
 
 def test_a_driver_that_waits_can_be_stopped_at_once() -> None:
     stopping = threading.Event()
-    assert until_done(Step(NotYet(Cause.KAFKA, "no broker")), Waiting(JOB), stopping, stopping.set) is None
+    assert until_done(Step(NotYet(Cause.KAFKA, "no broker")), Waiting(JOB, HandClock()), stopping, stopping.set) is None
 
 
 def spark(cause: str) -> StreamingQueryException:
@@ -136,5 +139,5 @@ def test_a_start_that_is_refused_is_no_report_else_a_driver_that_gets_no_further
     before = reported()
     monkeypatch.setattr(schema, "schema_is_current", lambda _: False)
     with pytest.raises(Refused, match="migrate"):
-        run._own(billing.JOB, billing.JOB.config(), cast("Environment", SimpleNamespace(postgres_url="")))
+        run._own(billing.JOB, billing.JOB.config(), cast("Environment", SimpleNamespace(postgres_url="")), HandClock())
     assert reported() == before

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
@@ -31,10 +32,11 @@ def running_driver(
     `before_the_stream` is called once, between the first backlog and its stream.
     """
     config, where, stopping = SessionizationConfig(), environment(database, tables), threading.Event()
+    clock = MachineClock()
     ownership = Ownership.take(JOB.name, database, {})
-    sink = PostgresSink(JOB, Context(config, where, spark, ownership))
+    sink = PostgresSink(JOB, Context(config, where, spark, ownership, clock))
     source = TableSource(JOB, config, where, sink)
-    reporter = Reporter(JOB, database, ownership, Waiting(JOB.name))
+    reporter = Reporter(JOB, database, ownership, Waiting(JOB.name, clock), clock)
     reporter.follow(sink, source)
     driver = Driver(spark, sink, source, reporter, stopping)
     checkpoints = new_checkpoints(where.checkpoints, ownership.epoch)

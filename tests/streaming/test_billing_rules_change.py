@@ -21,6 +21,7 @@ from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
@@ -67,7 +68,9 @@ class Stage:
 
     def driver(self, config: BillingConfig) -> PostgresSink:
         ownership = Ownership.take(JOB.name, self._database, config.model_dump(mode="json"))
-        return PostgresSink(JOB, Context(config, environment(self._database, self._tables), self._spark, ownership))
+        return PostgresSink(
+            JOB, Context(config, environment(self._database, self._tables), self._spark, ownership, MachineClock())
+        )
 
     def fold(self, driver: PostgresSink, end: int) -> None:
         usage = self._spark.read.parquet(*DeltaTable(f"{self._tables}/{Table.USAGE}").file_uris())

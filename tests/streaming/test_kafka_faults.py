@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka import denied_topics
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
@@ -136,7 +137,7 @@ def test_an_added_partition_holds_the_frontier_until_it_is_read(
 
 def test_an_added_partition_gets_heartbeats_without_a_restart(broker: str) -> None:
     topic = Topic.make(broker)
-    beats = Heartbeat({"bootstrap.servers": broker}, topic.name, 1, timedelta(seconds=0.2))
+    beats = Heartbeat({"bootstrap.servers": broker}, topic.name, 1, timedelta(seconds=0.2), MachineClock())
     beats.start()
     try:
         topic.admin.create_partitions([NewPartitions(topic.name, 2)])[topic.name].result()

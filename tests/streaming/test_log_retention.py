@@ -11,6 +11,7 @@ import psycopg
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.log_cleanup import LogCleanup, clean_log
 from jobs.runtime.delta.source import TableSource
@@ -116,7 +117,7 @@ def test_a_backlog_ends_with_a_version_from_which_the_log_still_tells_what_follo
 ) -> None:
     journal = journal_of(tmp_path, 6)
     where, config = environment(database, tmp_path), SessionizationConfig(max_records_per_batch=2)
-    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {})))
+    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
     source = TableSource(JOB, config, where, sink)
     assert source.exists()
     for number, batch in enumerate(source.backlog(spark)):

@@ -18,6 +18,7 @@ from jobs.ingestion.pipeline import JOB as INGESTION
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.retention import Retention
 from jobs.runtime import run
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.growth import SCHEMA_VERSION
@@ -57,7 +58,7 @@ def test_an_older_driver_takes_nothing_from_the_one_that_writes_it(
     written_by_a_newer_version(tmp_path, table, job.name, newer.epoch)
     where = cast("Environment", SimpleNamespace(postgres_url=database, tables=str(tmp_path)))
     with pytest.raises(Refused, match="install that version again"):
-        run._own(job, job.config(), where)
+        run._own(job, job.config(), where, MachineClock())
     with newer.transaction() as cursor:
         assert cursor.execute("SELECT epoch FROM jobs WHERE job = %s", [job.name]).fetchone() == (newer.epoch,)
 
@@ -76,10 +77,9 @@ def test_an_older_retention_removes_nothing_of_it_nor_of_the_database(
 ) -> None:
     version = written_by_a_newer_version(tmp_path, table, "job")
     write(database, "exits", OLD_EXIT)
+    stack = Deployment(postgres_url=database, tables=str(tmp_path))
     with pytest.raises(Refused, match="install that version again"):
-        list(
-            removed(Deployment(postgres_url=database, tables=str(tmp_path)), Retention(journal_days=36, usage_days=36))
-        )
+        list(removed(stack, Retention(journal_days=36, usage_days=36), LATER))
     assert version_of(tmp_path, table) == version
     assert exits(database) == 1
 
@@ -89,7 +89,7 @@ def test_an_older_retention_removes_nothing_from_a_database_of_a_newer_version(d
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'of a newer version'")
     with pytest.raises(Refused, match="install that version"):
-        list(removed(Deployment(postgres_url=database, tables=str(tmp_path)), Retention()))
+        list(removed(Deployment(postgres_url=database, tables=str(tmp_path)), Retention(), LATER))
     assert exits(database) == 1
 
 

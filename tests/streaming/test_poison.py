@@ -32,6 +32,7 @@ from cli.main import app
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka import unpacking
@@ -105,8 +106,9 @@ class Driver:
     def __init__(self, spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, where: Environment) -> None:
         self._ownership = ownership = Ownership.take(JOB.name, where.postgres_url, config.model_dump(mode="json"))
         self._spark, self._job, self._config, self._where = spark, job, config, where
-        self._sink = JournalSink(Context(config, where, spark, ownership))
-        self._source = TopicSource(job, config, where, self._sink, ownership)
+        self._context = Context(config, where, spark, ownership, MachineClock())
+        self._sink = JournalSink(self._context)
+        self._source = TopicSource(job, self._context, self._sink)
 
     def run(self, *, stores: bool = True) -> None:
         """Read all that is there: what comes before Spark, then as Spark reads. Raises what a record causes.
@@ -123,7 +125,7 @@ class Driver:
                     self._source.failed(error)
                     if obstacle_of(error) is None:
                         raise
-                    self._source = TopicSource(self._job, self._config, self._where, self._sink, self._ownership)
+                    self._source = TopicSource(self._job, self._context, self._sink)
             else:
                 raise RuntimeError("poison that is waited for")
         finally:

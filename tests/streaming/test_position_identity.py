@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.joins.sink import UsageSink
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Refused
@@ -33,7 +34,7 @@ ACCOUNT = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezon
 def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 200_000) -> PostgresSink:
     """A start of sessionization as a driver makes it, which folds what is there."""
     where, config = environment(database, tables), SessionizationConfig(max_records_per_batch=chunk)
-    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {})))
+    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
     start(spark, TableSource(JOB, config, where, sink), sink)
     return sink
 
@@ -41,7 +42,8 @@ def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 20
 def joins(spark: SparkSession, database: str, tables: Path) -> UsageSink:
     where = environment(database, tables)
     return cast(
-        "UsageSink", JOINS.start(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {})))
+        "UsageSink",
+        JOINS.start(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {}), MachineClock())),
     )
 
 
@@ -68,7 +70,7 @@ def has_folded(spark: SparkSession, journal: Journal, sink: TableSink, columns: 
 
 def has_sessionized(spark: SparkSession, database: str, journal: Journal) -> None:
     where = environment(database, Path(journal.tables))
-    context = Context(SessionizationConfig(), where, spark, Ownership.take(JOB.name, database, {}))
+    context = Context(SessionizationConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock())
     has_folded(spark, journal, PostgresSink(JOB, context), JOB.columns)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context
@@ -44,7 +45,14 @@ class Stage:
     def driver(self) -> PostgresSink:
         ownership = Ownership.take(JOB.name, self.database, {})
         return PostgresSink(
-            JOB, Context(SessionizationConfig(), environment(self.database, Path(self.tables)), self.spark, ownership)
+            JOB,
+            Context(
+                SessionizationConfig(),
+                environment(self.database, Path(self.tables)),
+                self.spark,
+                ownership,
+                MachineClock(),
+            ),
         )
 
     def batch(self, first: int, end: int) -> DataFrame:

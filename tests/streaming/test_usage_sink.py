@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from pyspark.sql import SparkSession
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB, start
 from jobs.joins.sink import UsageSink
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
+from metering.instants import Clock
 from metering.words import Cause, EventType
+from tests.clocks import HandClock
 from tests.streaming.journals import Journal, at, change, environment, event, heartbeat
 
 REQUEST, COMPLETION, USAGE = EventType.REQUEST, EventType.COMPLETION, EventType.USAGE
@@ -51,10 +54,12 @@ def journal(tmp_path: Path) -> Journal:
 TIMEOUTS = JoinsConfig(completion_timeout_seconds=120, completion_timeouts={"slow": 300})
 
 
-def driver(spark: SparkSession, database: str, journal: Journal, config: JoinsConfig = TIMEOUTS) -> UsageSink:
+def driver(
+    spark: SparkSession, database: str, journal: Journal, config: JoinsConfig = TIMEOUTS, clock: Clock | None = None
+) -> UsageSink:
     where = environment(database, Path(journal.tables))
     ownership = Ownership.take(JOB.name, database, {})
-    return start(Context(config, where, spark, ownership))
+    return start(Context(config, where, spark, ownership, clock or MachineClock()))
 
 
 def usage(journal: Journal) -> pl.DataFrame:
@@ -73,8 +78,10 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     journal.commit([event(REQUEST, "pair", 1), event(REQUEST, "alone", 2), event(COMPLETION, "nobody", 3)])
     journal.commit([event(COMPLETION, "pair", 4), event(COMPLETION, "pair", 5), event(USAGE, "both", 6)])
     journal.commit([heartbeat(400)])
-    sink = driver(spark, database, journal)
+    now = datetime(2027, 2, 3, 4, tzinfo=UTC)
+    sink = driver(spark, database, journal, clock=HandClock(now))
     sink.process(journal.read(spark, JOB.columns))
+    assert usage(journal).select("logged_at", "log_date").unique().rows() == [(now, now.date())]
     rows = {(row["request_id"], row["outcome"]): row for row in usage(journal).iter_rows(named=True)}
     assert set(rows) == {
         ("pair", "matched"),

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import build
 from jobs.ingestion.sink import NAME, JournalSink
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
@@ -124,7 +125,7 @@ def ingestion(
     ownership = Ownership.take(NAME, database, settings.model_dump(mode="json"))
     with ExitStack() as held:
         held.callback(ownership.close)
-        sink = JournalSink(Context(settings, where, spark, ownership))
+        sink = JournalSink(Context(settings, where, spark, ownership, MachineClock()))
         held.callback(sink.close)
         wait_until(
             lambda: all(end > ends[partition] for partition, end in offsets(admin, events, LATEST).items()),

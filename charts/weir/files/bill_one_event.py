@@ -75,7 +75,7 @@ def main(timeout_seconds: float) -> None:
         catalog = Path(folder, "catalog.json")
         catalog.write_text(json.dumps(CATALOG), encoding="utf-8")
         print(weir("catalog", "apply", str(catalog), "--timeout", str(timeout_seconds)).strip(), flush=True)
-    now = datetime.now(UTC)
+    now = datetime.now(UTC)  # noqa: TID251 -- the top of the program
     since = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
     before = billed(since)
     weir("produce", "-", text=event(now) + "\n")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from jobs.runtime.spark import java_runs
+from metering.instants import Clock
 from metering.words import Isolation
 
 log = structlog.get_logger()
@@ -73,6 +74,7 @@ class CarefulStart:
         *,
         read: Read,
         largest: int,
+        clock: Clock,
     ) -> None:
         """`largest`: most bytes of key and value of a record that is judged."""
         self._topic = topic
@@ -82,6 +84,7 @@ class CarefulStart:
         self._attempts = attempts
         self._isolated = isolated
         self._largest = largest
+        self._clock = clock
         self._is_able = False
         self._why = ""
 
@@ -145,7 +148,7 @@ class CarefulStart:
 
     def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
         self._attempts.begin(replace(attempt, is_blameless=True))
-        self._build(_frame(spark, [_good()], self._topic)).toArrow()
+        self._build(_frame(spark, [_good(self._clock.now())], self._topic)).toArrow()
         self._is_able = True
 
     def _raise_unless_theirs(self, error: Exception, spark: SparkSession, look: PlainLook, attempt: Attempt) -> None:
@@ -215,8 +218,8 @@ class CarefulStart:
             self._isolated.add({record.place: record.size_bytes for record in records}, reason, why)
 
 
-def _good() -> LogRecord:
-    return LogRecord(0, 0, 0, True, 0, b"weir", heartbeat(0, 0, datetime.now(UTC)))
+def _good(now: datetime) -> LogRecord:
+    return LogRecord(0, 0, 0, True, 0, b"weir", heartbeat(0, 0, now))
 
 
 def _unpacked_with(record: LogRecord) -> list[LogRecord]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
 from jobs.streams import HEARTBEAT_SOURCE
+from metering.instants import Clock, rfc3339
 from metering.words import EventType
 from monitoring import metrics
 
@@ -23,11 +24,12 @@ log = structlog.get_logger()
 class Heartbeat:
     """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval."""
 
-    def __init__(self, kafka: KafkaSettings, topic: str, epoch: int, interval: timedelta) -> None:
+    def __init__(self, kafka: KafkaSettings, topic: str, epoch: int, interval: timedelta, clock: Clock) -> None:
         self._kafka = kafka
         self._topic = topic
         self._epoch = epoch
         self._interval = interval
+        self._clock = clock
         self._producer, self._is_dead = self._new_producer(), False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -54,7 +56,7 @@ class Heartbeat:
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.
             metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
             for partition in metadata.topics[self._topic].partitions:
-                value = heartbeat(self._epoch, partition, datetime.now(UTC))
+                value = heartbeat(self._epoch, partition, self._clock.now())
                 self._producer.produce(self._topic, value, b"weir", partition, on_delivery=self._delivered)
             self._producer.poll(0)
         except (KafkaException, BufferError) as error:
@@ -87,7 +89,7 @@ def is_fatal(error: object) -> bool:
 
 def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
     """The CloudEvent that one beat appends to one partition."""
-    beat_at = now.isoformat().replace("+00:00", "Z")
+    beat_at = rfc3339(now)
     return json.dumps(
         {
             "specversion": "1.0",

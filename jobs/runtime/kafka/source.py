@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.config import Environment
 from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
-from jobs.runtime.job import TopicJob, TopicSink
+from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.attempts import Attempt, Attempts
 from jobs.runtime.kafka.careful_start import CarefulStart
 from jobs.runtime.kafka.isolated import IsolatedRecords
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.kafka.topic import LATEST, describe_again, describe_topic, offsets
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
-from jobs.runtime.postgres.ownership import Ownership
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -35,18 +33,18 @@ FEW_RECORDS_TIMEOUT_MS = 15_000
 class TopicSource:
     """The topic `events`, from the journal's own positions."""
 
-    def __init__(
-        self, job: TopicJob[Any], config: Any, environment: Environment, sink: TopicSink, ownership: Ownership
-    ) -> None:
+    def __init__(self, job: TopicJob[Any], context: Context[Any], sink: TopicSink) -> None:
+        config, environment = context.config, context.environment
         self._job = job
-        self._ownership = ownership
+        self._ownership = context.ownership
+        self._clock = context.clock
         self.trigger = f"{config.trigger_interval_seconds} seconds"
         self._config = config
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
-        self._retention = TopicRetention(self._admin, config.topic)
+        self._retention = TopicRetention(self._admin, config.topic, context.clock)
         self._tables = environment.tables
 
     def _fitting(self) -> int:
@@ -69,6 +67,7 @@ class TopicSource:
             IsolatedRecords(self._ownership, topic),
             read=self._read,
             largest=self._config.max_record_bytes,
+            clock=self._clock,
         )
         ends = offsets(self._admin, topic, LATEST)
         return careful.batches(spark, lambda: PlainLook(self._kafka, self._admin, topic), ends, self._fitting())
@@ -155,7 +154,7 @@ class TopicSource:
         return sum(unread.values()), None
 
     def _show_headroom(self, unread: Mapping[int, int]) -> None:
-        limits, now = self._retention.limits(), datetime.now(UTC)
+        limits, now = self._retention.limits(), self._clock.now()
         left = retention_headroom(limits, unread, self._sink.record_bytes(), self._sink.frontier(), now)
         metrics.RETENTION_HEADROOM.set(left)
         if (free := free_share(self._tables)) is not None:

@@ -6,7 +6,6 @@ What cannot be read is not shown: an old or empty number would say that all is w
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.totals import Sample, Totals
+from metering.instants import Clock
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -30,10 +30,11 @@ STATEMENT_TIMEOUT = "2s"
 class DatabaseGauges(Collector):
     """The gauges of `totals`, on a read-only connection of their own."""
 
-    def __init__(self, job: str, postgres_url: str, totals: tuple[Totals, ...]) -> None:
+    def __init__(self, job: str, postgres_url: str, totals: tuple[Totals, ...], clock: Clock) -> None:
         self._job = job
         self._postgres_url = postgres_url
         self._totals = totals
+        self._clock = clock
         self._connection: psycopg.Connection[Any] | None = None
         self._samples: list[Sample] = []
         self._due = 0.0
@@ -42,9 +43,9 @@ class DatabaseGauges(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """What a scrape sees."""
         with self._turn:
-            if time.monotonic() >= self._due:
+            if self._clock.monotonic() >= self._due:
                 self._samples = self._read()
-                self._due = time.monotonic() + FRESH_SECONDS
+                self._due = self._clock.monotonic() + FRESH_SECONDS
             samples = self._samples
         families: dict[str, GaugeMetricFamily] = {}
         for metric, labels, value in samples:
