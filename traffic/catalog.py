@@ -1,13 +1,14 @@
 """A catalog made from the seed: plans, accounts in two currencies and several zones, prices with ten decimals.
 
-Prices change within the hour, one is announced for later, and one account in eight changes its plan. The file is
-applied in two steps, because an account is one row: the second step carries the changed plans.
+Prices change within the hour, one is announced for later, one account in eight changes its plan, one its currency. The
+file is applied in two steps, because an account is one row: the second step carries the changed contracts, prices that
+are dated before others that are known, and prices that were wrong and are put right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from random import Random
@@ -24,26 +25,38 @@ SIZES = ("nano", "small", "base", "large", "max")
 UNPRICED_MODEL = "aurora-preview"
 HOT_MODELS = ("aurora-nano", "basalt-small")
 """Their prices change while the traffic's own minutes pass."""
+BACKDATED_MODEL = "cirrus-small"
+PUT_RIGHT_MODEL = "basalt-nano"
+WRONG_BY = Decimal("0.0000000007")
 
 LONG_AGO_MS = 1_577_836_800_000  # 2020-01-01
 CHANGE_BEFORE_MS = 2_000_000
 HOT_CHANGE_BEFORE_MS = 60_000
 ANNOUNCED_AFTER_MS = 7_200_000
+BACKDATED_AFTER_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The plan and the currency of an account from an instant on."""
+
+    effective_from_ms: int
+    plan: str
+    currency: str
 
 
 @dataclass(frozen=True)
 class Account:
-    """A customer. `plans` are (effective_from_ms, plan), oldest first; the first holds from the beginning of time."""
+    """A customer. `contracts` stand oldest first; the first holds from the beginning of time."""
 
     account: str
     name: str
-    currency: str
     timezone: str
-    plans: tuple[tuple[int, str], ...]
+    contracts: tuple[Contract, ...]
 
-    def plan_at(self, event_ms: int) -> str:
-        """The plan in force at an event."""
-        return next((plan for since, plan in reversed(self.plans) if since <= event_ms), self.plans[0][1])
+    def contract_at(self, event_ms: int) -> Contract:
+        """The contract in force at an event."""
+        return next((c for c in reversed(self.contracts) if c.effective_from_ms <= event_ms), self.contracts[0])
 
 
 @dataclass(frozen=True)
@@ -70,57 +83,86 @@ class Catalog:
         for price in sorted(prices, key=lambda p: p.effective_from_ms):
             self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), []).append(price)
 
-    def unit_price(self, account: str, model: str | None, meter: str, event_ms: int) -> Decimal | None:
-        """The price of one unit at an event; None when there is none."""
-        known = self.accounts[account]
-        plan = known.plan_at(event_ms)
-        versions = self._by_key.get((plan, model or "", meter, known.currency), [])
-        return next((p.unit_price for p in reversed(versions) if p.effective_from_ms <= event_ms), None)
+    @property
+    def unknown_account(self) -> str:
+        """An account of this run that the catalog does not have."""
+        return f"acct-unknown-{self.tag}"
+
+    def currency(self, account: str, event_ms: int) -> str | None:
+        """What an account pays in at an event; None for one that the catalog does not have."""
+        return self.accounts[account].contract_at(event_ms).currency if account in self.accounts else None
+
+    def price(self, account: str, model: str | None, meter: str, event_ms: int) -> Price | None:
+        """The price in force at an event; None when there is none."""
+        if account not in self.accounts:
+            return None
+        contract = self.accounts[account].contract_at(event_ms)
+        versions = self._by_key.get((contract.plan, model or "", meter, contract.currency), [])
+        return next((price for price in reversed(versions) if price.effective_from_ms <= event_ms), None)
 
     @lru_cache(maxsize=10_000)  # noqa: B019  (one catalog lives as long as the run)
     def changes(self, account: str, model: str) -> tuple[int, ...]:
         """Every instant at which what this account pays for this model may change."""
-        known = self.accounts[account]
+        contracts = self.accounts[account].contracts if account in self.accounts else ()
         prices = (
             price.effective_from_ms
-            for plan in {plan for _, plan in known.plans}
+            for contract in contracts
             for meter in METERS
-            for price in self._by_key.get((plan, model, meter, known.currency), [])
+            for price in self._by_key.get((contract.plan, model, meter, contract.currency), [])
         )
-        return tuple(sorted({*prices, *(since for since, _ in known.plans)}))
+        return tuple(sorted({*prices, *(contract.effective_from_ms for contract in contracts)}))
 
     def files(self) -> list[dict[str, list[dict[str, Any]]]]:
         """The catalog as two catalog files, to be applied in this order."""
         first = {
             "plans": [{"plan": f"{plan}-{self.tag}", "name": plan.title()} for plan in PLANS],
-            "accounts": [_account_row(account, account.plans[0]) for account in self.accounts.values()],
+            "accounts": [_account_row(account, account.contracts[0]) for account in self.accounts.values()],
             "prices": [
-                {
-                    "plan": price.plan,
-                    "model": price.model,
-                    "meter": price.meter,
-                    "unit_price": f"{price.unit_price:f}",
-                    "currency": price.currency,
-                    "effective_from": rfc3339(price.effective_from_ms),
-                }
+                _price_row(replace(price, unit_price=price.unit_price + WRONG_BY) if _is_put_right(price) else price)
                 for price in self.prices
+                if not _is_backdated(price)
             ],
         }
-        changed = [
-            _account_row(account, version) for account in self.accounts.values() for version in account.plans[1:]
-        ]
-        return [first, {"accounts": changed}]
+        changed = {
+            "accounts": [
+                _account_row(account, contract)
+                for account in self.accounts.values()
+                for contract in account.contracts[1:]
+            ],
+            "prices": [_price_row(price) for price in self.prices if _is_backdated(price) or _is_put_right(price)],
+        }
+        return [first, changed]
 
 
-def _account_row(account: Account, version: tuple[int, str]) -> dict[str, Any]:
-    since_ms, plan = version
+def _is_backdated(price: Price) -> bool:
+    """Made known after one that begins later."""
+    return price.model == BACKDATED_MODEL and price.effective_from_ms == LONG_AGO_MS + BACKDATED_AFTER_MS
+
+
+def _is_put_right(price: Price) -> bool:
+    """Applied wrong first, and then as it is, from the same instant on."""
+    return price.model == PUT_RIGHT_MODEL
+
+
+def _price_row(price: Price) -> dict[str, Any]:
+    return {
+        "plan": price.plan,
+        "model": price.model,
+        "meter": price.meter,
+        "unit_price": f"{price.unit_price:f}",
+        "currency": price.currency,
+        "effective_from": rfc3339(price.effective_from_ms),
+    }
+
+
+def _account_row(account: Account, contract: Contract) -> dict[str, Any]:
     return {
         "account": account.account,
         "name": account.name,
-        "plan": plan,
-        "currency": account.currency,
+        "plan": contract.plan,
+        "currency": contract.currency,
         "timezone": account.timezone,
-        "effective_from": rfc3339(since_ms),
+        "effective_from": rfc3339(contract.effective_from_ms),
     }
 
 
@@ -132,16 +174,18 @@ def make_catalog(rng: Random, tag: str, start_ms: int, accounts: int = 24) -> Ca
 
 def _accounts(rng: Random, tag: str, changed_at_ms: int, count: int) -> Iterator[Account]:
     for number in range(1, count + 1):
-        plans = [(LONG_AGO_MS, f"{rng.choice(PLANS)}-{tag}")]
+        plan, currency = rng.choice(PLANS), CURRENCIES[number % 3 == 0]
+        contracts = [Contract(LONG_AGO_MS, f"{plan}-{tag}", currency)]
         if number % 8 == 3:
-            other = rng.choice([plan for plan in PLANS if f"{plan}-{tag}" != plans[0][1]])
-            plans.append((changed_at_ms + number, f"{other}-{tag}"))
+            other = rng.choice([name for name in PLANS if name != plan])
+            contracts.append(Contract(changed_at_ms + number, f"{other}-{tag}", currency))
+        if number % 8 == 5:
+            contracts.append(Contract(changed_at_ms + number, f"{plan}-{tag}", CURRENCIES[currency == CURRENCIES[0]]))
         yield Account(
             account=f"acct-{number:02d}-{tag}",
             name=f"Customer {number}",
-            currency=CURRENCIES[number % 3 == 0],
             timezone=ZONES[number % len(ZONES)],
-            plans=tuple(plans),
+            contracts=tuple(contracts),
         )
 
 
@@ -156,6 +200,8 @@ def _prices(rng: Random, tag: str, start_ms: int) -> Iterator[Price]:
                 starts.append(start_ms - CHANGE_BEFORE_MS + 7)
             if family == "fjord":
                 starts.append(start_ms + ANNOUNCED_AFTER_MS)
+            if model == BACKDATED_MODEL:
+                starts += [LONG_AGO_MS + BACKDATED_AFTER_MS, start_ms - CHANGE_BEFORE_MS]
             for plan in PLANS:
                 for meter in METERS:
                     for currency in CURRENCIES:

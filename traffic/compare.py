@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -77,7 +78,8 @@ def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
     records = list(found.records(tables, truth))
     usage = list(found.usage(tables, truth["accounts"]))
     with psycopg.connect(postgres_url, connect_timeout=10) as database:
-        windows = list(found.windows(database, truth["accounts"]))
+        windows = list(found.windows(database, truth["accounts"], found.price_starts(tables)))
+        late = list(found.late(database, truth["accounts"]))
         stragglers = list(found.stragglers(database, truth["accounts"]))
         sessions = found.sessions(database, truth["accounts"])
     return Comparison(
@@ -86,6 +88,7 @@ def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
             *_identities(truth, records),
             *_outcomes(truth, usage),
             _late(truth, usage),
+            *_late_rows(truth, usage, late),
             *_windows(truth, windows),
             *_stragglers(truth, stragglers),
             _sessions(truth, sessions),
@@ -133,12 +136,13 @@ def _identities(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
 def _outcomes(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
     """Every request has its outcome, once."""
     expected = Counter((o["outcome"], o["account"], o["request_id"], _model(o)) for o in truth["outcomes"])
-    there = Counter((r.outcome, r.account, r.request_id, r.model if r.outcome == "matched" else None) for r in rows)
+    there = Counter((r.outcome, r.account, r.request_id, _model(vars(r))) for r in rows)
     yield from _by(lambda key: f"requests {key[0]}", expected, there)
 
 
 def _model(outcome: Mapping[str, Any]) -> str | None:
-    return outcome["model"] if outcome["outcome"] == "matched" else None
+    """The model, where the truth says which: of what is superseded a completion has none, and is nobody's bill."""
+    return None if outcome["outcome"] == "superseded" else outcome["model"]
 
 
 def _late(truth: Truth, rows: list[found.Usage]) -> Check:
@@ -149,10 +153,16 @@ def _late(truth: Truth, rows: list[found.Usage]) -> Check:
     return Check("requests certainly late", len(expected), len(expected & late), examples=tuple(missing))
 
 
+def _late_rows(truth: Truth, usage: list[found.Usage], rows: list[found.Late]) -> Iterator[Check]:
+    """What billing counted as late is what usage says: an event of this very minute is near that boundary."""
+    expected = Counter(found.late_of(usage, truth["policy"]["grace_seconds"]))
+    yield from _by(lambda row: f"late rows of {row.meter}", expected, Counter(rows))
+
+
 def _windows(truth: Truth, rows: list[found.Window]) -> Iterator[Check]:
-    """Every account, model, meter, currency and window: quantity, amount and unpriced quantity, to the last digit."""
-    expected = {found.window(total) for total in truth["totals"]}
-    there = {row for row in rows if row.quantity != 0}
+    """Every account, model, meter, currency, window and price: quantity and amount to the last digit, and corrected."""
+    expected = [found.window(total) for total in truth["totals"]]
+    there = [row for row in rows if row.quantity != 0]
     for check in _by(lambda row: f"windows of {row.meter}", Counter(expected), Counter(there)):
         yield replace(check, is_money=True)
     for currency in sorted({row.currency or "no currency" for row in expected}):
@@ -171,15 +181,26 @@ def _stragglers(truth: Truth, rows: list[found.Straggler]) -> Iterator[Check]:
     yield from _by(lambda row: f"stragglers: {row.decision}", expected, there)
 
 
-def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[int]]) -> Check:
-    """The sessions of each user, by their numbers of events; of a user near the gap only the events are certain."""
-    expected = {(s["account"], s["user_id"]): s["events"] for s in truth["sessions"] if s["events"] is not None}
+def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[found.Session]]) -> Check:
+    """The sessions of each user: numbers of events, first and last, where the truth says them."""
+    expected = {(s["account"], s["user_id"]): s["sessions"] for s in truth["sessions"] if s["sessions"] is not None}
     uncertain = {(s["account"], s["user_id"]) for s in truth["sessions"]} - expected.keys()
-    wrong = [user for user, events in expected.items() if rows.get(user) != events]
+    wrong = [user for user, sessions in expected.items() if not _are(sessions, rows.get(user, []))]
     strangers = [user for user in rows if user not in expected and user not in uncertain]
     examples = [f"{user}: {expected[user]} expected, {rows.get(user)} found" for user in wrong[:EXAMPLES]]
     right = len(expected) - len(wrong)
     return Check("users' sessions", len(expected), right, len(strangers), (*examples, *map(str, strangers[:EXAMPLES])))
+
+
+def _are(expected: list[Mapping[str, Any]], there: list[found.Session]) -> bool:
+    return len(expected) == len(there) and all(
+        must["events"] == is_there.events
+        and all(
+            must[bound] is None or datetime.fromisoformat(must[bound]) == getattr(is_there, bound)
+            for bound in ("start", "end")
+        )
+        for must, is_there in zip(expected, there, strict=True)
+    )
 
 
 def _by(name: Callable[[Any], str], expected: Mapping[Any, int], there: Mapping[Any, int]) -> Iterator[Check]:

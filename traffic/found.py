@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+
+from traffic.catalog import METERS
 
 MINUTE = timedelta(minutes=1)
 
@@ -29,27 +31,58 @@ class Record:
 
 @dataclass(frozen=True)
 class Usage:
-    """A row of usage; `late_seconds` from the end of its window to when it was received."""
+    """A row of usage; `late_seconds` from the end of its window to when it was received.
+
+    `metered` has (quantity, price version) per meter, in the order of `catalog.METERS`.
+    """
 
     account: str
     request_id: str
     outcome: str
     model: str | None
+    currency: str | None
+    window_start: datetime
     late_seconds: float
+    metered: tuple[tuple[int | None, int | None], ...]
 
 
 @dataclass(frozen=True)
 class Window:
-    """What one account used in one minute, by model, meter and currency."""
+    """What one account used in one minute, by model, meter, currency and price; `price_from` is since when it holds."""
 
     account: str
     model: str | None
     meter: str
     currency: str | None
     window_start: datetime
+    price_from: datetime | None
+    unit_price: Decimal | None
     quantity: int
     amount: Decimal
-    unpriced_quantity: int
+    corrected: bool
+
+
+@dataclass(frozen=True)
+class Late:
+    """What came late into one window, within grace: how many rows of usage reported more than 0, and how much."""
+
+    account: str
+    model: str | None
+    meter: str
+    currency: str | None
+    window_start: datetime
+    price_version: int | None
+    rows: int
+    quantity: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session of a user."""
+
+    start: datetime
+    end: datetime
+    events: int
 
 
 @dataclass(frozen=True)
@@ -81,28 +114,74 @@ def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
 
 def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
     """The outcomes of these accounts."""
-    columns = ["account", "request_id", "outcome", "model", "event_time", "received_at"]
+    columns = ["account", "request_id", "outcome", "model", "currency", "event_time", "received_at"]
+    columns += [name for meter in METERS for name in (meter, f"{meter}_price_version")]
     where = pc.field("account").isin(accounts)
     scanner = DeltaTable(f"{tables}/usage").to_pyarrow_dataset().scanner(columns=columns, filter=where)
     for batch in scanner.to_batches():
         for row in batch.to_pylist():
-            end = row["event_time"].replace(second=0, microsecond=0) + MINUTE
-            late_seconds = (row["received_at"] - end).total_seconds()
-            yield Usage(row["account"], row["request_id"], row["outcome"], row["model"], late_seconds)
+            start = row["event_time"].replace(second=0, microsecond=0)
+            yield Usage(
+                account=row["account"],
+                request_id=row["request_id"],
+                outcome=row["outcome"],
+                model=row["model"],
+                currency=row["currency"],
+                window_start=start,
+                late_seconds=(row["received_at"] - start - MINUTE).total_seconds(),
+                metered=tuple((row[meter], row[f"{meter}_price_version"]) for meter in METERS),
+            )
 
 
-def windows(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Window]:
-    """What was billed, over all price versions."""
+def price_starts(tables: str) -> dict[int, datetime]:
+    """Since when each price version holds."""
+    prices = DeltaTable(f"{tables}/prices").to_pyarrow_dataset().to_table(columns=["lsn", "effective_from"])
+    return dict(zip(prices["lsn"].to_pylist(), prices["effective_from"].to_pylist(), strict=True))
+
+
+def windows(
+    database: psycopg.Connection[Any], accounts: list[str], price_starts: Mapping[int, datetime]
+) -> Iterator[Window]:
+    """What was billed. Raises KeyError for a price version that joins does not know."""
     rows = database.execute(
         """
-        SELECT account, model, meter, currency, window_start, sum(quantity), coalesce(sum(amount), 0),
-               coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0)
-        FROM usage_windows WHERE account = ANY (%s) GROUP BY account, model, meter, currency, window_start
+        SELECT account, model, meter, currency, window_start, price_version, unit_price, quantity,
+               coalesce(amount, 0), corrected
+        FROM usage_windows WHERE account = ANY (%s)
         """,
         [accounts],
     )
-    for account, model, meter, currency, start, quantity, amount, unpriced in rows:
-        yield Window(account, model, meter, currency, start, int(quantity), amount, int(unpriced))
+    for account, model, meter, currency, start, version, unit_price, quantity, amount, corrected in rows:
+        since = None if version is None else price_starts[version]
+        yield Window(account, model, meter, currency, start, since, unit_price, int(quantity), amount, corrected)
+
+
+def late(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Late]:
+    """What billing says came late, within grace."""
+    rows = database.execute(
+        """
+        SELECT account, model, meter, currency, window_start, price_version, late_rows, late_quantity
+        FROM usage_windows WHERE account = ANY (%s) AND late_rows > 0
+        """,
+        [accounts],
+    )
+    for account, model, meter, currency, start, version, late_rows, quantity in rows:
+        yield Late(account, model, meter, currency, start, version, int(late_rows), int(quantity))
+
+
+def late_of(rows: Iterable[Usage], grace_seconds: int) -> Iterator[Late]:
+    """What came late by the rows of usage themselves."""
+    sums: dict[tuple[str, str | None, str, str | None, datetime, int | None], list[int]] = {}
+    for row in rows:
+        if not 0 <= row.late_seconds < grace_seconds:
+            continue
+        for meter, (quantity, version) in zip(METERS, row.metered, strict=True):
+            if quantity:
+                cell = (row.account, row.model, meter, row.currency, row.window_start, version)
+                total = sums.setdefault(cell, [0, 0])
+                total[0] += 1
+                total[1] += quantity
+    return (Late(*cell, count, quantity) for cell, (count, quantity) in sums.items())
 
 
 def stragglers(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Straggler]:
@@ -118,16 +197,19 @@ def stragglers(database: psycopg.Connection[Any], accounts: list[str]) -> Iterat
         yield Straggler(account, request_id, meter, start, decision, int(quantity), amount)
 
 
-def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tuple[str, str], list[int]]:
-    """The sorted numbers of events of each user's sessions."""
+def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tuple[str, str], list[Session]]:
+    """Each user's sessions, in their order."""
     rows = database.execute(
         """
-        SELECT account, user_id, array_agg(events ORDER BY events)
-        FROM sessions WHERE account = ANY (%s) AND retracted_at IS NULL GROUP BY account, user_id
+        SELECT account, user_id, session_start, session_end, events FROM sessions
+        WHERE account = ANY (%s) AND retracted_at IS NULL ORDER BY session_start
         """,
         [accounts],
     )
-    return {(account, user): list(events) for account, user, events in rows}
+    found: dict[tuple[str, str], list[Session]] = {}
+    for account, user, start, end, events in rows:
+        found.setdefault((account, user), []).append(Session(start, end, int(events)))
+    return found
 
 
 def window(total: Mapping[str, Any]) -> Window:
@@ -138,9 +220,11 @@ def window(total: Mapping[str, Any]) -> Window:
         total["meter"],
         total["currency"],
         datetime.fromisoformat(total["window_start"]),
+        None if total["price_from"] is None else datetime.fromisoformat(total["price_from"]),
+        None if total["unit_price"] is None else Decimal(total["unit_price"]),
         int(total["quantity"]),
         Decimal(total["amount"]),
-        int(total["unpriced_quantity"]),
+        total["corrected"],
     )
 
 

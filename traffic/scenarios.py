@@ -216,6 +216,34 @@ def unpriced_model(script: Script) -> None:
     either(script, script.take(model=UNPRICED_MODEL), "unpriced_model")
 
 
+def unknown_account(script: Script) -> None:
+    """An account that the catalog does not have: billed to nobody, without currency and amount, until it is known."""
+    call = script.take()
+    either(script, replace(call, account=script.catalog.unknown_account, user=None), "unknown_account")
+
+
+def usage_completes_request(script: Script) -> None:
+    """A gateway that announces a call, and reports it in one event when it is over: request and completion."""
+    call = script.take()
+    ended_ms = script.timeline.sent_at(call.ended_ms)
+    script.send(events.request(call), script.timeline.sent_at(call.started_ms), "usage_completes_request")
+    # In the order of sending, where both are sent in one millisecond.
+    script.send(events.usage(call), ended_ms + 1, "usage_completes_request")
+    matched(script, call, ended_ms + 1)
+    script.was_active(call, call.ended_ms)
+
+
+def usage_after_completion(script: Script) -> None:
+    """A completion, and then the call in one event: that is its request, and what the completion says counts."""
+    call = script.take()
+    ended_ms = script.timeline.sent_at(call.ended_ms)
+    again_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
+    script.send(events.completion(call), ended_ms, "usage_after_completion")
+    script.send(events.usage(replace(call, output_tokens=1)), again_ms, "usage_after_completion")
+    script.expect(call, "matched", call.ended_ms, again_ms, call.quantities)
+    script.was_active(call, call.ended_ms)
+
+
 def unknown_type(script: Script) -> None:
     """A type that Weir gives no meaning: kept and counted."""
     call = script.take()

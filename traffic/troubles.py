@@ -38,6 +38,9 @@ TROUBLES = (
     Trouble(scenarios.superseded_usage, 2),
     Trouble(scenarios.null_tokens, 10),
     Trouble(scenarios.unpriced_model, 6),
+    Trouble(scenarios.unknown_account, 4),
+    Trouble(scenarios.usage_completes_request, 4),
+    Trouble(scenarios.usage_after_completion, 3),
     Trouble(scenarios.unknown_type, 3),
     Trouble(scenarios.quiet_source, 1),
 )

@@ -4,10 +4,12 @@ The truth is a JSON object (instants RFC 3339 in UTC, amounts as strings):
 
 * `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
 * `outcomes`: per request outcome `account, request_id, outcome, model`;
-* `totals`: per `account, model, meter, currency, window_start` the `quantity, amount, unpriced_quantity`, without what
-  a dropped straggler would have added;
+* `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
+  `unit_price`; null: unpriced) the `quantity`, the `amount`, and whether a straggler has `corrected` it; without what a
+  dropped straggler would have added;
 * `stragglers`: `account, request_id, meter, window_start, decision, quantity, amount`; those of quantity 0 left out;
-* `sessions`: per `account, user_id` the sorted numbers of events of each session; null where a gap is too near to tell;
+* `sessions`: per `account, user_id` the sessions in their order: the number of `events`, and `start` and `end`, null
+  where an event may lie up to the slack later; null instead where a gap is too near to tell;
 * `late`: outcomes that are certainly late.
 """
 
@@ -17,20 +19,38 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from traffic.catalog import METERS
+from traffic.catalog import METERS, Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
 from traffic.placement import MINUTE_MS, floor_minute
 from traffic.script import Outcome
 
 Truth = dict[str, Any]
-Cell = tuple[str, str | None, str, int]
-"""Account, model, meter, start of the window in milliseconds."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is added up: one account, model, meter, currency and price in the window that starts at `start_ms`."""
+
+    start_ms: int
+    account: str
+    model: str | None
+    meter: str
+    currency: str | None
+    price: Price | None
+
+
+@dataclass
+class Total:
+    """The sum of a cell, and whether a straggler was added to it."""
+
+    quantity: int = 0
+    corrected: bool = False
 
 
 def truth_of(traffic: Traffic) -> Truth:
@@ -49,7 +69,7 @@ def truth_of(traffic: Traffic) -> Truth:
             "session_gap_seconds": policy.session_gap_seconds,
         },
         "left_out": list(traffic.left_out),
-        "accounts": sorted(traffic.catalog.accounts),
+        "accounts": [*sorted(traffic.catalog.accounts), traffic.catalog.unknown_account],
         "kinds": dict(sorted(Counter(record.kind for record in traffic.records).items())),
         "records": list(_records(traffic)),
         "outcomes": [
@@ -111,7 +131,7 @@ def _is_certainly_late(traffic: Traffic, outcome: Outcome) -> bool:
 
 def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     catalog, placement = traffic.catalog, traffic.placement
-    sums: dict[Cell, list[Any]] = defaultdict(lambda: [0, Decimal(0), 0])
+    sums: dict[Cell, Total] = defaultdict(Total)
     stragglers = []
     for outcome in traffic.outcomes:
         start_ms = floor_minute(outcome.event_ms)
@@ -119,8 +139,7 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
         for meter, quantity in zip(METERS, outcome.quantities, strict=True):
             if not quantity:
                 continue
-            price = catalog.unit_price(outcome.account, outcome.model, meter, outcome.event_ms)
-            amount = None if price is None else price * quantity
+            price = catalog.price(outcome.account, outcome.model, meter, outcome.event_ms)
             decision = placement.policy.late_policy.get(meter, "correct") if straggles else None
             if decision is not None:
                 stragglers.append(
@@ -131,30 +150,34 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
                         "window_start": rfc3339(start_ms),
                         "decision": decision,
                         "quantity": str(quantity),
-                        "amount": None if amount is None else f"{amount:f}",
+                        "amount": None if price is None else f"{price.unit_price * quantity:f}",
                     }
                 )
             if decision != "drop":
-                cell = sums[outcome.account, outcome.model, meter, start_ms]
-                cell[0] += quantity
-                cell[1] += amount or 0
-                cell[2] += quantity if price is None else 0
-    return list(_totals(traffic, sums)), stragglers
+                currency = catalog.currency(outcome.account, outcome.event_ms)
+                total = sums[Cell(start_ms, outcome.account, outcome.model, meter, currency, price)]
+                total.quantity += quantity
+                total.corrected |= straggles
+    return list(_totals(sums)), stragglers
 
 
-def _totals(traffic: Traffic, sums: Mapping[Cell, list[Any]]) -> Iterator[dict[str, Any]]:
-    in_order = sorted(sums.items(), key=lambda cell: (cell[0][3], cell[0][0], cell[0][1] or "", cell[0][2]))
-    for (account, model, meter, start_ms), (quantity, amount, unpriced) in in_order:
-        yield {
-            "account": account,
-            "model": model,
-            "meter": meter,
-            "currency": traffic.catalog.accounts[account].currency,
-            "window_start": rfc3339(start_ms),
-            "quantity": str(quantity),
-            "amount": f"{amount:f}",
-            "unpriced_quantity": str(unpriced),
-        }
+def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:
+    """What is not 0 in the end."""
+    for cell, total in sorted(sums.items(), key=lambda each: (each[0].start_ms, each[0].account, each[0].meter)):
+        if total.quantity:
+            price = cell.price
+            yield {
+                "account": cell.account,
+                "model": cell.model,
+                "meter": cell.meter,
+                "currency": cell.currency,
+                "window_start": rfc3339(cell.start_ms),
+                "price_from": None if price is None else rfc3339(price.effective_from_ms),
+                "unit_price": None if price is None else f"{price.unit_price:f}",
+                "quantity": str(total.quantity),
+                "amount": "0" if price is None else f"{price.unit_price * total.quantity:f}",
+                "corrected": total.corrected,
+            }
 
 
 def _sessions(traffic: Traffic) -> Iterator[dict[str, Any]]:
@@ -164,12 +187,20 @@ def _sessions(traffic: Traffic) -> Iterator[dict[str, Any]]:
         of_user[activity.account, activity.user].append((activity.event_ms, activity.moving))
     for (account, user), moments in sorted(of_user.items()):
         moments.sort()
-        events, certain = [1], True
-        for (before_ms, was_moving), (at_ms, moving) in pairwise(moments):
+        sessions, certain = [moments[:1]], True
+        for before, moment in pairwise(moments):
+            (before_ms, was_moving), (at_ms, moving) = before, moment
             room_ms = traffic.placement.margin_ms + (traffic.placement.slack_ms if moving or was_moving else 0)
             certain &= abs(at_ms - before_ms - gap_ms) > room_ms
             if at_ms - before_ms > gap_ms:
-                events.append(1)
+                sessions.append([moment])
             else:
-                events[-1] += 1
-        yield {"account": account, "user_id": user, "events": sorted(events) if certain else None}
+                sessions[-1].append(moment)
+        listed = [_session(session) for session in sessions] if certain else None
+        yield {"account": account, "user_id": user, "sessions": listed}
+
+
+def _session(moments: list[tuple[int, bool]]) -> dict[str, Any]:
+    is_certain = not any(moving for _, moving in moments)
+    start, end = (rfc3339(at_ms) if is_certain else None for at_ms, _ in (moments[0], moments[-1]))
+    return {"start": start, "end": end, "events": len(moments)}

@@ -161,7 +161,10 @@ def test_sessions_are_far_from_the_gap_in_a_run_of_the_usual_length() -> None:
         user = document["data"].get("user_id")
         if disposition == "accepted" and user and kind in ("ai.inference.request.v1", "ai.inference.usage.v1"):
             moments[document["subject"], user].append(event_times(document, sent_ms)[0])
-    expected = {(s["account"], s["user_id"]): s["events"] for s in truth["sessions"]}
+    expected = {
+        (user["account"], user["user_id"]): [session["events"] for session in user["sessions"]]
+        for user in truth["sessions"]
+    }
     assert moments.keys() == expected.keys()
     for user, instants in moments.items():
         instants.sort()

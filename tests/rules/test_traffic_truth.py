@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cli.compare import undecided_seconds
 from traffic.generate import Traffic, catalog_of, generate
+from traffic.instants import rfc3339
 from traffic.placement import Placement, Policy, UnplaceableError
 from traffic.truth import digest, truth_of
 
@@ -111,7 +112,7 @@ def test_every_accepted_request_and_completion_is_in_exactly_one_outcome() -> No
     for key, found in parts.items():
         each = Counter(found)
         is_whole = bool(each["usage"] or (each["request"] and each["completion"]))
-        decided = 2 if not each["usage"] and is_whole else 1
+        decided = 2 if is_whole and (each["request"] or each["completion"]) else 1
         assert outcomes.pop(key) == +Counter(
             matched=int(is_whole),
             abandoned=int(not is_whole and each["request"] > 0),
@@ -135,12 +136,12 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
         counted[total["meter"]] += int(total["quantity"])
         amount = Decimal(total["amount"])
         assert amount == amount.quantize(Decimal("1e-10"))
-        assert int(total["quantity"]) >= int(total["unpriced_quantity"]) >= 0
-        if total["model"] == "aurora-preview" or total["model"] is None:
-            assert total["unpriced_quantity"] == total["quantity"]
-            assert amount == 0
-        else:
-            assert total["unpriced_quantity"] == "0"
+        assert int(total["quantity"]) > 0
+        is_unknown = total["account"] == traffic.catalog.unknown_account
+        is_unpriced = is_unknown or total["model"] == "aurora-preview" or total["model"] is None
+        assert is_unpriced == (total["price_from"] is None) == (total["unit_price"] is None)
+        assert amount == (0 if is_unpriced else int(total["quantity"]) * Decimal(total["unit_price"]))
+        assert is_unknown == (total["currency"] is None)
     for straggler in truth["stragglers"]:
         assert straggler["decision"] == policy.late_policy.get(straggler["meter"], "correct")
         if straggler["decision"] == "drop":
@@ -150,19 +151,40 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
 
 def test_a_price_is_the_one_in_force_at_the_event() -> None:
     catalog = catalog_of(3, START_MS)
-    account = next(a for a in catalog.accounts.values() if len(a.plans) == 2)
-    (_, old), (changed_ms, new) = account.plans
-    assert account.plan_at(0) == old
-    assert account.plan_at(changed_ms - 1) == old
-    assert account.plan_at(changed_ms) == new
-    hot = [p for p in catalog.prices if p.model == "aurora-nano" and p.plan == new and p.meter == "input_tokens"]
-    first, second = (p for p in hot if p.currency == account.currency)
-    paid = [
-        catalog.unit_price(account.account, "aurora-nano", "input_tokens", second.effective_from_ms - d) for d in (1, 0)
-    ]
-    assert paid == [first.unit_price, second.unit_price]
-    assert catalog.unit_price(account.account, "aurora-preview", "requests", START_MS) is None
-    assert catalog.unit_price(account.account, None, "input_tokens", START_MS) is None
+    changed = [a for a in catalog.accounts.values() if len(a.contracts) == 2]
+    assert {tuple(c.currency for c in a.contracts) for a in changed} > {("USD", "EUR"), ("USD", "USD")}
+    for account in changed:
+        old, new = account.contracts
+        assert account.contract_at(0) == account.contract_at(new.effective_from_ms - 1) == old
+        assert account.contract_at(new.effective_from_ms) == new
+        assert (old.plan == new.plan) == (old.currency != new.currency)
+        hot = [p for p in catalog.prices if p.model == "aurora-nano" and p.plan == new.plan and p.meter == "requests"]
+        first, second = (p for p in hot if p.currency == new.currency)
+        paid = [catalog.price(account.account, "aurora-nano", "requests", second.effective_from_ms - d) for d in (1, 0)]
+        assert paid == [first, second]
+        assert catalog.price(account.account, "aurora-preview", "requests", START_MS) is None
+        assert catalog.price(account.account, None, "input_tokens", START_MS) is None
+    assert catalog.price(catalog.unknown_account, "aurora-nano", "requests", START_MS) is None
+
+
+def test_the_second_file_dates_prices_back_and_puts_wrong_ones_right() -> None:
+    catalog = catalog_of(3, START_MS)
+    first, second = (
+        {
+            (p["plan"], p["model"], p["meter"], p["currency"], p["effective_from"]): Decimal(p["unit_price"])
+            for p in file["prices"]
+        }
+        for file in catalog.files()
+    )
+    assert {**first, **second} == {
+        (p.plan, p.model, p.meter, p.currency, rfc3339(p.effective_from_ms)): p.unit_price for p in catalog.prices
+    }
+    assert first.keys() & second.keys()
+    assert all(first[key] != second[key] for key in first.keys() & second.keys())
+    backdated = second.keys() - first.keys()
+    assert backdated
+    for plan, model, meter, currency, since in backdated:
+        assert max(key[4] for key in first if key[:4] == (plan, model, meter, currency)) > since
 
 
 def test_every_kind_of_trouble_happens() -> None:
@@ -172,13 +194,17 @@ def test_every_kind_of_trouble_happens() -> None:
         *("exact_duplicate", "resent_duplicate", "conflict", "out_of_order", "late", "straggler", "old", "early"),
         *("future", "too_old", "device_clock", "abandoned", "orphaned", "superseded_request", "null_tokens"),
         *("superseded_completion", "superseded_usage", "unpriced_model", "unknown_type", "quiet_source"),
+        *("unknown_account", "usage_completes_request", "usage_after_completion"),
     ):
         assert kinds[kind] > 0
     assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
     assert not truth["left_out"]
     assert {s["decision"] for s in truth["stragglers"]} == {"correct", "drop"}
-    assert all(session["events"] for session in truth["sessions"])
-    assert any(len(session["events"]) > 1 for session in truth["sessions"])
+    assert {total["corrected"] for total in truth["totals"]} == {True, False}
+    assert all(user["sessions"] for user in truth["sessions"])
+    assert any(len(user["sessions"]) > 1 for user in truth["sessions"])
+    bounds = [session["start"] is None for user in truth["sessions"] for session in user["sessions"]]
+    assert 0 < sum(bounds) < len(bounds) / 2
 
 
 def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
@@ -186,7 +212,7 @@ def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
     assert len(truth["sessions"]) > 1_000
     calls = Counter(outcome.account for outcome in traffic.outcomes)
     models = Counter(outcome.model for outcome in traffic.outcomes)
-    assert len(calls) == 24
+    assert len(calls) == 25
     assert len(models) > 25
     assert calls.most_common(1)[0][1] > 5 * sorted(calls.values())[len(calls) // 2]
 

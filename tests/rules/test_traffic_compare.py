@@ -1,0 +1,154 @@
+"""The comparison sees whatever a stack has otherwise than the truth says, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.rules.test_traffic_truth import run
+from traffic import compare, found
+from traffic.catalog import METERS
+from traffic.truth import Truth, truth_of
+
+SOME_DAY = datetime(2026, 11, 3, tzinfo=UTC)
+
+
+@lru_cache(maxsize=1)
+def truth() -> Truth:
+    return truth_of(run(7, records=600))
+
+
+def as_the_truth_says() -> dict[str, list[Any]]:
+    """What a stack without a fault has, by the function of `found` that reads it."""
+    grace_seconds = truth()["policy"]["grace_seconds"]
+    usage = [
+        found.Usage(
+            account=outcome["account"],
+            request_id=outcome["request_id"],
+            outcome=outcome["outcome"],
+            model=outcome["model"],
+            currency="EUR",
+            window_start=SOME_DAY,
+            late_seconds=float(grace_seconds - 1 if outcome["request_id"] in truth()["late"] else -1),
+            metered=((1, 5), (None, None), (0, None), (7, 6)),
+        )
+        for outcome in truth()["outcomes"]
+    ]
+    return {
+        "records": [
+            found.Record(r["digest"], r["disposition"], r["reason"], r["source"], r["id"]) for r in truth()["records"]
+        ],
+        "usage": usage,
+        "windows": [found.window(total) for total in truth()["totals"]],
+        "late": list(found.late_of(usage, grace_seconds)),
+        "stragglers": [found.straggler(straggler) for straggler in truth()["stragglers"]],
+    }
+
+
+def sessions() -> dict[tuple[str, str], list[found.Session]]:
+    return {
+        (user["account"], user["user_id"]): [
+            found.Session(
+                datetime.fromisoformat(session["start"] or "2026-11-03T00:00:00Z"),
+                datetime.fromisoformat(session["end"] or "2026-11-03T00:00:00Z"),
+                session["events"],
+            )
+            for session in user["sessions"]
+        ]
+        for user in truth()["sessions"]
+    }
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., compare.Comparison]:
+    """The comparison of the truth with rows; what is not given is as the truth says."""
+    monkeypatch.setattr(psycopg, "connect", lambda *_, **__: psycopg.Connection.__new__(psycopg.Connection))
+    monkeypatch.setattr(psycopg.Connection, "__exit__", lambda *_: None)
+    monkeypatch.setattr(psycopg.Connection, "__enter__", lambda connection: connection)
+
+    def compared(**given: Any) -> compare.Comparison:
+        there = {**as_the_truth_says(), "sessions": sessions(), "price_starts": {}, **given}
+        for name, rows in there.items():
+            monkeypatch.setattr(found, name, lambda *_, rows=rows: rows)
+        return compare.compare(truth(), "no database", "no tables")
+
+    return compared
+
+
+def changed(value: Any) -> Any:
+    match value:
+        case None | "":
+            return "another"
+        case bool():
+            return not value
+        case datetime():
+            return value + timedelta(milliseconds=1)
+        case int() | float() | Decimal():
+            return value + 1
+        case str():
+            return f"{value}'"
+    raise AssertionError(f"cannot change {value!r}")
+
+
+def test_a_stack_without_a_fault_is_equal(compared: Callable[..., compare.Comparison]) -> None:
+    assert not compared().differences
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        (name, field.name)
+        for name, row in (
+            ("records", found.Record),
+            ("windows", found.Window),
+            ("late", found.Late),
+            ("stragglers", found.Straggler),
+        )
+        for field in fields(row)
+    ]
+    + [("usage", field) for field in ("account", "request_id", "outcome", "model")],
+)
+def test_one_row_that_differs_in_one_field_is_seen(
+    compared: Callable[..., compare.Comparison], name: str, field: str
+) -> None:
+    rows = as_the_truth_says()[name]
+    number = next(n for n, row in enumerate(rows) if getattr(row, "outcome", "abandoned") == "abandoned")
+    other = replace(rows[number], **{field: changed(getattr(rows[number], field))})
+    if name == "records" and field == "digest":
+        other = replace(other, source="unknown")
+    assert not compared(**{name: [*rows[:number], other, *rows[number + 1 :]]}).is_equal
+
+
+@pytest.mark.parametrize("name", ["records", "windows", "late", "stragglers", "usage"])
+def test_a_row_too_few_and_a_row_twice_are_seen(compared: Callable[..., compare.Comparison], name: str) -> None:
+    rows = as_the_truth_says()[name]
+    assert not compared(**{name: rows[1:]}).is_equal
+    assert not compared(**{name: [*rows, rows[0]]}).is_equal
+
+
+@pytest.mark.parametrize("field", ["start", "end", "events"])
+def test_a_session_that_differs_is_seen(compared: Callable[..., compare.Comparison], field: str) -> None:
+    user = next(user for user in truth()["sessions"] if user["sessions"][0]["start"])
+    key = user["account"], user["user_id"]
+    there = sessions()
+    first, *others = there[key]
+    assert not compared(
+        sessions={**there, key: [replace(first, **{field: changed(getattr(first, field))}), *others]}
+    ).is_equal
+    assert not compared(sessions={**there, key: others}).is_equal
+
+
+def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> None:
+    row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, 0.0, ((1, 5), (None, None), (0, None), (7, 6)))
+    rows = [row, replace(row, late_seconds=299.9), replace(row, late_seconds=300.0), replace(row, late_seconds=-0.1)]
+    assert list(found.late_of(rows, 300)) == [
+        found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, 2),
+        found.Late("a", "m", METERS[3], "EUR", SOME_DAY, 6, 2, 14),
+    ]
