@@ -135,7 +135,7 @@ def usage(
     """List usage and its amount per window, account, model and meter.
 
     --from and --to select windows by their start. `amount` sums priced usage; `unpriced_quantity` is what no price
-    matched. Windows are open, closing (inside grace), closed, or corrected.
+    matched. Windows are open, closing (inside grace), closed, or corrected (closed, with stragglers in it).
     """
     from deployment.stack import running_deployment
 

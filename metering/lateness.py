@@ -17,7 +17,7 @@ class Arrival(StrEnum):
 
 
 class WindowState(StrEnum):
-    """How far a window has come; `corrected` says that a straggler changed it after it had closed."""
+    """How far a window has come; `corrected` is closed, and stragglers are in it."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -55,21 +55,18 @@ def window_state(
 ) -> WindowState:
     """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
 
-    A window that is `closed` can receive stragglers only: what is received from `end + grace` on is one, and so is all
-    that reaches one that ended by `closed_before`. While nobody knows the grace (None), no other window is closed.
+    A window that is closed, `corrected` or not, can receive stragglers only: what is received from `end + grace` on is
+    one, and so is all that reaches one that ended by `closed_before`. While nobody knows the grace (None), no other
+    window is closed. A straggler may come before: in a partition that is far ahead of F, or to one minute of a month.
     """
-    if corrected:
-        return WindowState.CORRECTED
-    if closed_before is not None and window.end <= closed_before:
-        return WindowState.CLOSED
-    if frontier is None or frontier < window.end:
-        return WindowState.OPEN
-    return WindowState.CLOSED if grace is not None and frontier >= window.end + grace else WindowState.CLOSING
+    is_closed = grace is not None and frontier is not None and frontier >= window.end + grace
+    if is_closed or (closed_before is not None and window.end <= closed_before):
+        return WindowState.CORRECTED if corrected else WindowState.CLOSED
+    return WindowState.OPEN if frontier is None or frontier < window.end else WindowState.CLOSING
 
 
 WINDOW_STATE_SQL = """
-    CASE WHEN {corrected} THEN 'corrected'
-         WHEN window_end <= %(closed_until)s::timestamptz THEN 'closed'
+    CASE WHEN window_end <= %(closed_until)s::timestamptz THEN CASE WHEN {corrected} THEN 'corrected' ELSE 'closed' END
          WHEN window_end <= %(frontier)s::timestamptz THEN 'closing'
          ELSE 'open' END
 """

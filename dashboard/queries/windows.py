@@ -73,7 +73,6 @@ _QUANTITIES = ("requests", "input_tokens", "output_tokens", "cached_tokens", "un
 _CLOSED = "SELECT closed_until FROM closed_usage"
 _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT 1"
 
-# A window that was corrected says so, whatever else it is: that is what its reader must know first.
 _WINDOWS = """
     SELECT window_start, window_end, {key} AS key, currency, {state} AS state,
            coalesce(sum(quantity) FILTER (WHERE meter = 'requests'), 0) AS requests,

@@ -75,10 +75,11 @@ def test_a_corrected_minute_is_corrected_in_every_longer_window(database: str) -
         assert [row["state"] for row in listed(database, UsageQuery(window=size))] == ["corrected"]
 
 
-def test_an_hour_that_still_runs_is_open_whatever_minutes_it_has(database: str) -> None:
-    write(database, "usage_windows", window(T0))
+@pytest.mark.parametrize("corrected", [False, True])
+def test_an_hour_that_still_runs_is_open_whatever_minutes_it_has(database: str, corrected: bool) -> None:
+    write(database, "usage_windows", window(T0, corrected=corrected))
     billed_to(database, T0 + timedelta(minutes=30))
-    assert [row["state"] for row in listed(database, UsageQuery())] == ["closed"]
+    assert [row["state"] for row in listed(database, UsageQuery())] == ["corrected" if corrected else "closed"]
     assert [row["state"] for row in listed(database, UsageQuery(window=Window.HOUR))] == ["open"]
 
 

@@ -61,7 +61,8 @@ def test_the_frontier_opens_closing_and_closed_at_the_same_borders(
     frontier: datetime | None, expected: WindowState
 ) -> None:
     assert window_state(WINDOW, GRACE, frontier) is expected
-    assert window_state(WINDOW, GRACE, frontier, corrected=True) is WindowState.CORRECTED
+    corrected = WindowState.CORRECTED if expected is WindowState.CLOSED else expected
+    assert window_state(WINDOW, GRACE, frontier, corrected=True) is corrected
 
 
 @given(delays)
@@ -71,12 +72,14 @@ def test_no_window_is_closed_while_its_grace_is_unknown(frontier: timedelta) -> 
     assert window_state(WINDOW, None, WINDOW.end + frontier) is expected
 
 
-@given(delays, delays, graces)
-def test_what_reaches_a_closed_window_is_a_straggler(frontier: timedelta, after: timedelta, grace: timedelta) -> None:
+@given(delays, delays, graces, st.booleans())
+def test_what_reaches_a_closed_window_is_a_straggler(
+    frontier: timedelta, after: timedelta, grace: timedelta, corrected: bool
+) -> None:
     """The frontier promises that all received before it is folded, so what comes later was received at it or after."""
-    state = window_state(WINDOW, grace, WINDOW.end + frontier)
+    state = window_state(WINDOW, grace, WINDOW.end + frontier, corrected=corrected)
     received_at = WINDOW.end + frontier + abs(after)
-    if state is WindowState.CLOSED:
+    if state in (WindowState.CLOSED, WindowState.CORRECTED):
         assert arrival(received_at, WINDOW, grace) is Arrival.STRAGGLER
     if state is not WindowState.OPEN:
         assert arrival(received_at, WINDOW, grace) is not Arrival.ON_TIME
