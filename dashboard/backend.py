@@ -23,7 +23,6 @@ from psycopg.rows import dict_row
 from dashboard.scope import Scope
 from dashboard.settings import Settings
 
-STATEMENT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS = 3
 
 _OPENING = """
@@ -49,6 +48,7 @@ class Backend:
     """Where answers come from, and whose rows they may be about."""
 
     settings: Settings
+    statement_timeout_seconds: float = 5
 
     @property
     def scope(self) -> Scope:
@@ -71,7 +71,7 @@ class Backend:
                 connection.read_only = True
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 with connection.cursor(row_factory=dict_row) as cursor:
-                    limits = {"accounts": self.scope.setting, "timeout": f"{STATEMENT_TIMEOUT_SECONDS}s"}
+                    limits = {"accounts": self.scope.setting, "timeout": f"{self.statement_timeout_seconds}s"}
                     opened = cursor.execute(_OPENING, limits).fetchone()
                     if not self.scope.is_all and not (opened and opened["is_guarded"]):
                         raise Unavailable(
@@ -80,7 +80,7 @@ class Backend:
                         )
                     yield cursor
         except psycopg.Error as error:
-            raise Unavailable(_sentence(error, url)) from error
+            raise Unavailable(_sentence(error, url, self.statement_timeout_seconds)) from error
 
     def table(self, name: str) -> DeltaTable | None:
         """The newest version of a Delta table; None before it was made. Its rows are not yet the scope's only."""
@@ -115,9 +115,9 @@ def _place(url: str) -> str:
     return f"{address.hostname or 'localhost'}:{address.port or 5432}{address.path}"
 
 
-def _sentence(error: psycopg.Error, url: str) -> str:
+def _sentence(error: psycopg.Error, url: str, limit_seconds: float) -> str:
     if isinstance(error, psycopg.errors.QueryCanceled):
-        return f"The database {_place(url)} took longer than {STATEMENT_TIMEOUT_SECONDS} s: choose a shorter time."
+        return f"The database {_place(url)} took longer than {limit_seconds} s: choose a shorter time."
     if isinstance(error, psycopg.OperationalError):
         return f"The database {_place(url)} does not answer."
     return f"The database {_place(url)} cannot be read: {type(error).__name__}."

@@ -18,7 +18,7 @@ from dashboard.settings import Settings
 from dashboard.wording import literal, moment, span
 
 SHARED_FOR_SECONDS = 1.0
-"""Viewers within a second share one reading."""
+"""Viewers share a reading for so long."""
 
 RETRY_SECONDS = 4.0
 """What does not answer is not asked more often: its time limit holds up the page."""
@@ -53,6 +53,8 @@ class Memory:
     """The last reading per question, arguments, backend and scope: also for one who comes during an outage."""
 
     def __init__(self) -> None:
+        self.is_shared = True
+        """Whether a viewer may be shown what another has asked for, for a while; else everyone asks anew."""
         self._readings: OrderedDict[Any, Reading[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -71,7 +73,8 @@ class Memory:
 
 
 @st.cache_resource
-def _memory() -> Memory:
+def memory() -> Memory:
+    """What this process remembers for all its viewers."""
     return Memory()
 
 
@@ -96,9 +99,9 @@ def ask_every(
     """As `ask`, for an answer that costs more and changes little: it is read again after `seconds`."""
     source, now = backend(), current_time()
     key = (question.__module__, question.__qualname__, source, arguments, tuple(sorted(keywords.items())))
-    last = _memory().recall(key)
+    last = memory().recall(key)
     patience = max(seconds, RETRY_SECONDS) if last.problem else seconds
-    if last.asked_at is not None and (now - last.asked_at).total_seconds() < patience * SHARED_FOR_SECONDS:
+    if memory().is_shared and last.asked_at is not None and (now - last.asked_at).total_seconds() < patience:
         return last
     try:
         reading = Reading(question(source, *arguments, **keywords), now, now)
@@ -106,7 +109,7 @@ def ask_every(
         return Reading(None, None, None, Freshness(State.NOT_CONNECTED, str(missing)))
     except Unavailable as outage:
         reading = Reading(last.value, last.read_at, now, Freshness(State.BACKEND_DOWN, str(outage)))
-    _memory().keep(key, reading)
+    memory().keep(key, reading)
     return reading
 
 

@@ -77,9 +77,9 @@ def broker_jars() -> Path:
     return jar_folder(JarSet.BROKER)
 
 
-def jar_folder(name: JarSet) -> Path:
-    """The cached folder of a set. Its name carries a digest of the pins, so another pin is another folder."""
-    jars = parse_lock(LOCK.read_text(encoding="utf-8"))[name]
+def jar_folder(name: JarSet, lock: Path = LOCK) -> Path:
+    """The cached folder of a set that `lock` pins; another pin is another folder, because its name has their digest."""
+    jars = parse_lock(lock.read_text(encoding="utf-8"))[name]
     pins = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:12]
     folder = cache_root() / "jars" / f"{name}-{pins}"
     if not _wrong_jars(folder, jars):

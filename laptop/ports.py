@@ -15,22 +15,22 @@ SERVER_PORTS = range(20_000, 32_000)
 """Below those the system gives to outgoing connections: a server that restarts finds its port still free."""
 
 
-def free_port(besides: Collection[int] = ()) -> int:
+def free_port(besides: Collection[int] = (), among: range = SERVER_PORTS) -> int:
     """A port on the loopback address that nobody listens on now, and none of `besides`, where somebody soon will.
 
     Raises `CannotRun` when there is none.
     """
-    for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
+    for port in random.sample(among, len(among)):
         if port not in besides and is_free(port):
             return port
-    raise CannotRun(f"No port from {SERVER_PORTS.start} to {SERVER_PORTS.stop - 1} is free on {LOOPBACK}.")
+    raise CannotRun(f"No port from {among.start} to {among.stop - 1} is free on {LOOPBACK}.")
 
 
-def free_ports(number: int) -> list[int]:
+def free_ports(number: int, among: range = SERVER_PORTS) -> list[int]:
     """So many different free ports."""
     ports: list[int] = []
     for _ in range(number):
-        ports.append(free_port(besides=ports))
+        ports.append(free_port(ports, among))
     return ports
 
 
@@ -46,7 +46,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def kept_port(file: Path) -> int:
+def kept_port(file: Path, among: range = SERVER_PORTS) -> int:
     """The port noted in `file` while it is free, else a new one, which is noted there.
 
     Files in one folder never note the same port: their servers are started only after all have been chosen.
@@ -55,7 +55,7 @@ def kept_port(file: Path) -> int:
     port = _noted(file)
     if port is not None and port not in others and is_free(port):
         return port
-    port = free_port(besides=others)
+    port = free_port(others, among)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{port}\n", encoding="ascii")
     return port

@@ -60,7 +60,13 @@ def keep_alertmanager_config(folders: Folders, given: Path | None) -> None:
 
 
 def prometheus_command(
-    folders: Folders, port: int, targets: Mapping[str, int], alertmanager_port: int | None, runbook: str
+    folders: Folders,
+    port: int,
+    targets: Mapping[str, int],
+    alertmanager_port: int | None,
+    runbook: str,
+    *,
+    scrape_seconds: int = SCRAPE_SECONDS,
 ) -> list[str]:
     """Write the configuration and the rules, and give the command line.
 
@@ -69,7 +75,7 @@ def prometheus_command(
     folders.prometheus.mkdir(parents=True, exist_ok=True)
     (folders.prometheus / "weir.rules.yaml").write_text(rule_file(GROUPS, runbook=runbook), encoding="utf-8")
     config = folders.prometheus / "prometheus.yml"
-    content = prometheus_config(targets, alertmanager_port)
+    content = prometheus_config(targets, alertmanager_port, scrape_seconds)
     config.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return [
         find(PROMETHEUS) or PROMETHEUS[0],
@@ -83,9 +89,11 @@ def prometheus_command(
     ]
 
 
-def prometheus_config(targets: Mapping[str, int], alertmanager_port: int | None) -> dict[str, object]:
+def prometheus_config(
+    targets: Mapping[str, int], alertmanager_port: int | None, scrape_seconds: int = SCRAPE_SECONDS
+) -> dict[str, object]:
     """What is scraped, which rules are evaluated, and who is told."""
-    interval = f"{SCRAPE_SECONDS}s"
+    interval = f"{scrape_seconds}s"
     told = [{"static_configs": [{"targets": [f"{LOOPBACK}:{alertmanager_port}"]}]}] if alertmanager_port else []
     return {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},

@@ -19,6 +19,7 @@ from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
 STEP_ROWS = 200_000
+"""Read at once, so that a statement ends within its limit of time."""
 
 _NEXT = """
     SELECT max(usage_lsn) FROM (
@@ -37,7 +38,8 @@ _CURRENCIES = "SELECT DISTINCT currency FROM catalog.accounts"
 class StragglerTotals:
     """Rows and money of all stragglers, as of the last `read`."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_rows: int = STEP_ROWS) -> None:
+        self._step_rows = step_rows
         self._seen_lsn = 0
         self._rows: Counter[tuple[str, str]] = Counter()
         self._amounts: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
@@ -56,7 +58,7 @@ class StragglerTotals:
 
     def _step(self, cursor: psycopg.Cursor[Any]) -> bool:
         """Add the next rows; False when there are none."""
-        found = cursor.execute(_NEXT, {"seen": self._seen_lsn, "step": STEP_ROWS}).fetchone()
+        found = cursor.execute(_NEXT, {"seen": self._seen_lsn, "step": self._step_rows}).fetchone()
         last = found[0] if found else None
         if last is None:
             return False

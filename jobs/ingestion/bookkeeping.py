@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import polars as pl
 import structlog
 
+from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.sequences import MOST_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
 from jobs.ingestion.sources import (
     begin_anew,
@@ -31,10 +32,6 @@ log = structlog.get_logger()
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
-MOST_PENDING = 2_000_000
-"""Runs of numbers, 60 bytes each, that wait for the frontier. Hours of it standing still; then they are forgotten."""
-MOST_MISSED = 1_000_000
-"""Rows of the journal that a start takes up. A crash leaves out one batch; a restored database would miss years."""
 COLUMNS = (
     *("lsn", "disposition", "source", "source_epoch", "type", "account", "received_at", "event_time", "sequence"),
 )
@@ -50,9 +47,12 @@ ON CONFLICT (job) DO UPDATE SET
 class Bookkeeping:
     """The one who keeps it, for one driver of ingestion."""
 
-    def __init__(self, ownership: Ownership, journal: DeltaWriter, frontier: datetime | None) -> None:
+    def __init__(
+        self, ownership: Ownership, journal: DeltaWriter, frontier: datetime | None, limits: Limits = LIMITS
+    ) -> None:
         """Take up what `journal`, which ends at this `frontier`, holds beyond the position."""
         self._ownership = ownership
+        self._limits = limits
         self._journal = str(journal.table.metadata().id)
         self._pending = pl.DataFrame(schema=RUNS)
         self._written = 0
@@ -70,7 +70,7 @@ class Bookkeeping:
     def _position(self, next_lsn: int, frontier: datetime | None) -> tuple[int, datetime | None]:
         with self._ownership.transaction() as cursor:
             found = cursor.execute(_POSITION, [self._ownership.job, self._journal]).fetchone()
-            if found is not None and next_lsn - MOST_MISSED <= found[0] <= next_lsn:
+            if found is not None and next_lsn - self._limits.missed_rows <= found[0] <= next_lsn:
                 return int(found[0]), found[1]
             # An older version kept no position, but took up all. Of another journal, one that was rolled back, or after
             # a database was, it goes on with what comes next.
@@ -91,14 +91,14 @@ class Bookkeeping:
         over = pending.filter(pl.col("minute") < until)
         pending = _not_before(pending, until)
         with self._ownership.transaction() as cursor:
-            listed = within_limits(cursor, seen) if len(seen) else seen
+            listed = within_limits(cursor, seen, self._limits) if len(seen) else seen
             if not listed.is_empty():
                 fold_sources(cursor, listed)
             if not unknown.is_empty():
-                fold_types(cursor, types_of(unknown))
+                fold_types(cursor, types_of(unknown), self._limits)
             for part, end in _parts(over, until):
-                fold_sequences(cursor, part, end)
-            if len(pending) > MOST_PENDING:
+                fold_sequences(cursor, part, end, self._limits)
+            if len(pending) > self._limits.pending_runs:
                 log.warning(
                     "too many sequence numbers wait for the frontier: they are forgotten, and sources count from here",
                     runs=len(pending),

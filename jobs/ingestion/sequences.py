@@ -12,12 +12,9 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from jobs.ingestion.limits import LIMITS, Limits
 from metering.instants import EPOCH
 
-MOST_RANGES = 1_000
-"""A source whose numbers leave more holes than this counts something else; its row would grow without limit."""
-MOST_UNJUDGED = 10_000
-"""Ranges at the end of a minute, holes that do not count yet among them: the most that a row holds."""
 MOST_NUMBERS = 500_000
 """Numbers judged at once, to bound memory after the frontier has stood still."""
 LAST_SEQUENCE = 10**18 - 1
@@ -63,7 +60,7 @@ def _runs(numbered: pl.DataFrame, numbers: pl.Expr) -> pl.DataFrame:
     return runs.explode("first", "last").select(pl.col(name).cast(kind) for name, kind in RUNS.items())
 
 
-def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int) -> pl.DataFrame:
+def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits = LIMITS) -> pl.DataFrame:
     """The numbers of some minutes (`runs`), all before `until`, added to what is `known` of their sources.
 
     Known: RUNS whose `minute` is the last one that was added before. Result, a row per KEY of `runs`: `sequences` (a
@@ -85,8 +82,8 @@ def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int) -> pl.DataFrame:
     )
     too_many = pl.concat(
         [
-            _more_than(MOST_RANGES, placed, "counts_at", until),
-            _more_than(MOST_UNJUDGED, placed, "minute", until),
+            _more_than(limits.ranges, placed, "counts_at", until),
+            _more_than(limits.unjudged_ranges, placed, "minute", until),
         ]
     ).unique()
     texts = new.group_by(KEY).agg(pl.format("[{},{}]", "first", "last").str.join(",").alias("ranges"))

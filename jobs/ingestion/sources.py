@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 import psycopg
 
+from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.sequences import KEY, RUNS, instant_of_minute, judged, minute_of
 from jobs.streams import HEARTBEAT_SOURCE
 from metering.words import Disposition, EventType
-from monitoring.metrics import MOST_NEW_SOURCES
 
 COLUMNS = [
     *KEY,
@@ -99,8 +99,8 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `seen_sources` that have a row in the table, or may get one: MOST_NEW_SOURCES new ones an hour.
+def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame, limits: Limits = LIMITS) -> pl.DataFrame:
+    """The rows of `seen_sources` that have a row in the table, or may get one: so many new ones an hour.
 
     A flood of names would fill the table, its page and its alerts for a day. Who is turned away may come in the next
     hour; what it sent is metered all the same.
@@ -120,7 +120,7 @@ def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame) -> pl.DataFra
         orient="row",
     )
     place = pl.int_range(pl.len()).over("hour") + pl.col("taken").fill_null(0)
-    room = new.join(taken, on="hour", how="left", maintain_order="left").filter(place < MOST_NEW_SOURCES)
+    room = new.join(taken, on="hour", how="left", maintain_order="left").filter(place < limits.new_sources)
     return pl.concat([seen.join(listed, on=KEY, how="semi"), room.select(seen.columns)]).sort(KEY)
 
 
@@ -129,7 +129,7 @@ def fold_sources(cursor: psycopg.Cursor[Any], seen: pl.DataFrame) -> None:
     cursor.execute(FOLD, [seen[name].to_list() for name in COLUMNS])
 
 
-def fold_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame, until: int) -> None:
+def fold_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame, until: int, limits: Limits = LIMITS) -> None:
     """Add the numbers of minutes that are over (`sequences.RUNS`, all before the minute `until`) to their sources."""
     keys = runs.select(KEY).unique().sort(KEY)
     found = cursor.execute(KNOWN, [keys[name].to_list() for name in KEY]).fetchall()
@@ -141,7 +141,7 @@ def fold_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame, until: int) 
         schema=RUNS,
         orient="row",
     )
-    new = judged(known, runs, until)
+    new = judged(known, runs, until, limits)
     cursor.execute(COUNT, [instant_of_minute(until), *(new[name].to_list() for name in new.columns)])
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import psycopg
 
+from jobs.ingestion.limits import LIMITS, Limits
 from metering.words import Disposition, EventType
 
-MOST_TYPES = 1_000
-"""Types that are listed; the events of further ones are counted under OTHERS, or a flood would fill the table."""
 OTHERS = ""
+"""Where the events of types are counted that are too many to be listed."""
 COLUMNS = ["type", "events", "first_seen_at", "last_seen_at", "last_source"]
 
 _LISTED = "SELECT type FROM unknown_types WHERE type = ANY (%s)"
@@ -48,10 +48,10 @@ def types_of(events: pl.DataFrame) -> pl.DataFrame:
     return counted.sort("type").select(COLUMNS)
 
 
-def fold_types(cursor: psycopg.Cursor[Any], types: pl.DataFrame) -> None:
-    """Add rows of `types_of` to the table, once. The first MOST_TYPES types have a row of their own."""
+def fold_types(cursor: psycopg.Cursor[Any], types: pl.DataFrame, limits: Limits = LIMITS) -> None:
+    """Add rows of `types_of` to the table, once. The first types, up to the limit, have a row of their own."""
     listed = [name for (name,) in cursor.execute(_LISTED, [types["type"].to_list()]).fetchall()]
-    (room,) = cursor.execute(_ROOM, [MOST_TYPES]).fetchone() or (0,)
+    (room,) = cursor.execute(_ROOM, [limits.types]).fetchone() or (0,)
     is_listed = pl.col("type").is_in(listed)
     has_room = ~is_listed & ((~is_listed).cum_sum() <= room)
     named = pl.when(is_listed | has_room).then("type").otherwise(pl.lit(OTHERS)).alias("type")

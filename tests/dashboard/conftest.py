@@ -22,7 +22,6 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every question is asked anew, and no variable of this machine plays a part."""
     for name in ("POSTGRES_URL", "TABLES", "PROMETHEUS_URL", "ALERTMANAGER_URL", "NAMESPACE", "ACCOUNTS"):
         monkeypatch.delenv(f"WEIR_{name}", raising=False)
-    monkeypatch.setattr(panel, "SHARED_FOR_SECONDS", 0.0)
     forget()
     yield
     forget()
@@ -31,6 +30,7 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def forget() -> None:
     """What a process keeps between questions: readings, tables and what their files add up to."""
     st.cache_resource.clear()
+    panel.memory().is_shared = False
     backend.HANDLES.clear()
     digest.DIGESTS.clear()
 

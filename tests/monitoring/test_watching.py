@@ -84,10 +84,9 @@ def receiver(port: int) -> dict[str, Any]:
 
 
 def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too(
-    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Folders, tmp_path: Path
 ) -> None:
     needs("prometheus", "promtool")
-    monkeypatch.setattr(watching, "SCRAPE_SECONDS", 1)
     registry = CollectorRegistry()
     residual = Gauge("weir_conservation_residual_records", "As ingestion shows it.", registry=registry)
     residual.set(3)
@@ -101,7 +100,7 @@ def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too
         keep_alertmanager_config(folders, given)
         held.enter_context(running(alertmanager_command(folders, alertmanager_port), tmp_path))
         targets = {"ingestion": scraped}
-        command = prometheus_command(folders, prometheus_port, targets, alertmanager_port, RUNBOOK)
+        command = prometheus_command(folders, prometheus_port, targets, alertmanager_port, RUNBOOK, scrape_seconds=1)
         held.enter_context(running(command, tmp_path))
 
         firing = told.get(timeout=PATIENCE_SECONDS)

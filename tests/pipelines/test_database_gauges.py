@@ -14,7 +14,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.types.json import Jsonb
 
-from jobs.billing import straggler_totals
 from jobs.billing.straggler_totals import StragglerTotals
 from jobs.runtime.postgres.exits import record_exit
 from jobs.runtime.postgres.gauges import FRESH_SECONDS, DatabaseGauges
@@ -101,12 +100,11 @@ def test_a_scrape_in_a_hurry_costs_the_database_no_reading(database: str) -> Non
         assert gauges.value("weir_straggler_amount", **amount) == 2
 
 
-def test_many_stragglers_are_added_up_in_steps(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(straggler_totals, "STEP_ROWS", 3)
+def test_many_stragglers_are_added_up_in_steps(database: str) -> None:
     meters = ("requests", "input_tokens")
     write(database, "stragglers", *[straggler(lsn, "drop", "1", meter) for lsn in range(1, 9) for meter in meters])
     with psycopg.connect(database) as connection, connection.cursor() as cursor:
-        totals = StragglerTotals()
+        totals = StragglerTotals(step_rows=3)
         for _ in range(2):
             samples = {(metric.name, *labels): value for metric, labels, value in totals.read(cursor)}
             assert samples["weir_straggler_rows", "requests", "drop"] == 8

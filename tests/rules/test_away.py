@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
-from jobs.runtime.delta import object_store
-from jobs.runtime.delta.object_store import store_of
+from jobs.runtime.delta.object_store import Patience, store_of
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.errors import NotYet
 from jobs.runtime.kafka import topic as kafka
@@ -22,6 +21,7 @@ from jobs.streams import Table
 from metering.words import Cause
 
 NOBODY = "127.0.0.1:1"
+SHORT = Patience(request_seconds=1, retry_seconds=1)
 
 
 @pytest.fixture
@@ -35,12 +35,10 @@ def black_hole() -> Iterator[str]:
 
 @pytest.fixture
 def reach(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Variables of a store of one's own, with short limits."""
+    """Variables of a store of one's own."""
     credentials = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
     for name, value in {**credentials, "AWS_ALLOW_HTTP": "true"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(object_store, "REQUEST_TIMEOUT_SECONDS", 1)
-    monkeypatch.setattr(object_store, "RETRY_SECONDS", 1)
     return monkeypatch
 
 
@@ -62,9 +60,9 @@ def test_tables_in_a_store_that_does_not_answer_are_waited_for(
     reach.setenv("AWS_ENDPOINT_URL", f"http://{black_hole if listens else NOBODY}")
     began = time.monotonic()
     with pytest.raises(OSError, match="S3") as reading:
-        open_table("s3://metering/tables", Table.JOURNAL)
+        open_table("s3://metering/tables", Table.JOURNAL, SHORT)
     with pytest.raises(obstore.exceptions.BaseError) as writing:
-        obstore.put(store_of("s3://metering/tables", {"AWS_ALLOW_HTTP": "true"}), "probe", b"")
+        obstore.put(store_of("s3://metering/tables", {"AWS_ALLOW_HTTP": "true"}, SHORT), "probe", b"")
     for error in (reading.value, writing.value):
         obstacle = obstacle_of(error)
         assert obstacle is not None, str(error)

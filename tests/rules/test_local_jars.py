@@ -17,11 +17,16 @@ def lock_line(content: bytes, artifact: str = "alpha") -> str:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache and a lock with one jar whose content is `jar`."""
+def lock(tmp_path: Path) -> Path:
+    """A lock with one jar whose content is `jar`."""
     lock = tmp_path / "jars.lock"
     lock.write_text(lock_line(b"jar"))
-    monkeypatch.setattr(jars, "LOCK", lock)
+    return lock
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
     monkeypatch.setenv("WEIR_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -55,36 +60,36 @@ def test_a_line_that_is_no_pin_is_named(line: str) -> None:
         parse_lock(f"# a comment\n{line}\n")
 
 
-def test_a_full_cache_is_not_resolved_again(cache: Path, resolved: list[bytes]) -> None:
+def test_a_full_cache_is_not_resolved_again(cache: Path, lock: Path, resolved: list[bytes]) -> None:
     resolved.append(b"jar")
-    folder = jar_folder(JarSet.CONNECTORS)
+    folder = jar_folder(JarSet.CONNECTORS, lock)
     assert folder.is_relative_to(cache)
     assert [file.read_bytes() for file in folder.iterdir()] == [b"jar"]
-    assert jar_folder(JarSet.CONNECTORS) == folder
+    assert jar_folder(JarSet.CONNECTORS, lock) == folder
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_damaged_or_foreign_jar_is_replaced(resolved: list[bytes]) -> None:
+def test_a_damaged_or_foreign_jar_is_replaced(lock: Path, resolved: list[bytes]) -> None:
     resolved.extend([b"jar", b"jar", b"jar"])
-    folder = jar_folder(JarSet.CONNECTORS)
+    folder = jar_folder(JarSet.CONNECTORS, lock)
     (folder / "alpha-1.0.jar").write_bytes(b"cut")
-    assert (jar_folder(JarSet.CONNECTORS) / "alpha-1.0.jar").read_bytes() == b"jar"
+    assert (jar_folder(JarSet.CONNECTORS, lock) / "alpha-1.0.jar").read_bytes() == b"jar"
     (folder / "stranger-1.0.jar").write_bytes(b"jar")
-    assert [file.name for file in jar_folder(JarSet.CONNECTORS).iterdir()] == ["alpha-1.0.jar"]
+    assert [file.name for file in jar_folder(JarSet.CONNECTORS, lock).iterdir()] == ["alpha-1.0.jar"]
 
 
-def test_other_content_than_pinned_is_refused_and_not_kept(cache: Path, resolved: list[bytes]) -> None:
+def test_other_content_than_pinned_is_refused_and_not_kept(cache: Path, lock: Path, resolved: list[bytes]) -> None:
     resolved.append(b"another jar")
     with pytest.raises(JarsUnavailable, match=r"alpha-1\.0\.jar"):
-        jar_folder(JarSet.CONNECTORS)
+        jar_folder(JarSet.CONNECTORS, lock)
     assert list((cache / "jars").iterdir()) == []
 
 
-def test_another_pin_is_another_folder(cache: Path, resolved: list[bytes]) -> None:
+def test_another_pin_is_another_folder(cache: Path, lock: Path, resolved: list[bytes]) -> None:
     resolved.extend([b"jar", b"newer"])
-    before = jar_folder(JarSet.CONNECTORS)
-    jars.LOCK.write_text(lock_line(b"newer"))
-    assert jar_folder(JarSet.CONNECTORS) != before
+    before = jar_folder(JarSet.CONNECTORS, lock)
+    lock.write_text(lock_line(b"newer"))
+    assert jar_folder(JarSet.CONNECTORS, lock) != before
     assert before.exists()
     assert cache.exists()
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laptop import ports
-from laptop.ports import LOOPBACK, free_port, is_free, kept_port
+from laptop.ports import LOOPBACK, free_port, free_ports, is_free, kept_port
 
 
 def test_a_port_in_use_is_not_free() -> None:
@@ -32,11 +31,11 @@ def test_a_damaged_note_is_replaced(tmp_path: Path, content: str) -> None:
     assert is_free(free_port())
 
 
-def test_servers_of_one_folder_never_share_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "SERVER_PORTS", range(31_900, 31_964))  # with these few, chance alone would repeat one
+def test_servers_of_one_folder_never_share_a_port(tmp_path: Path) -> None:
+    few = range(31_900, 31_964)  # with these, chance alone would repeat one
     names = [f"server-{number}" for number in range(30)]
-    assert len({kept_port(tmp_path / name) for name in names}) == len(names)
-    assert len(set(ports.free_ports(30))) == 30
+    assert len({kept_port(tmp_path / name, few) for name in names}) == len(names)
+    assert len(set(free_ports(30, few))) == 30
 
 
 def test_two_notes_of_the_same_port_are_told_apart(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId, kill_session
 from deployment.stack import Process, State
-from laptop import supervised
 from laptop.programs import Program
-from laptop.supervised import Supervised, last_words
+from laptop.supervised import LONGEST_LOG_BYTES, Supervised, last_words
 
 Make = Callable[..., Supervised]
 
@@ -65,17 +64,15 @@ def test_how_and_why_it_ended_is_shown(supervise: Make) -> None:
     assert (record.exit_status, record.message, record.restarts) == (3, "refused: because", 1)
 
 
-def test_the_log_of_a_program_that_never_ends_is_bounded(
-    supervise: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervised, "LONGEST_LOG_BYTES", 1_000)
+def test_the_log_of_a_program_that_never_ends_is_bounded(supervise: Make, tmp_path: Path) -> None:
     log, go = tmp_path / "logs" / "test.log", tmp_path / "go"
-    one = supervise(f"yes old | head -c 1200; while [ ! -e {go} ]; do sleep 0.01; done; echo new; sleep 60")
+    fill = f"head -c {LONGEST_LOG_BYTES} /dev/zero"
+    one = supervise(f"{fill}; echo over; while [ ! -e {go} ]; do sleep 0.01; done; echo new; sleep 60")
     until(one, lambda _: log.with_suffix(".log.1").exists())
     go.touch()
     until(one, lambda _: last_words(log) == "new")
     assert log.read_text() == "new\n"
-    assert log.with_suffix(".log.1").stat().st_size == 1_200
+    assert log.with_suffix(".log.1").stat().st_size == LONGEST_LOG_BYTES + len("over\n")
 
 
 def test_even_a_success_is_started_again_after_the_pause(supervise: Make) -> None:

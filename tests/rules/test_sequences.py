@@ -11,19 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.ingestion import sequences
+from jobs.ingestion.limits import Limits
 from jobs.ingestion.sequences import KEY, RUNS, judged, minute_of, runs_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS = 300
+LOW = Limits(ranges=3, unjudged_ranges=6)
 Record = tuple[int, str, int]
 """Received in this second, of this source, with this number."""
-
-
-@pytest.fixture(autouse=True)
-def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences, "MOST_RANGES", 3)
-    monkeypatch.setattr(sequences, "MOST_UNJUDGED", 6)
 
 
 def at(second: int) -> datetime:
@@ -58,7 +53,8 @@ class Kept:
             for source in heard
             for first, last in ranges(self.numbers.get(source, set()))
         ]
-        for source, _, text, unsequenced in judged(pl.DataFrame(known, schema=RUNS, orient="row"), runs, until).rows():
+        found = judged(pl.DataFrame(known, schema=RUNS, orient="row"), runs, until, LOW)
+        for source, _, text, unsequenced in found.rows():
             if source in self.unsequenced or unsequenced:
                 self.unsequenced.add(source)
                 self.numbers[source] = set()
@@ -112,7 +108,7 @@ def accounted(records: Sequence[Record], until: int) -> Kept:
                 continue
             numbers |= heard
             settled = {n for n in numbers if n <= highest}
-            if len(list(ranges(settled))) > 3 or len(list(ranges(numbers))) > 6:
+            if len(list(ranges(settled))) > LOW.ranges or len(list(ranges(numbers))) > LOW.unjudged_ranges:
                 kept.unsequenced.add(source)
             highest = max(numbers, default=-1)
         kept.numbers[source] = set() if source in kept.unsequenced else numbers

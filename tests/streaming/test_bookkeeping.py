@@ -11,8 +11,8 @@ import polars as pl
 import psycopg
 import pytest
 
-from jobs.ingestion import sequences
 from jobs.ingestion.bookkeeping import COLUMNS, Bookkeeping
+from jobs.ingestion.limits import LIMITS, Limits
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
@@ -38,8 +38,8 @@ def rows_of(database: str, query: str = SOURCES) -> list[tuple[Any, ...]]:
 class Follower:
     """Ingestion's driver, as far as it keeps books: one per start."""
 
-    def __init__(self, database: str, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, database: str, journal: Journal, limits: Limits = LIMITS) -> None:
+        self._journal, self._limits = journal, limits
         self._ownership = Ownership.take("ingestion", database, {})
         self._starts = 0
         self.start()
@@ -47,7 +47,7 @@ class Follower:
     def start(self) -> None:
         self._starts += 1
         writer = DeltaWriter(self._journal.tables, Table.JOURNAL, "reader", self._starts)
-        self._book = Bookkeeping(self._ownership, writer, self._journal.frontier)
+        self._book = Bookkeeping(self._ownership, writer, self._journal.frontier, self._limits)
 
     def commit(self, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
         """Only the journal's part: what a crash before the bookkeeping leaves."""
@@ -70,18 +70,18 @@ def log(seed: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_differential_any_cut_and_any_crash_leave_the_rows_of_one_batch(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    database: str, tmp_path: Path, seed: int
 ) -> None:
-    monkeypatch.setattr(sequences, "MOST_RANGES", 30)
+    limits = Limits(ranges=30)
     chance, records = Random(seed), log(seed)
     end = [heartbeat(600)]
-    whole = Follower(database, Journal(tmp_path / "whole"))
+    whole = Follower(database, Journal(tmp_path / "whole"), limits)
     whole.take([*records, *end])
     expected = rows_of(database)
     with psycopg.connect(database) as connection:
         connection.execute("TRUNCATE sources, bookkeeping")
 
-    cut = Follower(database, Journal(tmp_path / "cut"))
+    cut = Follower(database, Journal(tmp_path / "cut"), limits)
     while records:
         size = chance.choice([1, 7, 40, 150])
         batch, records = records[:size], records[size:]
@@ -120,15 +120,11 @@ def test_a_database_of_the_version_before_goes_on(database: str, tmp_path: Path)
     assert rows_of(database, "SELECT sequences::text, unsequenced FROM sources") == [("{[0,130)}", False)]
 
 
-def test_events_of_unknown_types_are_counted_once_each_by_type(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.ingestion.unknown_types.MOST_TYPES", 3)
-
+def test_events_of_unknown_types_are_counted_once_each_by_type(database: str, tmp_path: Path) -> None:
     def of_type(second: float, kind: str, **values: Any) -> dict[str, Any]:
         return numbered(second, f"gateway/{kind}", int(second)) | {"type": kind, **values}
 
-    follower = Follower(database, Journal(tmp_path))
+    follower = Follower(database, Journal(tmp_path), Limits(types=3))
     follower.take([of_type(1, "a.v2"), of_type(2, "b.v2"), of_type(3, "a.v2"), heartbeat(4), numbered(4, "known", 1)])
     follower.commit([of_type(5, "a.v2"), of_type(6, "c.v2", disposition="rejected"), of_type(7, "d.v2")])
     follower.start()
@@ -145,11 +141,8 @@ def test_events_of_unknown_types_are_counted_once_each_by_type(
     ]
 
 
-def test_a_flood_of_sources_is_bounded_by_the_hour_and_counted(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.ingestion.sources.MOST_NEW_SOURCES", 3)
-    follower = Follower(database, Journal(tmp_path))
+def test_a_flood_of_sources_is_bounded_by_the_hour_and_counted(database: str, tmp_path: Path) -> None:
+    follower = Follower(database, Journal(tmp_path), Limits(new_sources=3))
     follower.take([numbered(1, "known", 1)])
     flood = [numbered(2 + n, f"flood/{n}", 1) for n in range(10)]
     assert follower.take([*flood, numbered(20, "known", 2)])[metrics.UNLISTED,] == 8
@@ -173,12 +166,9 @@ def test_another_journal_is_followed_from_its_end_and_a_rolled_back_one_too(data
     assert [row[0] for row in rows_of(database)] == ["new", "old"]
 
 
-def test_too_many_numbers_waiting_for_the_frontier_begin_anew_and_are_no_holes(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    follower = Follower(database, Journal(tmp_path))
+def test_too_many_numbers_waiting_for_the_frontier_begin_anew_and_are_no_holes(database: str, tmp_path: Path) -> None:
+    follower = Follower(database, Journal(tmp_path), Limits(pending_runs=3))
     follower.take([numbered(1, "a", 1), heartbeat(61)])
-    monkeypatch.setattr("jobs.ingestion.bookkeeping.MOST_PENDING", 3)
     follower.take([numbered(62 + n, "a", 10 * n) for n in range(1, 6)])
     follower.take([numbered(70, "a", 100), heartbeat(200)])
     assert rows_of(database, "SELECT sequences::text, unsequenced FROM sources") == [("{[100,101)}", False)]

@@ -7,6 +7,7 @@ identity, or a node's role), so none of them stands in a setting; where the stor
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 from obstore.store import LocalStore, ObjectStore, from_url
@@ -15,36 +16,44 @@ SCHEME = "s3://"
 WITHOUT_AWS = "us-east-1"
 """A store that is not AWS's takes any region, but the client insists on one."""
 
-CONNECT_TIMEOUT_SECONDS = 5
-REQUEST_TIMEOUT_SECONDS = 30
-RETRY_SECONDS = 20
-"""A store that is away is waited for by the driver, which says so; its clients try again for this long only."""
+
+@dataclass(frozen=True)
+class Patience:
+    """How long clients wait for a store. One that is away is waited for by the driver, which says so."""
+
+    connect_seconds: int = 5
+    request_seconds: int = 30
+    retry_seconds: int = 20
+    """In all, for what failed."""
 
 
-def storage_options(tables: str) -> dict[str, str] | None:
+PATIENCE = Patience()
+
+
+def storage_options(tables: str, patience: Patience = PATIENCE) -> dict[str, str] | None:
     """Limits of delta-rs, beside the `AWS_*` variables that it reads itself; None for a folder."""
     if "://" not in tables:
         return None
     return {
-        "connect_timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
-        "timeout": f"{REQUEST_TIMEOUT_SECONDS}s",
-        "retry_timeout": f"{RETRY_SECONDS}s",
+        "connect_timeout": f"{patience.connect_seconds}s",
+        "timeout": f"{patience.request_seconds}s",
+        "retry_timeout": f"{patience.retry_seconds}s",
     }
 
 
-def store_of(tables: str, environment: Mapping[str, str]) -> ObjectStore:
+def store_of(tables: str, environment: Mapping[str, str], patience: Patience = PATIENCE) -> ObjectStore:
     """The store that holds `tables`, with the same limits."""
     if "://" not in tables:
         return LocalStore(tables, mkdir=True)
     return from_url(
         tables,
         client_options={
-            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_SECONDS),
-            "timeout": timedelta(seconds=REQUEST_TIMEOUT_SECONDS),
+            "connect_timeout": timedelta(seconds=patience.connect_seconds),
+            "timeout": timedelta(seconds=patience.request_seconds),
             # Options that are given replace those of the environment, this one too.
             "allow_http": environment.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1"),
         },
-        retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        retry_config={"retry_timeout": timedelta(seconds=patience.retry_seconds)},
     )
 
 
@@ -60,8 +69,8 @@ def spark_settings(tables: str, environment: Mapping[str, str]) -> dict[str, str
     settings = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.input.stream.type": "classic",  # the others need parts of the SDK that are not among our jars
-        "fs.s3a.connection.establish.timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
-        "fs.s3a.connection.timeout": f"{REQUEST_TIMEOUT_SECONDS}s",
+        "fs.s3a.connection.establish.timeout": f"{PATIENCE.connect_seconds}s",
+        "fs.s3a.connection.timeout": f"{PATIENCE.request_seconds}s",
     }
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if endpoint := environment.get("AWS_ENDPOINT_URL"):

@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError
 
 from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
 from jobs.runtime.delta.held_commit import HeldCommit, Log
-from jobs.runtime.delta.object_store import storage_options, store_of
+from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
 from jobs.runtime.errors import Fenced, Refused
 from jobs.streams import SCHEMA_VERSIONS, SCHEMAS, Table
 
@@ -33,10 +33,10 @@ ONE_FILE_BYTES = 1 << 40
 """A commit is one file, so that a reader never sees half of one."""
 
 
-def open_table(tables: str, table: Table) -> DeltaTable | None:
+def open_table(tables: str, table: Table, patience: Patience = PATIENCE) -> DeltaTable | None:
     """The table as it is now; None when nobody has made it yet."""
     try:
-        return DeltaTable(f"{tables}/{table}", storage_options=storage_options(tables))
+        return DeltaTable(f"{tables}/{table}", storage_options=storage_options(tables, patience))
     except TableNotFoundError:
         return None
 
