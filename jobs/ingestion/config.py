@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
+from jobs.runtime.names import Name
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
 from metering.limits import MAX_NAME_BYTES
@@ -21,11 +22,11 @@ class Clocks(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    device: tuple[str, ...] = Field(
+    device: tuple[Name, ...] = Field(
         default=(),
         max_length=100,
-        json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES}},
-        description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself.",
+        description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself. Each "
+        f"has 1 to {MAX_NAME_BYTES} bytes.",
     )
     tolerance_seconds: int = Field(
         default=2,
@@ -33,16 +34,6 @@ class Clocks(BaseModel):
         le=3_600,
         description="A device's clock that is wrong by no more than this is left alone; in seconds, at most an hour.",
     )
-
-    @field_validator("device")
-    @classmethod
-    def no_empty_pattern(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        """An empty pattern would match nothing: it is a mistake in the file."""
-        for position, pattern in enumerate(patterns):
-            length = len(pattern.encode("utf-8", "surrogatepass"))
-            if not 1 <= length <= MAX_NAME_BYTES:
-                raise ValueError(f"pattern {position} has {length} bytes, but must have 1 to {MAX_NAME_BYTES}")
-        return patterns
 
     @property
     def tolerance(self) -> timedelta:

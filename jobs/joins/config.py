@@ -7,6 +7,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from jobs.runtime.config import JobConfig
+from jobs.runtime.names import Name
+from metering.limits import MAX_NAME_BYTES
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -22,10 +24,11 @@ class JoinsConfig(JobConfig):
         le=86_400,
         description="A request waits this long for its completion, if its model has no timeout of its own; in seconds.",
     )
-    completion_timeouts: dict[str, Seconds] = Field(
+    completion_timeouts: dict[Name, Seconds] = Field(
         default_factory=dict,
         max_length=100,
-        description="Seconds by model, for at most 100 models. A completion waits for the longest of all timeouts.",
+        description="Seconds by model, for at most 100 models of at most "
+        f"{MAX_NAME_BYTES} bytes. A completion waits for the longest of all timeouts.",
     )
     waiting_memory_mib: int = Field(
         default=512,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from jobs.stack import Jobs
 from tests.chart.helm import HelmRefused, render
 
 OPERATOR = "sparkoperator.k8s.io/v1beta2/SparkApplication"
@@ -101,6 +103,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"jobs": {"ingestion": {"config": {"clocks": {"device": [""]}}}}},
         "/clocks/device/0': minLength: got 0, want 1",
     ),
+    "pattern of devices with too many characters": (
+        {"jobs": {"ingestion": {"config": {"clocks": {"device": ["a" * 513]}}}}},
+        "/clocks/device/0': maxLength: got 513, want 512",
+    ),
+    "model with too many characters": (
+        {"jobs": {"joins": {"config": {"completion_timeouts": {"a" * 513: 300}}}}},
+        "maxLength: got 513, want 512",
+    ),
+    "pattern of devices with too many bytes": (
+        {"jobs": {"ingestion": {"config": {"clocks": {"device": ["short", "é" * 257]}}}}},
+        "jobs.ingestion.config.clocks.device holds a name of 514 bytes, but names have at most 512",
+    ),
+    "model with too many bytes": (
+        {"jobs": {"joins": {"config": {"completion_timeouts": {"é" * 257: 300}}}}},
+        "jobs.joins.config.completion_timeouts holds a name of 514 bytes, but names have at most 512",
+    ),
     "ingress without a host": ({"dashboard": {"ingress": {"enabled": True}}}, "needs dashboard.ingress.hosts"),
     "name too long for Spark": ({"fullnameOverride": "a" * 41}, "maxLength: got 41, want 40"),
     "name that starts with a digit": ({"fullnameOverride": "1weir"}, 'The name "1weir" cannot begin the names'),
@@ -130,6 +148,23 @@ def test_a_bad_value_is_refused_with_the_reason(case: str) -> None:
     with pytest.raises(HelmRefused) as refusal:
         render(values={"quickstart": {"enabled": True}, **values})
     assert reason in str(refusal.value)
+
+
+def test_names_of_as_many_bytes_as_events_may_have_are_taken() -> None:
+    config: dict[str, Any] = {
+        "ingestion": {"clocks": {"device": ["é" * 256, "a" * 512]}},
+        "joins": {"completion_timeouts": {"é" * 256: 300, "a" * 512: 300}},
+    }
+    Jobs.model_validate(config)
+    given = {job: {"config": fields} for job, fields in config.items()}
+    assert render(values={"quickstart": {"enabled": True}, "jobs": given})
+
+
+@pytest.mark.parametrize("name", ["", "é" * 257])
+def test_a_job_refuses_a_name_of_other_lengths_at_its_start_too(name: str) -> None:
+    for config in ({"ingestion": {"clocks": {"device": [name]}}}, {"joins": {"completion_timeouts": {name: 300}}}):
+        with pytest.raises(ValidationError, match=f"has {len(name.encode())} bytes, but must have 1 to 512"):
+            Jobs.model_validate(config)
 
 
 def test_a_cluster_without_the_operator_is_named_in_a_sentence() -> None:

@@ -6,6 +6,7 @@
 {{- if and .Values.podDisruptionBudgets.enabled (include "weir.isOneNode" .) -}}
 {{- fail "podDisruptionBudgets.enabled needs tables that several nodes can mount: with storage.claim.accessMode=ReadWriteOnce all drivers move to another node together or not at all, so a budget would stop a drain for ever." -}}
 {{- end -}}
+{{- include "weir.checkLengths" . -}}
 {{- include "weir.checkTime" . -}}
 {{- include "weir.checkSources" . -}}
 {{- include "weir.checkSecrets" . -}}
@@ -57,6 +58,19 @@
 {{- end -}}
 {{- else if or $s3.url $s3.endpoint $s3.existingSecret -}}
 {{- fail "storage.s3 is given, but storage.kind is claim: set storage.kind=s3, or leave storage.s3 empty." -}}
+{{- end -}}
+{{- end }}
+
+{{/* A schema counts characters, and the limit of a name is one of bytes, as `len` counts here. */}}
+{{- define "weir.checkLengths" -}}
+{{- $devices := dig "clocks" "device" list .Values.jobs.ingestion.config -}}
+{{- $models := keys (dig "completion_timeouts" dict .Values.jobs.joins.config) -}}
+{{- range $place, $names := dict "ingestion.config.clocks.device" $devices "joins.config.completion_timeouts" $models -}}
+{{- range $names -}}
+{{- if gt (len .) 512 -}}
+{{- fail (printf "jobs.%s holds a name of %d bytes, but names have at most 512: no event can have it. It begins with %s." $place (len .) (trunc 40 . | quote)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

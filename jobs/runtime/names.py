@@ -1,0 +1,24 @@
+"""A name in a configuration: as long as events may have it, since a longer one would be that of nobody."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from metering.limits import MAX_NAME_BYTES
+
+
+def _as_long_as_in_events(name: str) -> str:
+    length = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= length <= MAX_NAME_BYTES:
+        raise ValueError(f"has {length} bytes, but must have 1 to {MAX_NAME_BYTES}")
+    return name
+
+
+Name = Annotated[
+    str,
+    AfterValidator(_as_long_as_in_events),
+    # JSON Schema counts characters: it lets pass what has more bytes, which the chart's templates refuse, as this does.
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES}),
+]
