@@ -37,7 +37,7 @@ def documented_values(text: str) -> list[Value]:
 def undocumented(text: str) -> list[str]:
     """Values without a comment: neither they nor what holds them has one."""
     known = {value.path for value in documented_values(text) if not value.is_section}
-    return [".".join(leaf) for leaf in _leaves(yaml.safe_load(text), ()) if not any(leaf[: len(k)] == k for k in known)]
+    return [".".join(leaf) for leaf in leaves(yaml.safe_load(text)) if not any(leaf[: len(k)] == k for k in known)]
 
 
 def _commented_keys(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -61,9 +61,10 @@ def _at(everything: Any, path: tuple[str, ...]) -> Any:
     return everything
 
 
-def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all that holds nothing else: texts, numbers, lists, and mappings that are empty."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _leaves(inner, (*path, key))
+            yield from leaves(inner, (*path, key))
     else:
         yield path

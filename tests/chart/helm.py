@@ -91,7 +91,10 @@ def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
 
 
 def pod_specs(objects: list[Object]) -> dict[str, Object]:
-    """Every pod that the objects make, by what makes it: the specs of pods, of templates, of drivers and executors."""
+    """Every pod that the objects make, by what makes it: the specs of pods, of templates, of drivers and executors.
+
+    There is one at least: whoever looks at each looks at something.
+    """
     found = {}
     for document in objects:
         name = f"{document['kind']}/{document['metadata']['name']}"
@@ -107,4 +110,5 @@ def pod_specs(objects: list[Object]) -> dict[str, Object]:
                 for role in ("driver", "executor"):
                     if "template" in spec[role]:
                         found[f"{name} {role}"] = spec[role]["template"]["spec"]
+    assert found, "these objects make no pod"
     return found

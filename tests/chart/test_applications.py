@@ -22,7 +22,9 @@ EXAMPLES = sorted(path.name for path in VALUES.glob("*.yaml"))
 
 
 def applications(*files: str, values: dict[str, Any] | None = None, release: str = "weir") -> dict[str, Object]:
-    return of_kind(render(*files, values=values, release=release), "SparkApplication")
+    found = of_kind(render(*files, values=values, release=release), "SparkApplication")
+    assert found, "whoever looks at each would look at nothing"
+    return found
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

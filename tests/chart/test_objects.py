@@ -119,8 +119,11 @@ def test_every_service_account_claim_secret_and_config_map_that_is_named_is_made
                 assert key not in volume or f"{kind}/{volume[key][field]}" in made | given, name
         mounted = {mount["name"] for c in spec["containers"] for mount in c["volumeMounts"]}
         assert mounted <= {volume["name"] for volume in spec["volumes"]}, name
-    for application in of_kind(objects, "SparkApplication").values():
-        assert f"ServiceAccount/{application['spec']['driver']['serviceAccount']}" in made
+    drivers = {
+        application["spec"]["driver"]["serviceAccount"] for application in of_kind(objects, "SparkApplication").values()
+    }
+    assert drivers
+    assert {f"ServiceAccount/{account}" for account in drivers} <= made
 
 
 def test_kafka_and_postgres_are_reached_by_secrets_only() -> None:
@@ -204,8 +207,8 @@ def test_volumes_outlive_the_release_unless_told_otherwise() -> None:
     lost = render("quickstart.yaml", values={"quickstart": {"keep": False}, "storage": {"claim": {"keep": False}}})
     assert "annotations" not in of_kind(lost, "PersistentVolumeClaim")["weir-tables"]["metadata"]
     for objects, fate in ((kept, "Retain"), (lost, "Delete")):
-        for server in of_kind(objects, "StatefulSet").values():
-            assert server["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == fate
+        servers = [server["spec"] for server in of_kind(objects, "StatefulSet").values()]
+        assert [spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] for spec in servers] == [fate, fate]
 
 
 def test_a_batch_job_sees_what_a_driver_sees() -> None:
