@@ -80,7 +80,7 @@ class _Digest:
             for start in range(0, len(unread), FILES_AT_ONCE):
                 if time.monotonic() > deadline:
                     break
-                self._read(backend, recipe, known, table.table_uri, unread[start : start + FILES_AT_ONCE])
+                self._read(backend, recipe, known, table, unread[start : start + FILES_AT_ONCE])
         return self._result(recipe, files)
 
     def _forget(self, files: dict[date, list[str]]) -> None:
@@ -89,11 +89,17 @@ class _Digest:
             if day not in files or not self._days[day].paths.issubset(files[day]):
                 del self._days[day]
 
-    def _read(self, backend: Backend, recipe: Recipe, day: _Day, root: str, paths: list[str]) -> None:
-        rows = pl.scan_parquet([f"{root.rstrip('/')}/{path}" for path in paths], hive_partitioning=False)
+    def _read(self, backend: Backend, recipe: Recipe, day: _Day, table: DeltaTable, paths: list[str]) -> None:
+        # A file that is older than a column of its table has no value of it.
+        rows = pl.scan_parquet(
+            [f"{table.table_uri.rstrip('/')}/{path}" for path in paths],
+            schema=pl.DataFrame(pa.schema(table.schema().to_arrow()).empty_table()).schema,
+            hive_partitioning=False,
+            missing_columns="insert",
+        )
         try:
             summary = recipe.reduce(rows.filter(backend.scope.holds())).collect()
-        except (pl.exceptions.ComputeError, OSError) as error:
+        except (pl.exceptions.PolarsError, OSError) as error:
             raise Unavailable(f"The table {recipe.table} cannot be read: {type(error).__name__}.") from error
         parts = [summary] if day.rows is None else [day.rows, summary]
         day.rows = recipe.merge(pl.concat(parts).lazy()).collect()

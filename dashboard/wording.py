@@ -16,6 +16,11 @@ def literal(text: str) -> str:
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
+def spaced(word: str) -> str:
+    """A word of a closed set as a column is headed: `input tokens`."""
+    return word.replace("_", " ")
+
+
 def count(number: int | None) -> str:
     """`1,234,567`; an unknown number is not 0."""
     return UNKNOWN if number is None else f"{number:,}"

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from metering.meters import Meter
+from metering.meters import REPORTED_COLUMNS, Meter
 
 EVENTS_TOPIC = "events"
 HEARTBEAT_SOURCE = "weir"
@@ -70,9 +70,7 @@ JOURNAL = pa.schema(
         pa.field("region", pa.string()),
         pa.field("content_hash", pa.string()),
         pa.field("status", pa.string()),
-        pa.field("input_tokens", pa.int64()),
-        pa.field("output_tokens", pa.int64()),
-        pa.field("cached_tokens", pa.int64()),
+        *[pa.field(name, pa.int64()) for name in REPORTED_COLUMNS],
         pa.field("cached", pa.bool_()),
         pa.field("usage_source", pa.string()),
         pa.field("latency_ms", pa.float64()),

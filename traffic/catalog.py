@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from traffic.instants import rfc3339
+from traffic.meters import METERS
 
-METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
 CURRENCIES = ("USD", "EUR")
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Chatham")
 PLANS = ("starter", "team", "enterprise")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from traffic.instants import rfc3339
+from traffic.meters import REPORTED, Used
 
 REQUEST = "ai.inference.request.v1"
 COMPLETION = "ai.inference.completion.v1"
@@ -22,7 +23,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of the API: who asked which model, when it began and ended, and what was used (null is not 0)."""
+    """One use of the API: who asked which model, when it began and ended, and what was used."""
 
     account: str
     user: str | None
@@ -33,14 +34,12 @@ class Call:
     ended_ms: int
     status: str
     operation: str
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_tokens: int | None
+    used: Used
 
     @property
     def quantities(self) -> tuple[int | None, ...]:
-        """Units per meter, in the order of `catalog.METERS`."""
-        return (1, self.input_tokens, self.output_tokens, self.cached_tokens)
+        """Units per meter, in the order of `METERS`."""
+        return (1, *(self.used[name] for name in REPORTED))
 
 
 def encoded(document: Document) -> bytes:
@@ -107,9 +106,7 @@ def _asked(call: Call) -> Document:
 def _used(call: Call) -> Document:
     return {
         "status": call.status,
-        "input_tokens": call.input_tokens,
-        "output_tokens": call.output_tokens,
-        "cached_tokens": call.cached_tokens,
+        **call.used,
         "usage_source": "provider" if call.status == "completed" else "partial",
         "latency_ms": call.ended_ms - call.started_ms,
     }

@@ -13,7 +13,7 @@ import psycopg
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from traffic.catalog import METERS
+from traffic.meters import METERS
 
 MINUTE = timedelta(minutes=1)
 
@@ -33,7 +33,7 @@ class Record:
 class Usage:
     """A row of usage; `late_seconds` from the end of its window to when it was received.
 
-    `metered` has (quantity, price version) per meter, in the order of `catalog.METERS`.
+    `metered` has (quantity, price version) per meter, in the order of `METERS`.
     """
 
     account: str

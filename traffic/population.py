@@ -9,6 +9,7 @@ from random import Random
 
 from traffic.catalog import Catalog
 from traffic.events import Call
+from traffic.meters import drawn
 from traffic.placement import LONGEST_CALL_MS, Placement
 
 GATEWAYS = ("gateway-eu", "gateway-us", "gateway-ap", "edge")
@@ -85,7 +86,6 @@ class Population:
     def _call(self, account: str, user: str | None, source: str, at_ms: int) -> Call:
         rng = self._rng
         latency_ms = min(int(rng.lognormvariate(7.0, 0.9)) + 1, LONGEST_CALL_MS)
-        input_tokens = int(rng.lognormvariate(6.0, 1.3)) + 1
         return Call(
             account=account,
             user=user,
@@ -96,9 +96,7 @@ class Population:
             ended_ms=at_ms + latency_ms,
             status=rng.choices(("completed", "cancelled", "error"), cum_weights=(94, 97, 100))[0],
             operation=rng.choice(("chat", "chat", "text_completion", "embeddings")),
-            input_tokens=input_tokens,
-            output_tokens=int(rng.lognormvariate(5.0, 1.2)),
-            cached_tokens=rng.choice((0, 0, input_tokens // 2, input_tokens)),
+            used=drawn(rng),
         )
 
 

@@ -8,9 +8,10 @@ from traffic import events
 from traffic.catalog import UNPRICED_MODEL
 from traffic.events import Call, Document
 from traffic.instants import rfc3339
+from traffic.meters import METERS, REPORTED
 from traffic.script import Script
 
-NOTHING = (0, 0, 0, 0)
+NOTHING = (0,) * len(METERS)
 HOUR_MS = 3_600_000
 BEFORE_PRICES_CHANGED_MS = 3_000_000, 4_500_000
 
@@ -162,7 +163,7 @@ def abandoned(script: Script) -> None:
 
 def _alone(script: Script, call: Call, sent_ms: int, kind: str) -> None:
     script.send(events.request(call), sent_ms, kind)
-    script.expect(call, "abandoned", call.started_ms, sent_ms, (1, None, None, None))
+    script.expect(call, "abandoned", call.started_ms, sent_ms, (1, *[None] * len(REPORTED)))
     script.was_active(call, call.started_ms)
 
 
@@ -189,7 +190,8 @@ def superseded_completion(script: Script) -> None:
     """Two completions of one key: the first counts."""
     call = script.take()
     _, _, at_ms = pair(script, call, "normal")
-    other = replace(call, output_tokens=(call.output_tokens or 0) + 1_000, status="error")
+    used = {**call.used, "output_tokens": (call.used["output_tokens"] or 0) + 1_000}
+    other = replace(call, used=used, status="error")
     at_ms += script.rng.randint(1, 9_000)
     script.send({**events.completion(other), "id": f"{call.request_id}.c2"}, at_ms, "superseded_completion")
     script.expect(call, "superseded", call.ended_ms, at_ms, NOTHING)
@@ -207,8 +209,10 @@ def superseded_usage(script: Script) -> None:
 
 def null_tokens(script: Script) -> None:
     """The gateway does not know what was used: null is not 0, and not billed."""
-    call = replace(script.take(), input_tokens=None, cached_tokens=None)
-    either(script, replace(call, output_tokens=script.rng.choice((None, 0, call.output_tokens))), "null_tokens")
+    call = script.take()
+    known = script.rng.choice((None, 0, call.used["output_tokens"]))
+    used = {**dict.fromkeys(call.used), "output_tokens": known}
+    either(script, replace(call, used=used), "null_tokens")
 
 
 def unpriced_model(script: Script) -> None:
@@ -239,7 +243,7 @@ def usage_after_completion(script: Script) -> None:
     ended_ms = script.timeline.sent_at(call.ended_ms)
     again_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
     script.send(events.completion(call), ended_ms, "usage_after_completion")
-    script.send(events.usage(replace(call, output_tokens=1)), again_ms, "usage_after_completion")
+    script.send(events.usage(replace(call, used={**call.used, "output_tokens": 1})), again_ms, "usage_after_completion")
     script.expect(call, "matched", call.ended_ms, again_ms, call.quantities)
     script.was_active(call, call.ended_ms)
 

@@ -31,7 +31,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What must become of a request: quantities are per meter, in the order of `catalog.METERS`."""
+    """What must become of a request: quantities are per meter, in the order of `METERS`."""
 
     account: str
     request_id: str

@@ -24,9 +24,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from traffic.catalog import METERS, Price
+from traffic.catalog import Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
+from traffic.meters import METERS
 from traffic.placement import MINUTE_MS, floor_minute
 from traffic.script import Outcome
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -34,10 +35,7 @@ class Request:
     event_time: datetime
     received_at: datetime
     late_seconds: float
-    requests: int | None
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_tokens: int | None
+    quantities: Mapping[Meter, int | None]
     amount: Decimal | None
     currency: str | None
     sign: int
@@ -74,11 +72,13 @@ def _requests(backend: Backend, where: pc.Expression) -> tuple[Request, ...]:
 
 
 def _request(row: dict[str, Any]) -> Request:
-    amounts = [amount for meter in Meter if (amount := row[f"{meter}_amount"]) is not None]
+    # A table that joins has not yet given the column of a new meter has no quantity of it.
+    amounts = [amount for meter in Meter if (amount := row.get(f"{meter}_amount")) is not None]
     window_end = row["event_time"].replace(second=0, microsecond=0) + MINUTE
     named = {name: row[name] for name in Request.__dataclass_fields__ if name in row}
     return Request(
         **named,
+        quantities={meter: row.get(meter) for meter in Meter},
         amount=total(amounts) if amounts else None,
         late_seconds=(row["received_at"] - window_end).total_seconds(),
     )

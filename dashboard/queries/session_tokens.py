@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -10,11 +10,12 @@ from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import feed_of
 from dashboard.queries.sessions import Session
+from metering.meters import TOKENS, Meter
 from metering.sessions import SessionState
 from metering.words import Job
 
 DAYS = 2
-_TOKENS = ["input_tokens", "output_tokens"]
+_TOKENS = [meter.value for meter in TOKENS]
 _KEYS = ["account", "user_id", "minute"]
 
 
@@ -43,12 +44,8 @@ RECIPE = Recipe(
 )
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens that the completions of a session reported."""
-
-    input_tokens: int
-    output_tokens: int
+Tokens = Mapping[Meter, int]
+"""Tokens that the completions of a session reported, per meter of `TOKENS`."""
 
 
 def read_session_tokens(backend: Backend, sessions: tuple[Session, ...]) -> dict[int, Tokens]:
@@ -82,4 +79,4 @@ def read_session_tokens(backend: Backend, sessions: tuple[Session, ...]) -> dict
         .group_by("session_id")
         .agg(pl.sum(*_TOKENS))
     )
-    return {row[0]: Tokens(int(row[1]), int(row[2])) for row in summed.iter_rows()}
+    return {session: dict(zip(TOKENS, map(int, sums), strict=True)) for session, *sums in summed.iter_rows()}

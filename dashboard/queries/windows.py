@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.whole import whole
 from metering.lateness import WINDOW_STATE_SQL
+from metering.meters import Meter
 from metering.words import Job
 
 MOST_ROWS = 1_000
@@ -45,10 +48,7 @@ class UsageWindow:
     key: str | None
     currency: str | None
     state: str
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
+    quantities: Mapping[Meter, int]
     amount: Decimal | None
     unpriced_quantity: int
     late_rows: int
@@ -68,17 +68,14 @@ class UsageWindows:
     closed_until: datetime | None
 
 
-_QUANTITIES = ("requests", "input_tokens", "output_tokens", "cached_tokens", "unpriced_quantity", "late_rows")
-
 _CLOSED = "SELECT closed_until FROM closed_usage"
 _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT 1"
 
+_OF_METERS = ", ".join(f"coalesce(sum(quantity) FILTER (WHERE meter = '{meter}'), 0) AS {meter}" for meter in Meter)
+
 _WINDOWS = """
     SELECT window_start, window_end, {key} AS key, currency, {state} AS state,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'requests'), 0) AS requests,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'input_tokens'), 0) AS input_tokens,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'output_tokens'), 0) AS output_tokens,
-           coalesce(sum(quantity) FILTER (WHERE meter = 'cached_tokens'), 0) AS cached_tokens,
+           {of_meters},
            sum(amount) AS amount,
            coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
            coalesce(sum(late_rows) FILTER (WHERE meter = 'requests'), 0) AS late_rows
@@ -99,7 +96,11 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
         closed = cursor.execute(_CLOSED).fetchone()
         closed_until = closed["closed_until"] if closed else None
         rows = cursor.execute(
-            _WINDOWS.format(key=chosen.by.value, state=WINDOW_STATE_SQL.format(corrected="bool_or(corrected)")),
+            _WINDOWS.format(
+                key=chosen.by.value,
+                state=WINDOW_STATE_SQL.format(corrected="bool_or(corrected)"),
+                of_meters=_OF_METERS,
+            ),
             {
                 "frontier": feed.frontier,
                 "closed_until": closed_until,
@@ -108,5 +109,10 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
                 "limit": MOST_ROWS + 1,
             },
         ).fetchall()
-    windows = tuple(UsageWindow(**whole(row, *_QUANTITIES)) for row in rows[:MOST_ROWS])
+    windows = tuple(_window(row) for row in rows[:MOST_ROWS])
     return UsageWindows(feed, windows, len(rows) > MOST_ROWS, newest["window_end"] if newest else None, closed_until)
+
+
+def _window(row: Mapping[str, Any]) -> UsageWindow:
+    found = whole(row, *Meter, "unpriced_quantity", "late_rows")
+    return UsageWindow(quantities={meter: found.pop(meter) for meter in Meter}, **found)

@@ -19,6 +19,7 @@ from dashboard.queries.bills import Bills, Line, Period, read_bills
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.wording import count, literal, money, rounded
+from metering.meters import TOKENS, Meter
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -101,8 +102,8 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], known_un
         currency=currency,
         amount=amount,
         unpriced=sum(line.quantity for line in lines if line.price_version is None),
-        requests=sum(line.quantity for line in lines if line.meter == "requests"),
-        tokens=sum(line.quantity for line in lines if line.meter in ("input_tokens", "output_tokens")),
+        requests=sum(line.quantity for line in lines if line.meter == Meter.REQUESTS),
+        tokens=sum(line.quantity for line in lines if line.meter in TOKENS),
         lines=len(lines),
         forecast=None if amount is None else forecast(amount, first, known_until, period.end),
     )

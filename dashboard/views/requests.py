@@ -9,7 +9,8 @@ import streamlit as st
 
 from dashboard.queries.requests import Request
 from dashboard.table import Value, show_table
-from dashboard.wording import instant
+from dashboard.wording import instant, spaced
+from metering.meters import REPORTED
 
 _SHOWN_ID = 40
 
@@ -47,8 +48,7 @@ def _row(request: Request) -> dict[str, Value]:
         "status": request.status or "",
         "event time (UTC)": instant(request.event_time),
         "late (s)": round(request.late_seconds, 1),
-        "input tokens": request.input_tokens,
-        "output tokens": request.output_tokens,
+        **{spaced(meter): request.quantities[meter] for meter in REPORTED},
         "amount": request.amount,
         "currency": request.currency or "none",
         "usage lsn": request.lsn,

@@ -21,7 +21,8 @@ from dashboard.queries.sessions import (
     read_open_sessions,
 )
 from dashboard.table import Value, show_table
-from dashboard.wording import length, literal, several
+from dashboard.wording import length, literal, several, spaced
+from metering.meters import TOKENS
 from metering.sessions import SessionState
 
 REFRESH_SECONDS = 3
@@ -112,8 +113,7 @@ def _row(session: Session, tokens: Mapping[int, Tokens]) -> dict[str, Value]:
         "last event (UTC)": session.session_end,
         "length": session.length,
         "events": session.events,
-        "input tokens": used.input_tokens if used else None,
-        "output tokens": used.output_tokens if used else None,
+        **{spaced(meter): used[meter] if used else None for meter in TOKENS},
         "version": session.version,
     }
 

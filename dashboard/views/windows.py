@@ -16,8 +16,9 @@ from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_window_r
 from dashboard.queries.windows import By, UsageWindow, UsageWindows, WindowFilter, read_windows
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
-from dashboard.wording import minute, moment, span
+from dashboard.wording import minute, moment, spaced, span
 from metering.lateness import WindowState
+from metering.meters import TOKENS, Meter
 
 REFRESH_SECONDS = 2
 DETAIL_SECONDS = 5
@@ -73,8 +74,9 @@ def _figures(live: UsageWindows) -> None:
     now_open = [window for window in live.windows if window.state in _NOT_FINAL]
     columns = st.columns(5)
     columns[0].metric("Open or closing", f"{len({window.window_start for window in now_open}):,} min")
-    columns[1].metric("Requests in them", f"{sum(window.requests for window in now_open):,}")
-    columns[2].metric("Tokens in them", f"{sum(w.input_tokens + w.output_tokens for w in now_open):,}")
+    columns[1].metric("Requests in them", f"{sum(window.quantities[Meter.REQUESTS] for window in now_open):,}")
+    tokens = sum(window.quantities[meter] for window in now_open for meter in TOKENS)
+    columns[2].metric("Tokens in them", f"{tokens:,}")
     columns[3].metric("Late rows, included", f"{sum(window.late_rows for window in live.windows):,}")
     grace = "unknown" if live.feed.grace is None else span(live.feed.grace)
     folded = "nothing yet" if live.feed.frontier is None else moment(live.feed.frontier)
@@ -84,7 +86,11 @@ def _figures(live: UsageWindows) -> None:
 def _requests_per_minute(windows: Sequence[UsageWindow]) -> alt.LayerChart | alt.FacetChart:
     # A bar's height is a float in the browser anyway, and a whole number may be too large to be handed over.
     bars = [
-        {"minute": window.window_start.isoformat(), "requests": float(window.requests), "state": MARKS[window.state]}
+        {
+            "minute": window.window_start.isoformat(),
+            "requests": float(window.quantities[Meter.REQUESTS]),
+            "state": MARKS[window.state],
+        }
         for window in windows
     ]
     x = alt.X(
@@ -118,10 +124,7 @@ def _row(window: UsageWindow, by: By) -> dict[str, Value]:
         "window start (UTC)": minute(window.window_start),
         "state": MARKS[window.state],
         by.value: window.key or "unknown",
-        "requests": window.requests,
-        "input tokens": window.input_tokens,
-        "output tokens": window.output_tokens,
-        "cached tokens": window.cached_tokens,
+        **{spaced(meter): window.quantities[meter] for meter in Meter},
         "amount": window.amount,
         "currency": window.currency or "none",
         "unpriced quantity": window.unpriced_quantity,

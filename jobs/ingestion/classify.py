@@ -13,12 +13,17 @@ from pyspark.sql import functions as F
 
 from jobs.ingestion.columns import storable, typed
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.document import REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, canonical_json, read
+from jobs.ingestion.document import REQUEST_TEXTS, SCALARS, TEXTS, canonical_json, read
 from jobs.ingestion.validity import judged
+from metering.meters import REPORTED_COLUMNS
 from metering.words import EventType
 
 LOG_APPEND_TIME = 1
 """Kafka's `timestampType` of a record that the broker stamped."""
+
+DIGESTED_NUMBERS = ("input_tokens", "output_tokens", "cached_tokens", "cached", "latency_ms")
+"""Which numbers are hashed as columns. Never others: digests are stored, so what they say of an event that comes again
+must not depend on which meters are declared. Data with any other member is hashed as canonical JSON."""
 
 
 def classify(records: DataFrame, config: IngestionConfig) -> DataFrame:
@@ -55,7 +60,7 @@ def classify(records: DataFrame, config: IngestionConfig) -> DataFrame:
         "request_id",
         *REQUEST_TEXTS,
         "status",
-        *TOKENS,
+        *REPORTED_COLUMNS,
         "cached",
         "usage_source",
         "latency_ms",
@@ -76,10 +81,12 @@ def _content_digest() -> Column:
     # way is taken follows from the content alone. The hash skips nulls, so they become values that no field can have.
     envelope = [F.col("type"), F.coalesce("account", F.lit("")), F.col("time_text")]
     texts = [F.coalesce(f"fields.{name}", F.lit(b"")) for name in TEXTS]
-    numbers = [F.coalesce(F.col(name).cast("double"), F.lit(-1.0)) for name in SCALARS]
+    numbers = [F.coalesce(F.col(name).cast("double"), F.lit(-1.0)) for name in DIGESTED_NUMBERS]
     canonical = [F.coalesce(canonical_json(name), F.lit("")) for name in ("data", "data_base64")]
     has_no_numbers = reduce(and_, (F.col(f"fields.{name}").isNull() for name in SCALARS))
     is_request = (F.col("type") == EventType.REQUEST) & has_no_numbers
-    return F.when(
-        F.col("is_plain") & (F.col("has_completion") | is_request), F.xxhash64(*envelope, "keys", *texts, *numbers)
-    ).otherwise(F.xxhash64(*envelope, *canonical))
+    has_no_other = (F.col(f"fields.{name}").isNull() for name in SCALARS if name not in DIGESTED_NUMBERS)
+    is_hashed_from_columns = reduce(and_, has_no_other, F.col("is_plain")) & (F.col("has_completion") | is_request)
+    return F.when(is_hashed_from_columns, F.xxhash64(*envelope, "keys", *texts, *numbers)).otherwise(
+        F.xxhash64(*envelope, *canonical)
+    )

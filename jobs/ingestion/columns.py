@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
 from jobs.ingestion.config import Clocks
-from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, TOKENS, json_type, member, settled
+from jobs.ingestion.document import COMPLETION_TEXTS, REQUEST_TEXTS, SCALARS, TEXTS, json_type, member, settled
 from metering.limits import MAX_NAME_BYTES
+from metering.meters import REPORTED_COLUMNS
 from metering.words import COMPLETIONS, REQUESTS
 
 STORABLE = ("1970-01-01 00:00:00Z", "3000-01-01 00:00:00Z")
@@ -79,7 +80,7 @@ def _data() -> list[Column]:
         text(has_request | has_completion, "request_id"),
         *[text(has_request, name) for name in REQUEST_TEXTS],
         *[text(has_completion, name) for name in COMPLETION_TEXTS],
-        *[scalar(name, json_type(F.col(f"fields.{name}")) == "BIGINT", "bigint") for name in TOKENS],
+        *[scalar(name, json_type(F.col(f"fields.{name}")) == "BIGINT", "bigint") for name in REPORTED_COLUMNS],
         scalar("cached", json_type(F.col("fields.cached")) == "BOOLEAN", "boolean"),
         scalar("latency_ms", latency.startswith("DECIMAL") | latency.isin("DOUBLE", "BIGINT"), "double"),
     ]

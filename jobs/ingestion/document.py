@@ -14,13 +14,13 @@ from operator import add
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from metering.meters import REPORTED_COLUMNS
 from metering.words import Reason
 
 REQUEST_TEXTS = ("user_id", "api_key_id", "model", "operation", "route", "region", "content_hash")
 COMPLETION_TEXTS = ("status", "usage_source")
 TEXTS = ("request_id", *REQUEST_TEXTS, *COMPLETION_TEXTS)
-TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
-SCALARS = (*TOKENS, "cached", "latency_ms")
+SCALARS = (*REPORTED_COLUMNS, "cached", "latency_ms")
 
 # A variant is cast to binary from a JSON string only; as `string`, a number would come through as its digits.
 _TEXT, _ANY = "binary", "variant"

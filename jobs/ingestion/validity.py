@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.ingestion import rules
-from jobs.ingestion.document import REQUEST_TEXTS, TOKENS, is_given, is_given_at, settled, texts_given
+from jobs.ingestion.document import REQUEST_TEXTS, is_given, is_given_at, settled, texts_given
 from metering.limits import MAX_NAME_BYTES
+from metering.meters import REPORTED_COLUMNS
 from metering.words import EventType, Reason, Status, UsageSource
 
 Rule = tuple[Column, Reason]
@@ -74,7 +75,7 @@ def _completion_rules() -> Iterable[Rule]:
     bad_usage_source = (F.col("fields.usage_source").isNotNull() & ~_is_one_of("usage_source", UsageSource)) | (
         _holds_no_names(["usage_source"])
     )
-    bad_tokens = reduce(or_, (_is_no_number(name, rules.MAX_TOKENS) for name in TOKENS))
+    bad_tokens = reduce(or_, (_is_no_number(name, rules.MAX_TOKENS) for name in REPORTED_COLUMNS))
     return [
         (completion & ~_is_one_of("status", Status), Reason.INVALID_STATUS),
         (completion & bad_usage_source, Reason.INVALID_USAGE_SOURCE),

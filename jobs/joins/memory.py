@@ -11,6 +11,7 @@ from datetime import datetime
 
 import polars as pl
 
+from metering.meters import REPORTED_COLUMNS
 from metering.words import Outcome
 
 KEY = ("account", "request_id")
@@ -22,9 +23,7 @@ CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {
     "user_id": pl.String,
     "model": pl.String,
     "status": pl.String,
-    "input_tokens": pl.Int64,
-    "output_tokens": pl.Int64,
-    "cached_tokens": pl.Int64,
+    **dict.fromkeys(REPORTED_COLUMNS, pl.Int64),
     "event_time": pl.Datetime("us", "UTC"),
     "received_at": pl.Datetime("us", "UTC"),
     "timeout_us": pl.Int64,

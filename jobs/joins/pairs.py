@@ -8,10 +8,9 @@ import polars as pl
 
 from jobs.joins.memory import KEY
 from metering.joining import Row, Side, Winner, fold_all
-from metering.meters import Meter
+from metering.meters import REPORTED
 from metering.words import COMPLETIONS, REQUESTS, EventType, Outcome
 
-TOKENS = tuple(meter.value for meter in Meter if meter is not Meter.REQUESTS)
 SIDES = {EventType.REQUEST.value: Side.REQUEST, EventType.COMPLETION.value: Side.COMPLETION}
 FOUND = {
     **dict.fromkeys(KEY, pl.String),
@@ -88,9 +87,9 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """What was found (FOUND) with the values of its rows.
 
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
-    event_time (the completion's, else the request's), user_id and model of the request, status and tokens of the
-    completion, timeout_us (how long the row waits that is there, or within which both meet) and superseded; null on a
-    side that is missing.
+    event_time (the completion's, else the request's), user_id and model of the request, status and meters (REPORTED) of
+    the completion, timeout_us (how long the row waits that is there, or within which both meet) and superseded; null on
+    a side that is missing.
     """
     request, completion = found["request"], found["completion"]
     received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]
@@ -102,7 +101,8 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         received_us.gather(completion).alias("completion_us"),
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
         *[rows[name].gather(request) for name in ("user_id", "model")],
-        *[rows[name].gather(completion) for name in ("status", *TOKENS)],
+        rows["status"].gather(completion),
+        *[rows[column].gather(completion).alias(meter) for meter, column in REPORTED.items()],
         _within_us(rows, found).alias("timeout_us"),
         "superseded",
     )

@@ -70,7 +70,10 @@ def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
     for most_us, (begin, end) in zip(longest_us, pairwise(bounds), strict=True):
         held = (pl.col("lsn") >= begin) & (pl.col("lsn") < end)
         parts.append(held & _since(past.frontier, most_us))
-    return [past.journal.filter(part & below).select(READ).collect() for part in parts]
+    stored = past.journal.collect_schema().names()
+    # joins may start before ingestion has given an older journal the columns of this version.
+    read = [pl.col(name) if name in stored else pl.lit(None, CARRIED[name]).alias(name) for name in READ]
+    return [past.journal.filter(part & below).select(read).collect() for part in parts]
 
 
 def _since(frontier: datetime | None, longest_us: int) -> pl.Expr:

@@ -6,12 +6,13 @@ from datetime import datetime
 
 import polars as pl
 
-from jobs.joins.pairs import TOKENS, folded, split
+from jobs.joins.pairs import folded, split
+from metering.meters import REPORTED, Meter
 from metering.words import Outcome
 
 OUTCOME = (
     *("account", "request_id", "outcome", "request_lsn", "completion_lsn", "user_id", "model", "status"),
-    *("event_time", "received_at", "requests", *TOKENS, "timeout_us"),
+    *("event_time", "received_at", *Meter, "timeout_us"),
 )
 
 
@@ -43,8 +44,8 @@ def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
         .filter(pl.col("outcome").is_not_null())
         .with_columns(
             pl.when(is_alone).then(over_us).otherwise(last_us).cast(pl.Datetime("us", "UTC")).alias("received_at"),
-            is_billed.cast(pl.Int64).alias("requests"),
-            *[pl.when("superseded").then(0).otherwise(pl.col(meter)).alias(meter) for meter in TOKENS],
+            *[is_billed.cast(pl.Int64).alias(meter) for meter in Meter if meter not in REPORTED],
+            *[pl.when("superseded").then(0).otherwise(pl.col(meter)).alias(meter) for meter in REPORTED],
         )
         .select(OUTCOME)
     )

@@ -30,6 +30,8 @@ KAFKA_COLUMNS = (
 MICROSECOND = timedelta(microseconds=1)
 TIMES = {"occurred_at", "sent_at", "event_time"}
 
+DIGESTS = [-2402907961612797483, 3970676667414148164, 6499622357223424025, -7802430642930644118]
+
 Rows = dict[str, dict[str, Any]]
 
 
@@ -161,6 +163,12 @@ def test_content_ignores_the_order_of_keys_white_space_and_senttime(spark: Spark
     same = [event, _reversed(event), sent_again]
     digests = _digests(spark, [*map(encoded, same), json.dumps(event, indent=3).encode()])
     assert len(set(digests)) == 1
+
+
+def test_a_digest_that_is_stored_is_that_of_the_same_event_for_ever(spark: SparkSession) -> None:
+    """Whatever fields and meters are known later: else each repeat of an event from before would be a conflict."""
+    events = [request(), completion(), completion(input_tokens=None), completion(tokens_of_a_later_version=7)]
+    assert _digests(spark, map(encoded, events)) == DIGESTS
 
 
 def test_any_other_content_is_another(spark: SparkSession) -> None:

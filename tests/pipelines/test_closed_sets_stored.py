@@ -30,7 +30,6 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
-from metering.meters import Meter
 from metering.sessions import Session, SessionState
 from metering.windows import Window
 from metering.words import Decision, End, Isolation, SourceState
@@ -43,7 +42,6 @@ CHECKED: Mapping[str, set[str]] = {
     "stragglers.decision": set(Decision),
     "exits.how": set(End),
     "isolated_records.reason": set(Isolation),
-    "catalog.prices.meter": set(Meter),
     # Debezium's own: created, updated, read by a snapshot.
     "catalog_outbox.op": {"c", "u", "r"},
 }

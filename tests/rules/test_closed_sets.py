@@ -9,7 +9,6 @@ import importlib
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Sized
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from bench.report import IDLE_AIMS_MS
 from catalog import file as catalog_file
 from charts import values as chart
 from dashboard.freshness import Health
-from dashboard.queries.windows import UsageWindow
 from dashboard.views import conservation, joins, late, overview, sessions, windows
 from jobs import again, streams
-from jobs.ingestion.document import TOKENS
 from jobs.joins.pairs import SIDES
 from jobs.runtime import catalog_changes
 from jobs.runtime.errors import ExitStatus
@@ -58,9 +55,9 @@ from monitoring import metrics
 from monitoring.alerts import ALERTS
 from tests.dashboard import seeding
 from tests.monitoring import healthy, test_alerts
-from traffic import catalog as traffic_catalog
 from traffic import events as traffic_events
 from traffic.generate import catalog_of, generate
+from traffic.meters import METERS as TRAFFIC_METERS
 from traffic.placement import Placement, Policy
 from traffic.truth import truth_of
 
@@ -107,9 +104,7 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
         Health,
     ),
     "what an application does, its badges": (Health, overview._BADGES),
-    "meters, ingestion": (Meter, ["requests", *TOKENS]),
-    "meters, generated traffic": (Meter, traffic_catalog.METERS),
-    "meters, dashboard": (Meter, [field.name for field in fields(UsageWindow) if field.name in set(Meter)]),
+    "meters, generated traffic": (Meter, TRAFFIC_METERS),
     "event types, generated traffic": (BILLABLE, TRAFFIC_TYPES),
     "event types, all have a family or are heartbeats": (EventType, [*BILLABLE, EventType.HEARTBEAT]),
     "families, sides of a pair": (Side, [*SIDES.values(), Side.BOTH]),

@@ -15,6 +15,7 @@ from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
 from metering.joining import Decision, Row, Side, Winner, step
+from metering.meters import REPORTED_COLUMNS, Meter
 from metering.words import EventType, Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,9 +48,9 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
         "user_id": f"user-{row.lsn}" if begins else None,
         "model": f"model-{row.lsn}" if begins else None,
         "status": "completed" if ends else None,
+        **dict.fromkeys(REPORTED_COLUMNS),
         "input_tokens": row.lsn if ends else None,
         "output_tokens": row.lsn + 1000 if ends else None,
-        "cached_tokens": None,
         "event_time": START + timedelta(minutes=row.lsn),
         "received_at": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row.received_us),
         "timeout_us": row.timeout_us,
@@ -164,10 +165,10 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "status": "completed",
             "event_time": START + timedelta(minutes=2),
             "received_at": at(2),
+            **{meter.value: None for meter in Meter},
             "requests": 1,
             "input_tokens": 2,
             "output_tokens": 1002,
-            "cached_tokens": None,
             "timeout_us": TIMEOUTS_US[0],
         }
     ]
@@ -191,7 +192,7 @@ def test_a_superseded_row_counts_nothing_at_its_own_time() -> None:
     assert told(outcomes[2]) == ("superseded", None, 2)
     assert told(outcomes[3]) == ("superseded", 3, 3)
     for lsn, seconds in ((2, 1), (3, 2)):
-        quantities = {outcomes[lsn][meter] for meter in ("requests", "input_tokens", "output_tokens", "cached_tokens")}
+        quantities = {outcomes[lsn][meter] for meter in Meter}
         assert quantities == {0}
         assert outcomes[lsn]["received_at"] == at(seconds)
         assert outcomes[lsn]["event_time"] == START + timedelta(minutes=lsn)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.rules.test_traffic_truth import run
 from traffic import compare, found
-from traffic.catalog import METERS
+from traffic.meters import METERS
 from traffic.truth import Truth, truth_of
 
 SOME_DAY = datetime(2026, 11, 3, tzinfo=UTC)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cli.compare import undecided_seconds
 from traffic.generate import Traffic, catalog_of, generate
 from traffic.instants import rfc3339
+from traffic.meters import METERS
 from traffic.placement import Placement, Policy, UnplaceableError
 from traffic.truth import digest, truth_of
 
@@ -127,9 +128,7 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
     policy = traffic.placement.policy
     expected: Counter[str] = Counter()
     for outcome in traffic.outcomes:
-        for meter, quantity in zip(
-            ("requests", "input_tokens", "output_tokens", "cached_tokens"), outcome.quantities, strict=True
-        ):
+        for meter, quantity in zip(METERS, outcome.quantities, strict=True):
             expected[meter] += quantity or 0
     counted: Counter[str] = Counter()
     for total in truth["totals"]:

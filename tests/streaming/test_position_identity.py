@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
@@ -25,6 +25,7 @@ from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import CatalogTopic, Table
+from metering.meters import REPORTED_COLUMNS
 from metering.words import EventType
 from tests.streaming.journals import Journal, change, environment, event
 
@@ -127,6 +128,28 @@ def test_a_position_of_the_release_before_adopts_its_journal_once(
     Journal(tmp_path / "new").commit(requests(100, 8))
     with pytest.raises(Refused, match="of another table"):
         sessionize(spark, database, tmp_path / "new")
+
+
+def test_joins_starts_before_ingestion_has_given_the_journal_a_new_column_and_waits_for_it(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit(requests(0, 2))
+    has_joined(spark, database, journal)
+    older = journal.rows().drop(REPORTED_COLUMNS[-1])
+    write_deltalake(
+        f"{tmp_path}/{Table.JOURNAL}",
+        older.to_arrow(),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by="log_date",
+    )
+    sink = joins(spark, database, tmp_path)
+    assert sink.status()["waiting"] == 2
+    source = TableSource(JOINS, JoinsConfig(), environment(database, tmp_path), sink)
+    assert not source.exists()
+    Journal(tmp_path, epoch=2).commit(requests(2, 1))
+    assert source.exists()
 
 
 def test_a_job_whose_journal_is_gone_says_so_and_waits_for_no_new_one(

@@ -39,14 +39,14 @@ class TableSource:
         self._columns: tuple[str, ...] = ()
 
     def exists(self) -> bool:
-        """Whether the job before this one has made the table."""
+        """Whether the job before this one has made the table, and given it the columns of this version."""
         self._upstream.refresh()
         if self._upstream.version is None and self._sink.position() > 1:
             raise Refused(
                 f"{self._job.name} has read {self._job.reads} up to lsn {self._sink.position() - 1}, but there is no "
                 f"table at {self._path}; restore it, or name the folder or bucket where it is"
             )
-        return self._upstream.version is not None
+        return set(self._job.columns) <= set(self._upstream.columns)
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
