@@ -68,7 +68,7 @@ def batches_of(data: bytes) -> Iterator[RecordBatch]:
         end = at + _BEFORE_LENGTH_BYTES + length
         if end > len(view):
             return
-        if magic < MAGIC:
+        if magic < MAGIC and end - at >= _BEGINNING.size:
             yield RecordBatch(following, offset, 0, 0, 0, -1, -1, view[at:end], magic)
             following = offset + 1
         elif magic == MAGIC and end - at >= _HEADER.size:
