@@ -9,13 +9,12 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from deltalake import DeltaTable
-
 from catalog.change import Change, compact_json, envelope
 from catalog.outbox import pending, told
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from deployment.sender import Sender
+from jobs.runtime.delta.table import open_table
 from jobs.streams import CatalogTopic, Table
 
 Offsets = dict[tuple[str, int], int]
@@ -83,10 +82,10 @@ class Known:
 
 
 def _versions(tables: str, table: Table) -> list[dict[str, Any]]:
-    uri = f"{tables}/{table}"
-    if not DeltaTable.is_deltatable(uri):
+    found = open_table(tables, table)
+    if found is None:
         return []
-    rows: list[dict[str, Any]] = DeltaTable(uri).to_pyarrow_table().sort_by("lsn").to_pylist()
+    rows: list[dict[str, Any]] = found.to_pyarrow_table().sort_by("lsn").to_pylist()
     return rows
 
 

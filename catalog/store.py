@@ -15,9 +15,13 @@ from psycopg.types.json import Jsonb
 from catalog import outbox as catalog_outbox
 from catalog.change import Change, Row
 from catalog.file import CatalogFile
+from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
+
+QUIET_SECONDS = 1.0
+"""Who waits longer for another's catalog says so."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,35 @@ deletes must do it the other way round, accounts first.)"""
 
 
 @contextmanager
-def alone(postgres_url: str) -> Iterator[None]:
-    """Keep others from applying a catalog at the same time: changes are published in the order they were made."""
+def alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
+    """Keep others from applying a catalog at the same time: changes are published in the order they were made.
+
+    Waits for one who does, and says so. Raises CannotRun when the time is over, or the database does not answer.
+    """
+    with (
+        asking_database(postgres_url),
+        psycopg.connect(postgres_url, autocommit=True, connect_timeout=10) as database,
+    ):
+        quiet_seconds = min(QUIET_SECONDS, limit_seconds)
+        if not _locked(database, quiet_seconds):
+            tell(f"Waiting, {limit_seconds:g} s at most, for another `weir catalog` command that is at work here.")
+            if not _locked(database, limit_seconds - quiet_seconds):
+                raise CannotRun(
+                    f"Another `weir catalog` command was at work on this database for {limit_seconds:g} s: nothing was "
+                    "changed. Run the command again when that one has ended, or with a longer --timeout."
+                )
+        yield
+
+
+def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
+    """Whether the lock is ours within the time."""
+    # 0 would be: wait for ever.
+    database.execute("SELECT set_config('lock_timeout', %s, false)", [f"{max(1, round(limit_seconds * 1_000))}ms"])
     try:
-        with psycopg.connect(postgres_url, autocommit=True, connect_timeout=10) as database:
-            database.execute("SELECT pg_advisory_lock(hashtext('weir catalog apply'))")
-            yield
-    except psycopg.OperationalError as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
+        database.execute("SELECT pg_advisory_lock(hashtext('weir catalog apply'))")
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
 
 
 def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], bool] = lambda _: True) -> list[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from catalog.publishing import Offsets
     from deployment.draining import Tell
     from deployment.stack import Deployment
+
+say = partial(typer.echo, err=True)
 
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
 
@@ -35,7 +38,8 @@ def apply(
 ) -> None:
     """Upsert the file's rows, all or none, and return when joins prices with them.
 
-    Exit status 2 for a file that is refused; 1 when joins does not have it in time: the catalog is stored then.
+    Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then), or
+    when another `weir catalog` command does not end in time (nothing is stored then).
     """
     from catalog.file import CatalogFileError, load_catalog_file
     from cli.progress import telling
@@ -54,7 +58,8 @@ def apply(
 def publish(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Send changes that the database holds and Kafka does not have, after an `apply` that was interrupted.
 
-    Exit status 1 when joins does not have it in time: it is published then.
+    Exit status 1 when joins does not have it in time (it is published then), or when another `weir catalog` command
+    does not end in time (nothing is published then).
     """
     from catalog.publishing import publish_pending
     from catalog.store import alone
@@ -63,7 +68,7 @@ def publish(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_D
 
     stack = running_deployment(data_dir)
     with telling("Publishing the catalog …") as tell:
-        with alone(stack.postgres_url):
+        with alone(stack.postgres_url, timeout, say):
             offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
         wait_for_joins(stack, offsets, timeout, tell, "The catalog is published")
     typer.echo("The catalog is published; joins has it." if offsets else "Nothing was left to publish.")
@@ -77,7 +82,7 @@ def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float, tell:
     from catalog.publishing import Known, publish_pending
     from catalog.store import alone, store
 
-    with alone(stack.postgres_url):
+    with alone(stack.postgres_url, timeout, say):
         # First what a crash left behind: the changes of a row are told in the order in which they were made.
         offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
         changes = store(stack.postgres_url, content, Known(stack.tables))

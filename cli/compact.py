@@ -30,9 +30,14 @@ def compact(
     """
     from deployment.stack import running_deployment
     from jobs.runtime.delta.compaction import compact as compact_table
+    from jobs.runtime.delta.table import open_table
     from jobs.streams import Table
 
     tables = running_deployment(data_dir).tables
     today, keep = datetime.now(UTC).date(), timedelta(days=keep_days)  # noqa: TID251 -- the top of the command
     done = (compact_table(tables, table, before=today, keep=keep) for table in Table)
+    if all(open_table(tables, table) is None for table in Table):
+        typer.echo(
+            f"There are no tables below {tables}: the applications have not made them, or they are elsewhere.", err=True
+        )
     print_rows((asdict(one) for one in done if one), COLUMNS, form)

@@ -17,7 +17,6 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.restamp import restamp
 from cli.skip import skip
-from deployment.errors import CannotRun
 from metering.words import Disposition
 
 COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *Disposition, "residual")
@@ -103,10 +102,9 @@ def _journal(
         return
     if not summary:
         raise typer.BadParameter("add --summary, or a command: restamp or skip.")
-    from confluent_kafka import KafkaException
-
     from cli.journal_offsets import consumed_ranges, kafka_topics
     from cli.journal_table import count_rows, open_journal
+    from deployment.asking import asking_kafka
     from deployment.stack import running_deployment
     from jobs.streams import EVENTS_TOPIC, CatalogTopic
 
@@ -117,9 +115,7 @@ def _journal(
         print_rows([], columns, form)
         return
     rows = count_rows(table)
-    try:
-        topics = kafka_topics(stack.kafka_bootstrap, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
-    except KafkaException as problem:
-        raise CannotRun(f"Kafka at {stack.kafka_bootstrap} does not answer: {problem.args[0].str()}.") from None
+    with asking_kafka(stack.kafka_bootstrap) as admin:
+        topics = kafka_topics(admin, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
     lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None)
     print_rows(lines, columns, form)

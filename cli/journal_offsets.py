@@ -9,7 +9,6 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from cli.journal import Consumed, Partition
-from deployment.kafka_client import kafka_client
 from jobs.runtime.kafka.topic import Topic
 
 _KAFKA_TIMEOUT_SECONDS = 15
@@ -28,9 +27,8 @@ def consumed_ranges(journal: DeltaTable, topics: Iterable[Topic]) -> dict[Partit
     return ranges
 
 
-def kafka_topics(bootstrap: str, names: set[str]) -> list[Topic]:
+def kafka_topics(admin: AdminClient, names: set[str]) -> list[Topic]:
     """Those of the topics `names` that exist, with their ids. Raises KafkaException when no broker answers."""
-    admin = AdminClient({**kafka_client(bootstrap), "log_level": 0})
     existing = admin.list_topics(timeout=_KAFKA_TIMEOUT_SECONDS).topics
     wanted = sorted(names & existing.keys())
     if not wanted:

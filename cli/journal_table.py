@@ -8,16 +8,20 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import typer
 from deltalake import DeltaTable
 
 from cli.journal import RowKey
+from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 
 
 def open_journal(tables: str) -> DeltaTable | None:
-    """The newest version of the journal below the root `tables`; None before ingestion has made it."""
-    uri = f"{tables.rstrip('/')}/{Table.JOURNAL}"
-    return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+    """The newest version of the journal below the root `tables`; None, and a line that says so, where there is none."""
+    found = open_table(tables, Table.JOURNAL)
+    if found is None:
+        typer.echo(f"There is no journal below {tables}: ingestion has not made it yet, or it is elsewhere.", err=True)
+    return found
 
 
 def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Expression) -> Iterator[dict[str, object]]:

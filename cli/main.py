@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import typer
+from deltalake.exceptions import DeltaError
 
 from cli.catalog import catalog
 from cli.compact import compact
@@ -26,6 +27,7 @@ from cli.types import types
 from cli.usage import usage
 from deployment.errors import CannotRun
 from jobs.runtime.errors import ExitStatus, Refused
+from jobs.runtime.unreachable import store_sentence
 
 app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
 app.command()(up)
@@ -59,6 +61,11 @@ def main() -> None:
     except Refused as refusal:
         typer.echo(str(refusal), err=True)
         sys.exit(ExitStatus.REFUSED)
+    except (DeltaError, OSError) as error:
+        if (sentence := store_sentence(error)) is None:
+            raise
+        typer.echo(sentence, err=True)
+        sys.exit(1)
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("laptop."):
             raise

@@ -63,20 +63,22 @@ def read_only(postgres_url: str) -> Iterator[Database]:
 
     Raises `CannotRun` for a database that does not answer, or not in time.
     """
-    try:
-        with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-            database.read_only = True
-            # Windows and the frontier that closes them are written together, so they are read together.
-            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            database.execute("SELECT set_config('TimeZone', 'UTC', true)")
-            database.execute("SELECT set_config('statement_timeout', %s, true)", [f"{STATEMENT_TIMEOUT_SECONDS}s"])
-            yield database
-    except psycopg.errors.QueryCanceled:
-        raise CannotRun(
-            f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: select less with --from, --to or --account."
-        ) from None
-    except psycopg.OperationalError as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    from deployment.asking import asking_database
+
+    with asking_database(postgres_url):
+        try:
+            with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+                database.read_only = True
+                # Windows and the frontier that closes them are written together, so they are read together.
+                database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                database.execute("SELECT set_config('TimeZone', 'UTC', true)")
+                database.execute("SELECT set_config('statement_timeout', %s, true)", [f"{STATEMENT_TIMEOUT_SECONDS}s"])
+                yield database
+        except psycopg.errors.QueryCanceled:
+            raise CannotRun(
+                f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: select less with --from, --to or "
+                "--account."
+            ) from None
 
 
 def select(database: Database, statement: str, parameters: Mapping[str, Any]) -> Iterator[DictRow]:

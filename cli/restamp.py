@@ -29,6 +29,7 @@ def restamp(
     import psycopg
 
     from cli.journalled import wait_until_journalled
+    from deployment.asking import asking_database
     from deployment.positions import Positions, describe, ends
     from deployment.stack import running_deployment
     from jobs.streams import EVENTS_TOPIC, Table
@@ -47,11 +48,11 @@ def restamp(
     typer.echo(
         f"Offsets {first} to {last} of {name}[{partition}] will count as received when the record before them was."
     )
-    try:
-        with psycopg.connect(stack.postgres_url, autocommit=True, connect_timeout=10) as database:
-            database.execute(_ASK, [described.topic_id, partition, first, last])
-    except psycopg.OperationalError as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    with (
+        asking_database(stack.postgres_url),
+        psycopg.connect(stack.postgres_url, autocommit=True, connect_timeout=10) as database,
+    ):
+        database.execute(_ASK, [described.topic_id, partition, first, last])
     wait_until_journalled(positions, position, last, timeout)
     typer.echo("Done: they are in the journal.")
 

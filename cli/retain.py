@@ -13,7 +13,6 @@ from typer.models import OptionInfo
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
-from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
     from deployment.stack import Deployment
@@ -79,20 +78,19 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
     Raises `CannotRun` for a database that does not answer, and `Refused` where a newer version's rows would go: before
     any row does.
     """
+    from deployment.asking import asking_database
     from jobs.retention import refuse_newer_tables, retain_days, retain_rows
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
 
     refuse_newer_tables(stack.tables)
-    try:
-        with psycopg.connect(
-            stack.postgres_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
-        ) as connection:
-            refuse_other_schema(stack.postgres_url)
-            yield from retain_rows(connection, retention, today)
-            for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
-                done = retain_days(stack.tables, table, connection, days, today)
-                if done is not None:
-                    yield done
-    except psycopg.OperationalError as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    with (
+        asking_database(stack.postgres_url),
+        psycopg.connect(stack.postgres_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection,
+    ):
+        refuse_other_schema(stack.postgres_url)
+        yield from retain_rows(connection, retention, today)
+        for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
+            done = retain_days(stack.tables, table, connection, days, today)
+            if done is not None:
+                yield done

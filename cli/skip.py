@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +15,8 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
+    import psycopg
+
     from jobs.runtime.kafka.isolated import Place
     from jobs.runtime.kafka.topic import Topic
 
@@ -85,28 +89,32 @@ def refuse_wrong_offset(place: str, offset: int, *, first: int, read: int, end: 
         raise CannotRun(f"{place} ends before offset {end}: there is no record {offset} yet.")
 
 
-def _refuse_other_topic(postgres_url: str, topic: str) -> None:
+@contextmanager
+def _database(postgres_url: str) -> Iterator[psycopg.Connection]:
+    """One transaction. Raises CannotRun for a database that does not answer."""
     import psycopg
 
+    from deployment.asking import asking_database
+
+    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
+        yield database
+
+
+def _refuse_other_topic(postgres_url: str, topic: str) -> None:
     from jobs.streams import EVENTS_TOPIC
 
-    try:
-        with psycopg.connect(postgres_url, connect_timeout=10) as database:
-            row = database.execute(_TOPIC).fetchone()
-    except psycopg.OperationalError as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    with _database(postgres_url) as database:
+        row = database.execute(_TOPIC).fetchone()
     read = (row and row[0]) or EVENTS_TOPIC
     if topic != read:
         raise CannotRun(f"Ingestion reads its events from the topic {read}, and only those can be skipped.")
 
 
 def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
-    import psycopg
-
     from jobs.runtime.kafka.isolated import add_isolated
     from metering.words import Isolation
 
-    with psycopg.connect(postgres_url, connect_timeout=10) as database, database.cursor() as cursor:
+    with _database(postgres_url) as database, database.cursor() as cursor:
         if add_isolated(cursor, topic, place, Isolation.SKIPPED, detail=reason, asked_by=_who()):
             return
         known = cursor.execute(_KNOWN, [topic.topic_id, *place]).fetchone()
@@ -154,7 +162,5 @@ def _what_else(tables: str, topic: str, place: Place) -> str | None:
 
 
 def _withdraw(postgres_url: str, topic: Topic, place: Place) -> None:
-    import psycopg
-
-    with psycopg.connect(postgres_url, connect_timeout=10) as database:
+    with _database(postgres_url) as database:
         database.execute(_WITHDRAW, [topic.topic_id, *place])

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psycopg
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
@@ -41,7 +40,6 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
     Exit status 0 when everything runs, else 1.
     """
-    from deployment.job_states import read_jobs, read_unpublished
     from deployment.stack import State, deployment_of, read_stack
 
     if (deployment := deployment_of(os.environ)) is not None:
@@ -59,9 +57,9 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     unpublished: Unpublished | None = None
     try:
         if stack.postgres_url:
-            rows, unpublished = read_jobs(stack.postgres_url), read_unpublished(stack.postgres_url)
-    except psycopg.Error as problem:
-        typer.echo(f"The database does not answer: {str(problem).splitlines()[0]}", err=True)
+            rows, unpublished = _read(stack)
+    except CannotRun as problem:
+        typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
     listed = [_row(job, processes.get(job), rows.get(job), unpublished) for job in Job]
     print_rows(listed, COLUMNS, form)
@@ -74,18 +72,22 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
 def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
-    from deployment.job_states import read_jobs, read_unpublished
     from deployment.stack import Process, State
 
-    try:
-        rows, unpublished = read_jobs(deployment.postgres_url), read_unpublished(deployment.postgres_url)
-    except psycopg.Error as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from None
+    rows, unpublished = _read(deployment)
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in Job]
     print_rows(listed, COLUMNS, form)
     if not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
+
+
+def _read(deployment: Deployment) -> tuple[dict[str, JobRow], Unpublished]:
+    from deployment.asking import asking_database
+    from deployment.job_states import read_jobs, read_unpublished
+
+    with asking_database(deployment.postgres_url):
+        return read_jobs(deployment.postgres_url), read_unpublished(deployment.postgres_url)
 
 
 def state_of(process: Process | None, row: JobRow | None) -> str:
@@ -130,6 +132,11 @@ def _others(stack: Stack, others: list[Process]) -> list[str]:
 
 
 def _not_running(data_dir: Path, crashed: bool) -> str:
+    from deployment.stack import named, not_running
+
     if crashed:
-        return f"The supervisor of {data_dir} has crashed: `weir up` stops what it left running, and starts again."
-    return f"No stack is running on {data_dir}: start it with `weir up`."
+        return (
+            f"The supervisor of {data_dir} has crashed: `weir up{named(data_dir)}` stops what it left running, and "
+            "starts again."
+        )
+    return not_running(data_dir)

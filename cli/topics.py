@@ -34,7 +34,8 @@ def topics(
     while not answers(bootstrap):
         if time.monotonic() > deadline:
             raise CannotRun(
-                f"Kafka at {bootstrap} has not answered for {timeout:g} s: check the address and the credentials."
+                f"Kafka at {bootstrap} has not answered for {timeout:g} s: see that it runs, that {KAFKA_VARIABLE} "
+                "names it, that it can be reached from here, and that the credentials are right."
             )
         time.sleep(POLL_SECONDS)
     ensure_topics(bootstrap)

@@ -86,13 +86,11 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
 
 def policy_of(stack: Deployment) -> Policy:
     """What the running applications are configured to do, as they wrote it down when they started."""
+    from deployment.asking import asking_database
     from traffic.placement import Policy
 
-    try:
-        with psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
-            jobs: dict[str, dict[str, Any]] = dict(database.execute("SELECT job, config FROM jobs").fetchall())
-    except psycopg.Error as problem:
-        raise CannotRun(f"The database does not answer: {str(problem).splitlines()[0]}") from problem
+    with asking_database(stack.postgres_url), psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
+        jobs: dict[str, dict[str, Any]] = dict(database.execute("SELECT job, config FROM jobs").fetchall())
     return Policy.of(jobs)
 
 

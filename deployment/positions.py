@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import psycopg
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 
-from deployment.errors import CannotRun
-from deployment.kafka_client import kafka_client
-from jobs.runtime.delta.table import LSN
+from deployment.asking import asking_kafka
+from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import Table
 
@@ -19,14 +18,11 @@ ANSWER_SECONDS = 15.0
 JOURNAL_POSITION = "journal"
 
 
-def describe(bootstrap: str, names: Iterable[str]) -> list[Topic]:
+def describe(bootstrap: str, names: Iterable[str], limit_seconds: float = ANSWER_SECONDS) -> list[Topic]:
     """The topics with their ids. Raises CannotRun when the broker does not answer or lacks one."""
-    admin = AdminClient({**kafka_client(bootstrap), "log_level": 4})
-    try:
-        described = admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
+    with asking_kafka(bootstrap) as admin:
+        described = admin.describe_topics(TopicCollection(list(names)), request_timeout=limit_seconds)
         found = {name: answer.result() for name, answer in described.items()}
-    except KafkaException as problem:
-        raise CannotRun(f"The broker at {bootstrap} does not answer: {problem.args[0].str()}") from problem
     return [Topic(n, str(t.topic_id), tuple(sorted(p.id for p in t.partitions))) for n, t in found.items()]
 
 
@@ -45,17 +41,14 @@ def beginnings(bootstrap: str, topics: Iterable[Topic]) -> dict[str, int]:
 
 
 def _offsets(bootstrap: str, topics: Iterable[Topic], at: OffsetSpec) -> dict[str, int]:
-    admin = AdminClient({**kafka_client(bootstrap), "log_level": 4})
     partitions = {TopicPartition(topic.name, p): topic.position(p) for topic in topics for p in topic.partitions}
-    try:
+    with asking_kafka(bootstrap) as admin:
         answers = admin.list_offsets(
             dict.fromkeys(partitions, at),
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=ANSWER_SECONDS,
         )
         return {partitions[partition]: answer.result().offset for partition, answer in answers.items()}
-    except KafkaException as problem:
-        raise CannotRun(f"The broker at {bootstrap} does not answer: {problem.args[0].str()}") from problem
 
 
 class Positions:
@@ -70,10 +63,10 @@ class Positions:
         """A version that the table's last commit carries; None before the table or the transaction exists."""
         opened = self._opened.get(table)
         if opened is None:
-            uri = f"{self._tables}/{table}"
-            if not DeltaTable.is_deltatable(uri):
+            opened = open_table(self._tables, table)
+            if opened is None:
                 return None
-            opened = self._opened[table] = DeltaTable(uri)
+            self._opened[table] = opened
         else:
             opened.update_incremental()
         version: int | None = opened.transaction_version(name)

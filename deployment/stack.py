@@ -109,9 +109,11 @@ def running_stack(data_dir: Path) -> Stack:
     """The stack that runs under `data_dir`, with broker and database ready. Raises `StackNotRunning`."""
     stack = read_stack(data_dir)
     if stack is None or not stack.supervisor.is_running:
-        raise StackNotRunning(f"No stack is running on {data_dir}: start it with `weir up`{_hint(data_dir)}.")
+        raise StackNotRunning(not_running(data_dir))
     if not stack.kafka_bootstrap or not stack.postgres_url:
-        raise StackNotRunning(f"The stack on {data_dir} is still starting; `weir status` shows how far it is.")
+        raise StackNotRunning(
+            f"The stack on {data_dir} is still starting; `weir status{named(data_dir)}` shows how far it is."
+        )
     return stack
 
 
@@ -142,7 +144,16 @@ def _file(data_dir: Path) -> Path:
     return data_dir / "stack.json"
 
 
-def _hint(data_dir: Path) -> str:
+def not_running(data_dir: Path) -> str:
+    """What to say of a folder without a stack."""
+    return (
+        f"No stack is running on {data_dir}: start it with `weir up{named(data_dir)}`. One in another folder is named "
+        "with --data-dir; for one on a cluster run this in the pod of a driver."
+    )
+
+
+def named(data_dir: Path) -> str:
+    """The option, after a blank, that names a folder to any `weir` command; empty for the folder that needs none."""
     return "" if data_dir == Path(".weir") else f" --data-dir {data_dir}"
 
 

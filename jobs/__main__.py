@@ -9,14 +9,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
+import psycopg
 import structlog
 import typer
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from sqlalchemy.exc import DBAPIError
 
 from jobs.runtime.config import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
 from jobs.runtime.postgres.schema import migrate as migrate_database
+from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
 from jobs.stack import Jobs, load_stack_config, validated
 from metering.words import End
 
@@ -30,9 +34,15 @@ def environment() -> Environment:
     try:
         return Environment.read(os.environ)
     except ValidationError as error:
-        wrong = ", ".join(f"{variable_of(*problem['loc'])}: {problem['msg']}" for problem in error.errors())
-        typer.echo(f"Environment variables are missing or wrong: {wrong}", err=True)
+        said = [_said(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
+        typer.echo(f"{'; '.join(said)}. `weir up` and the chart set what a driver needs.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+
+
+def _said(variable: str, problem: ErrorDetails) -> str:
+    if problem["type"] == "missing":
+        return f"{variable} is not set"
+    return f"{variable} {problem['msg'].removeprefix('Value error, ')}"
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
@@ -110,7 +120,16 @@ def migrate() -> None:
             err=True,
         )
         raise SystemExit(ExitStatus.BAD_CONFIGURATION)
-    migrate_database(url, os.environ.get(PASSWORD_VARIABLE))
+    if place(url) is None:
+        typer.echo(f"WEIR_POSTGRES_URL {NO_ADDRESS}.", err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION)
+    try:
+        migrate_database(url, os.environ.get(PASSWORD_VARIABLE))
+    except (DBAPIError, psycopg.Error) as error:
+        if (sentence := database_sentence(error, url)) is None:
+            raise
+        typer.echo(f"{sentence} The schema is as it was.", err=True)
+        raise SystemExit(ExitStatus.CRASHED) from None
 
 
 @app.command()

@@ -18,6 +18,7 @@ from typing import NoReturn
 import psycopg
 
 from deployment.errors import CannotRun
+from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
 from laptop import broker, database
 from laptop.broker import BrokerPorts
 from laptop.folders import Folders
@@ -61,14 +62,16 @@ def run_database(environment: Mapping[str, str]) -> int:
 def wait(environment: Mapping[str, str]) -> int:
     """Return when the database answers. Raises `CannotRun`."""
     url = _needed(environment, "WEIR_POSTGRES_URL")
+    if place(url) is None:
+        raise CannotRun(f"WEIR_POSTGRES_URL {NO_ADDRESS}.")
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
             psycopg.connect(url, connect_timeout=5).close()
         except psycopg.OperationalError as problem:
             if time.monotonic() > deadline:
-                said = str(problem).splitlines()[0]
-                raise CannotRun(f"The database has not answered for {WAIT_SECONDS} s: {said}") from None
+                said = database_sentence(problem, url)
+                raise CannotRun(f"For {WAIT_SECONDS} s there was no usable database. {said}") from None
             time.sleep(READY_POLL_SECONDS)
         else:
             return 0

@@ -57,7 +57,7 @@ def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timede
     if ahead.is_empty():
         return
     latest: datetime = ahead["stamped_at"].max()  # type: ignore[assignment]  # the column holds instants
-    commands = [f"weir journal restamp {p} {first} {last}" for p, first, last, _ in ahead.iter_rows()]
+    commands = [f"weir journal restamp {p} {first} {last} --topic {topic}" for p, first, last, _ in ahead.iter_rows()]
     raise NotYet(
         Cause.BROKER_CLOCK,
         f"a broker has stamped records of {topic} up to {latest.isoformat(timespec='seconds')}, "

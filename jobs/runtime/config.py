@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
+from jobs.runtime.unreachable import NO_ADDRESS, place
 
 
 class JobConfig(BaseModel):
@@ -52,6 +53,13 @@ class Environment(BaseModel):
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     submitted: bool = False
     """spark-submit has decided master, memory and addresses: a driver pod."""
+
+    @field_validator("postgres_url")
+    @classmethod
+    def _names_a_database(cls, url: str) -> str:
+        if place(url) is None:
+            raise ValueError(NO_ADDRESS)
+        return url
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Environment:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from jobs.runtime.errors import NotYet
 from jobs.runtime.postgres.away import database_is_away
+from jobs.runtime.unreachable import in_a_line
 from metering.words import Cause
 
 KAFKA_IS_AWAY = frozenset(
@@ -73,9 +74,6 @@ JAVA_STORE_IS_AWAY = re.compile(
     r"|No space left on device|S3Exception.{0,200}Status Code: 50\d"
 )
 
-NOISE = re.compile(r"\x1b\[[0-9;]*m|↳|Debug source:.*", re.DOTALL)
-LONGEST_MESSAGE = 300
-
 
 def obstacle_of(error: BaseException) -> NotYet | None:
     """What to wait for after `error`; None for an error that waiting does not mend."""
@@ -127,5 +125,5 @@ def _in_a_line(error: BaseException) -> str:
     if isinstance(error, PySparkException | Py4JError) and (found := _java_reason(text)):
         # Before it stands which query, job, stage and task it was that failed, which would fill the line.
         text = text[found.start() :]
-    words = " ".join(NOISE.sub(" ", text).split())[:LONGEST_MESSAGE]
+    words = in_a_line(text)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

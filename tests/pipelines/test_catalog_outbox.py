@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from catalog.change import Change, compact_json, envelope
 from catalog.file import CatalogFile, parse_catalog
 from catalog.outbox import pending, told
-from catalog.store import store
+from catalog.store import alone, store
 from cli.main import app
 from deployment.errors import CannotRun
 from deployment.job_states import Unpublished, read_unpublished
@@ -113,6 +113,20 @@ def test_a_refused_file_tells_nothing(database: str) -> None:
     with pytest.raises(CannotRun):
         store(database, bad)
     assert untold(database) == []
+
+
+def test_who_waits_for_anothers_catalog_says_so_and_for_how_long_at_most(database: str) -> None:
+    said: list[str] = []
+    with alone(database, 60.0, said.append):
+        assert said == []
+        with (
+            pytest.raises(CannotRun, match=r"was at work on this database for 1\.2 s: nothing was changed"),
+            alone(database, 1.2, said.append),
+        ):
+            pass
+    assert said == ["Waiting, 1.2 s at most, for another `weir catalog` command that is at work here."]
+    with alone(database, 60.0, said.append):
+        assert len(said) == 1
 
 
 def test_the_status_shows_what_is_not_told(database: str) -> None:

@@ -249,8 +249,8 @@ def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
         with pytest.raises(NotYet) as waits:
             sink.process(batch(spark, topic))
         said = str(waits.value).rpartition("weir journal restamp ")[2].split()
-        assert said == ["0", str(position), str(position + 1)]
-        asked = CliRunner().invoke(app, ["journal", "restamp", *said, "--topic", topic.name, "--timeout", "0"])
+        assert said == ["0", str(position), str(position + 1), "--topic", topic.name]
+        asked = CliRunner().invoke(app, ["journal", "restamp", *said, "--timeout", "0"])
         assert "will count as received when the record before them was" in asked.output
         assert "is kept" in str(asked.exception)
         sink.process(batch(spark, topic))

@@ -41,10 +41,11 @@ WRONG_HERE = re.compile(
     re.IGNORECASE,
 )
 """What libpq itself finds wrong with what it was told, without or after an answer."""
-REMEDY = (
-    "Postgres answered, so this is not waited for: see that the role, the database and pg_hba.conf are there for "
-    "WEIR_POSTGRES_URL, that its password and certificates are right, and that no limit of the server is in the way"
+WRONG_HERE_OR_THERE = (
+    "see that the role, the database and pg_hba.conf are there for WEIR_POSTGRES_URL, that its password and "
+    "certificates are right, and that no limit of the server is in the way"
 )
+REMEDY = f"Postgres answered, so this is not waited for: {WRONG_HERE_OR_THERE}"
 
 
 def database_is_away(error: psycopg.Error) -> bool:

@@ -1,0 +1,183 @@
+"""Every `weir` command says in a sentence what stands in its way and what to do: no traceback, and never a password."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.main import app, main
+from deployment.errors import CannotRun
+from deployment.positions import describe
+from jobs.__main__ import environment, migrate
+from jobs.runtime.errors import ExitStatus, Refused
+from jobs.runtime.unreachable import database_sentence, place
+
+NOBODY = "127.0.0.1:1"
+POD = {"WEIR_KAFKA_BOOTSTRAP": NOBODY, "WEIR_POSTGRES_URL": f"postgresql://weir:hidden@{NOBODY}/weir"}
+WITHOUT_A_STACK = {"up", "demo", "down"}
+"""They start one, or find that there is nothing to stop."""
+WITH_KAFKA_FIRST = {"produce", "topics", "drain", "compare", "journal restamp"}
+WITH_TABLES_ONLY = {"compact", "dead-letters", "journal"}
+ARGUMENTS = {
+    "produce": ["-"],
+    "catalog apply": ["catalog.yaml"],
+    "compare": ["truth.json"],
+    "journal": ["--summary"],
+    "journal restamp": ["0", "1", "2"],
+    "journal skip": ["events", "0", "1", "--reason", "x"],
+}
+Run = Callable[[str], tuple[object, str]]
+
+
+def leaves(command: Any, *path: str) -> Iterator[str]:
+    """The names of the commands that do something by themselves."""
+    children = getattr(command, "commands", {})
+    if not children or command.invoke_without_command:
+        yield " ".join(path)
+    for name, child in children.items():
+        yield from leaves(child, *path, name)
+
+
+COMMANDS = set(leaves(typer.main.get_command(app)))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command where nothing is; gives its exit status and what it says on standard error."""
+    for name in (*POD, "WEIR_TABLES", "WEIR_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("catalog.yaml").write_text("plans: [{plan: p, name: P}]")
+    Path("truth.json").write_text('{"records": [], "outcomes": [], "totals": []}')
+
+    def run(command: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", ["weir", *command.split(), *ARGUMENTS.get(command, [])])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS - WITHOUT_A_STACK))
+def test_without_any_address_a_command_says_how_to_start_a_stack(run: Run, command: str) -> None:
+    status, said = run(command)
+    assert (status, "weir up" in said, "Traceback" in said) == (1, True, False)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS - WITHOUT_A_STACK - WITH_KAFKA_FIRST - WITH_TABLES_ONLY))
+def test_of_a_database_that_is_away_a_command_says_where_it_was_looked_for_and_what_to_do(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for name, value in {**POD, "WEIR_TABLES": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    status, said = run(command)
+    assert status == 1
+    assert said.startswith(f"The database at {NOBODY}/weir does not answer (Connection refused). ")
+    assert "WEIR_POSTGRES_URL" in said
+    assert "hidden" not in said
+
+
+@pytest.mark.parametrize("command", sorted(WITH_TABLES_ONLY))
+def test_where_no_table_is_yet_a_command_says_where_it_has_looked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for name, value in {**POD, "WEIR_TABLES": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    status, said = run(command)
+    assert (status, f"below {tmp_path}: " in said) == (0, True)
+
+
+def test_of_brokers_that_are_away_it_is_said_why_they_do_not_answer_and_what_to_do() -> None:
+    with pytest.raises(CannotRun) as ended:
+        describe(NOBODY, ["events"], limit_seconds=1)
+    assert re.match(rf"Kafka at {NOBODY} does not answer \(.*Connection refused", str(ended.value))
+    assert "WEIR_KAFKA_BOOTSTRAP" in str(ended.value)
+
+
+def test_a_refusal_of_a_command_ends_with_a_jobs_status(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise Refused("a newer version wrote it")
+
+    monkeypatch.setattr("deployment.stack.running_deployment", refuse)
+    assert run("compact") == (ExitStatus.REFUSED, "a newer version wrote it\n")
+
+
+PARTS = st.text(alphabet="@/:?#%[],; 19", max_size=6)
+
+
+@given(PARTS, PARTS, st.sampled_from(["weir", ""]))
+def test_where_a_database_is_never_shows_a_part_of_its_password(before: str, after: str, name: str) -> None:
+    assert "hidden" not in (place(f"postgresql://weir:{before}hidden{after}@db:5432/{name}") or "")
+
+
+@given(st.text(alphabet="@/:?#%[],; 19", min_size=1))
+def test_a_password_that_is_written_as_it_must_be_is_no_obstacle(password: str) -> None:
+    assert place(f"postgresql://weir:{quote(password, safe='')}@db:5432/weir") == "db:5432/weir"
+
+
+def test_what_is_no_address_is_said_without_quoting_it() -> None:
+    for address in ("postgresql://weir:hid%zzden@db/weir", "postgresql://weir:hid/den@db/weir", "hidden"):
+        said = database_sentence(psycopg.OperationalError(f'invalid: "{address}"'), address)
+        assert said is not None
+        assert said.startswith("WEIR_POSTGRES_URL is no address of a database")
+        assert "hid" not in said
+
+
+def test_a_database_that_answers_no_is_not_said_to_be_away() -> None:
+    refusal = psycopg.OperationalError(
+        'connection failed: connection to server at "10.0.0.1", port 5432 failed: FATAL:  no such role "weir"'
+    )
+    said = database_sentence(refusal, "postgresql://weir:hidden@db/weir")
+    assert said is not None
+    assert said.startswith('The database at db:5432/weir refuses (FATAL:  no such role "weir"): see that the role, ')
+
+
+def test_what_is_wrong_with_a_statement_is_a_fault_and_no_sentence() -> None:
+    assert database_sentence(psycopg.errors.CheckViolation("no"), POD["WEIR_POSTGRES_URL"]) is None
+
+
+def test_a_driver_without_addresses_names_each_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (*POD, "WEIR_TABLES", "WEIR_CHECKPOINTS", "WEIR_JARS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WEIR_POSTGRES_URL", "postgresql://weir:hid/den@db/weir")
+    with pytest.raises(SystemExit) as ended:
+        environment()
+    said = capsys.readouterr().err
+    assert ended.value.code == ExitStatus.BAD_CONFIGURATION
+    assert [f"{name} is not set" in said for name in ("WEIR_KAFKA_BOOTSTRAP", "WEIR_TABLES")] == [True, True]
+    assert "WEIR_POSTGRES_URL is no address of a database" in said
+    assert "hid" not in said
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        (POD["WEIR_POSTGRES_URL"], ExitStatus.CRASHED, f"The database at {NOBODY}/weir does not answer"),
+        ("postgresql://weir:hid/den@db/weir", ExitStatus.BAD_CONFIGURATION, "WEIR_POSTGRES_URL is no address"),
+    ],
+)
+def test_a_migration_without_its_database_is_a_sentence(
+    address: str,
+    status: ExitStatus,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WEIR_POSTGRES_URL", address)
+    with pytest.raises(SystemExit) as ended:
+        migrate()
+    assert ended.value.code == status
+    assert capsys.readouterr().err.startswith(said)
