@@ -14,7 +14,6 @@ import polars as pl
 
 from metering.instants import EPOCH
 
-"""When a record was received of whose partition no broker has stamped any yet."""
 INSTANT = pl.Datetime("us", "UTC")
 
 

@@ -1,4 +1,6 @@
-"""`python -m tests.streaming.store_server PORT`: an S3 store; with `--forgetful` one that cannot fence.
+"""`python -m tests.streaming.store_server PORT`: an S3 store.
+
+With `--forgetful` it cannot fence; with `--denying` it makes one commit of a Delta table and says that it could not.
 
 Not in the test's process: delta-rs keeps Python's lock during some of its requests, and nobody would answer them.
 """
@@ -25,6 +27,25 @@ class Forgetful(DomainDispatcherApplication):
         return answer
 
 
+class Denying(DomainDispatcherApplication):
+    """Makes the commits of table version 3, and answers the first time that it could not."""
+
+    denied = False
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer one request."""
+        is_commit = environ["REQUEST_METHOD"] == "PUT" and environ["PATH_INFO"].endswith(f"_delta_log/{3:020d}.json")
+        if is_commit and not self.denied:
+            self.denied = True
+            b"".join(super().__call__(environ, lambda *_: None))
+            start_response("503 Service Unavailable", [("Content-Length", "0")])
+            return [b""]
+        answer: Iterable[bytes] = super().__call__(environ, start_response)
+        return answer
+
+
+APPLICATIONS = {"--forgetful": Forgetful, "--denying": Denying}
+
 if __name__ == "__main__":
-    application = Forgetful if "--forgetful" in sys.argv else DomainDispatcherApplication
+    application = APPLICATIONS[sys.argv[2]] if len(sys.argv) > 2 else DomainDispatcherApplication
     run_simple(LOOPBACK, int(sys.argv[1]), application(create_backend_app), threaded=True)

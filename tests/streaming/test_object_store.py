@@ -14,15 +14,17 @@ import boto3
 import pytest
 from botocore.config import Config
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from jobs.ingestion.identity_journal import JournalIdentities
-from jobs.runtime.delta.table import DeltaWriter, probe_put_if_absent
+from jobs.runtime.delta.table import LSN, DeltaWriter, open_table, probe_put_if_absent
 from jobs.runtime.errors import Refused
 from jobs.streams import Table
 from laptop.class_archive import submit_arguments
 from laptop.ports import LOOPBACK, free_port
 from metering.words import EventType
 from tests.streaming.journals import Journal, event, heartbeat
+from tests.streaming.test_delta_writer import accounts
 
 TABLES = "s3://metering/tables"
 LIMIT_SECONDS = 120
@@ -128,6 +130,19 @@ def test_a_store_that_refuses_a_second_put_can_fence(store: str) -> None:
 def test_a_store_that_takes_the_same_file_twice_is_refused(store: str) -> None:
     with pytest.raises(Refused, match="cannot fence"):
         probe_put_if_absent(store, "joins", 1)
+
+
+@pytest.mark.parametrize("store", [("--denying",)], indirect=True)
+def test_a_commit_that_the_store_made_and_denied_is_not_made_twice(store: str) -> None:
+    first = DeltaWriter(store, Table.ACCOUNTS, "joins", 1)
+    first.commit(accounts(1), {LSN: 2})
+    with pytest.raises(CommitFailedError):
+        first.commit(accounts(2), {LSN: 3})
+    second = DeltaWriter(store, Table.ACCOUNTS, "joins", 2)
+    second.commit(accounts(second.next_lsn), {LSN: second.next_lsn + 1})
+    table = open_table(store, Table.ACCOUNTS)
+    assert table is not None
+    assert sorted(table.to_pyarrow_table()["lsn"].to_pylist()) == [1, 2, 3]
 
 
 def test_accepted_identities_are_read_from_the_store(store: str) -> None:

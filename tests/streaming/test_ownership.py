@@ -63,6 +63,15 @@ def test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives(database: 
         pass
 
 
+def test_the_epoch_does_not_change_below_a_transaction_that_has_asked_for_it(database: str) -> None:
+    owner = Ownership.take("billing", database, {})
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("SET lock_timeout = '100ms'")
+        with owner.transaction(), pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute("UPDATE jobs SET epoch = epoch + 1")
+        other.execute("UPDATE jobs SET epoch = epoch + 1")
+
+
 def test_jobs_do_not_fence_each_other(database: str) -> None:
     billing, sessions = Ownership.take("billing", database, {}), Ownership.take("sessionization", database, {})
     for owner in (billing, sessions):

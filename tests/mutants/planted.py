@@ -1,0 +1,156 @@
+"""The bugs, each with the tests that must go red."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug: `sound` stands in `file` once, and `broken` takes its place. `caught_by`: tests that are red then."""
+
+    name: str
+    file: str
+    sound: str
+    broken: str
+    caught_by: tuple[str, ...]
+
+
+OWNERSHIP = "jobs/runtime/postgres/ownership.py"
+DELTA = "jobs/runtime/delta/table.py"
+POSTGRES_SINK = "jobs/runtime/postgres/sink.py"
+OF_OWNERSHIP = "tests/streaming/test_ownership.py"
+OF_USAGE = "tests/streaming/test_usage_sink.py"
+OF_IDENTITIES = "tests/rules/test_identity_index.py"
+OF_SESSIONS = "tests/pipelines/test_sessionization.py"
+
+MUTANTS = (
+    Mutant(
+        "epoch not checked, in Postgres",
+        OWNERSHIP,
+        "if row is None or row[0] != self.epoch:",
+        "if row is None:",
+        (f"{OF_OWNERSHIP}::test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives",),
+    ),
+    Mutant(
+        "epoch not checked, in Delta",
+        DELTA,
+        "self._watched = [self._epoch, LSN]",
+        "self._watched = [LSN]",
+        ("tests/streaming/test_delta_writer.py::test_an_older_driver_that_wakes_up_cannot_commit",),
+    ),
+    Mutant(
+        "position not moved",
+        POSTGRES_SINK,
+        "            self._move(cursor, after, frontier)\n            self._record",
+        "            self._record",
+        ("tests/streaming/test_postgres_sink.py::test_a_batch_and_its_position_arrive_together",),
+    ),
+    Mutant(
+        "position moved before the data",
+        POSTGRES_SINK,
+        "            stage(cursor, self._job.staged, summary)\n",
+        "            self._move(cursor, after, frontier)\n        with self._ownership.transaction() as cursor:\n"
+        "            stage(cursor, self._job.staged, summary)\n",
+        ("tests/streaming/test_postgres_sink.py::test_a_failure_inside_the_fold_leaves_nothing_behind",),
+    ),
+    Mutant(
+        "contiguity not checked",
+        "jobs/runtime/batch.py",
+        "    if not seen.proves(position):\n        twice",
+        "    if False:\n        twice",
+        ("tests/streaming/test_postgres_sink.py::test_a_batch_that_would_leave_a_gap_is_refused",),
+    ),
+    Mutant(
+        "FOR SHARE left out",
+        OWNERSHIP,
+        "WHERE job = %s FOR SHARE",
+        "WHERE job = %s",
+        (f"{OF_OWNERSHIP}::test_the_epoch_does_not_change_below_a_transaction_that_has_asked_for_it",),
+    ),
+    Mutant(
+        "old backend not ended",
+        OWNERSHIP,
+        "        connection.execute(_END_PREDECESSOR, [round(SESSION_ENDS_WITHIN_SECONDS * 1_000), job])\n",
+        "        connection.execute(\"SET lock_timeout = '5s'\")\n",
+        (f"{OF_OWNERSHIP}::test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor",),
+    ),
+    Mutant(
+        "F as maximum over partitions",
+        "jobs/ingestion/received.py",
+        "slowest = min(self._latest",
+        "slowest = max(self._latest",
+        ("tests/rules/test_received.py::test_nothing_is_received_before_a_frontier_that_was_reached",),
+    ),
+    Mutant(
+        "F of half a commit",
+        "jobs/joins/frontier.py",
+        "is_held = pl.lit(ends_table) |",
+        "is_held = pl.lit(True) |",
+        (
+            "tests/rules/test_joins_frontier.py::test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it",
+            f"{OF_USAGE}::test_a_backlog_cut_inside_a_commit_gives_up_nobody_whose_partner_is_behind_the_cut",
+        ),
+    ),
+    Mutant(
+        "running maximum left out",
+        "jobs/ingestion/received.py",
+        'stamp.cum_max().over("partition")',
+        "stamp",
+        ("tests/rules/test_received.py::test_oracle_any_cut_gives_each_record_what_a_fold_record_by_record_gives_it",),
+    ),
+    Mutant(
+        "table's identity not compared",
+        "jobs/runtime/delta/upstream.py",
+        "if stored.table not in (None, table):",
+        "if stored.table is None and not table:",
+        ("tests/streaming/test_upstream.py::test_a_new_table_is_not_the_old_one_however_far_it_has_grown",),
+    ),
+    Mutant(
+        "repeat beyond the exact hour forgotten",
+        "jobs/ingestion/identity_index.py",
+        "frontier - self._horizons.whole",
+        "frontier - self._horizons.exact",
+        (
+            f"{OF_IDENTITIES}::test_oracle_any_cut_any_restart_any_memory_and_any_stalled_partition_give_the_same_repeats",
+        ),
+    ),
+    Mutant(
+        "superseded counted",
+        "jobs/joins/resolve.py",
+        '*[pl.when("superseded").then(0).otherwise(pl.col(meter)).alias(meter) for meter in TOKENS],',
+        "",
+        ("tests/rules/test_joins_resolve.py::test_a_superseded_row_counts_nothing_at_its_own_time",),
+    ),
+    Mutant(
+        "dropped straggler billed",
+        "jobs/billing/fold.py",
+        "WHERE decision IS DISTINCT FROM 'drop'",
+        "WHERE true",
+        ("tests/pipelines/test_billing.py::test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored",),
+    ),
+    Mutant(
+        "sign ignored",
+        "jobs/billing/fold.py",
+        "sign * coalesce(quantity, 0)",
+        "coalesce(quantity, 0)",
+        ("tests/pipelines/test_billing.py::test_signed_usage_is_windows_plus_dropped_stragglers",),
+    ),
+    Mutant(
+        "session retraction without successor",
+        "jobs/sessionization/fold.py",
+        "FROM merged WHERE extended_id IS NULL\n",
+        "FROM merged WHERE extended_id IS NULL AND version = 1\n",
+        (f"{OF_SESSIONS}::test_a_late_event_joins_two_closed_sessions_two_retractions_and_one_new_version",),
+    ),
+    Mutant(
+        "outcome unknown taken for failed",
+        DELTA,
+        "        self._write(rows, {**self._fence(), **transactions})\n",
+        "        try:\n            self._write(rows, {**self._fence(), **transactions})\n"
+        "        except Exception:\n            self._table.update_incremental()\n"
+        "            self._write(rows, {**self._fence(), **transactions})\n",
+        ("tests/streaming/test_object_store.py::test_a_commit_that_the_store_made_and_denied_is_not_made_twice",),
+    ),
+)
+"""The decision of a straggler is inherited by nothing yet: the bug that forgets it cannot be planted."""
