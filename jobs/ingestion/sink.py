@@ -53,7 +53,9 @@ class JournalSink:
         self._clock = context.clock
         owner = context.ownership
         # Without a broker every attempt ends here, before it leaves a commit in the journal.
-        events, *topics = [describe_topic(admin, name) for name in (config.topic, *CatalogTopic)]
+        events, *topics = [
+            describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
+        ]
         self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.totals import Totals
 from jobs.streams import Table
 from metering.instants import Clock
@@ -60,6 +61,8 @@ class Context(Generic[C]):
     spark: SparkSession
     ownership: Ownership
     clock: Clock
+    denials: Denials = field(default_factory=Denials)
+    """Of topics, since the driver's start; kept while sinks and sources come and go."""
 
 
 class Sink(Protocol):

@@ -14,11 +14,13 @@ from pyspark.errors import StreamingQueryException
 from jobs.runtime.delta.object_store import Patience, store_of
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.errors import NotYet
-from jobs.runtime.kafka import topic as kafka
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.denied_topics import Denials
+from jobs.runtime.kafka.topic import describe_topic
 from jobs.runtime.obstacles import obstacle_of
 from jobs.streams import Table
 from metering.words import Cause
+from tests.clocks import HandClock
 
 NOBODY = "127.0.0.1:1"
 SHORT = Patience(request_seconds=1, retry_seconds=1)
@@ -43,13 +45,10 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("listens", [False, True], ids=["nobody", "black hole"])
-def test_a_topic_is_not_refused_because_no_broker_answers(
-    listens: bool, black_hole: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 1.0)
+def test_a_topic_is_not_refused_because_no_broker_answers(listens: bool, black_hole: str) -> None:
     admin = AdminClient({**KafkaAccess(bootstrap=black_hole if listens else NOBODY).librdkafka(), "log_level": 0})
     with pytest.raises(NotYet) as found:
-        kafka.describe_topic(admin, "events")
+        describe_topic(admin, "events", Denials(), HandClock(), timeout_seconds=1.0)
     assert found.value.cause is Cause.KAFKA
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.errors import NotYet, Refused
-from jobs.runtime.kafka import topic as kafka
 from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
+from jobs.runtime.kafka.topic import describe_topic
 from metering.words import Cause
+from tests.clocks import HandClock
 
 
 def denial(code: int = KafkaError.UNKNOWN_TOPIC_OR_PART) -> KafkaException:
@@ -36,14 +35,14 @@ def test_a_topic_that_was_known_in_between_is_waited_for_anew() -> None:
     assert isinstance(denials.met("events", denial(), BELIEVED_AFTER_SECONDS), NotYet)
 
 
-def test_a_broker_that_was_away_in_between_has_just_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    denials, now = Denials(), time.monotonic()
-    monkeypatch.setattr(kafka, "DENIALS", denials)
-    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 0.3)
-    denials.met("events", denial(), now - BELIEVED_AFTER_SECONDS)
+def test_a_broker_that_was_away_in_between_has_just_started_again() -> None:
+    denials, clock = Denials(), HandClock()
+    denials.met("events", denial(), clock.monotonic())
+    clock.go(BELIEVED_AFTER_SECONDS)
+    admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(NotYet):
-        kafka.describe_topic(AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}), "events")
-    assert isinstance(denials.met("events", denial(), now), NotYet)
+        describe_topic(admin, "events", denials, clock, timeout_seconds=0.3)
+    assert isinstance(denials.met("events", denial(), clock.monotonic()), NotYet)
 
 
 def test_each_topic_is_judged_by_itself() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
@@ -13,26 +14,44 @@ from jobs.runtime.kafka.crc32c import crc32c
 from jobs.runtime.kafka.wire import Broker
 
 PRODUCE, PRODUCE_VERSION = 0, 7
-ZSTD = 4
+SNAPPY, ZSTD = 2, 4
+XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+"""How a stream of Java's Snappy begins."""
 ZEROS = bytes(1 << 20)
 
 
 def packed_batch(values: Iterable[bytes | int], key: bytes) -> bytes:
     """One batch, packed with zstd; a value that is a number is so many zeros."""
     packed = pa.BufferOutputStream()
-    count = 0
     with pa.CompressedOutputStream(pa.PythonFile(packed, "w"), "zstd") as stream:
-        for value in values:
-            length = value if isinstance(value, int) else len(value)
-            before = b"\0" + _varint(0) + _varint(count) + _varint(len(key)) + key + _varint(length)
-            stream.write(_varint(len(before) + length + 1) + before)
-            for start in range(0, length, len(ZEROS)):
-                part = ZEROS[: length - start] if isinstance(value, int) else value[start : start + len(ZEROS)]
-                stream.write(part)
-            stream.write(_varint(0))
-            count += 1
-    payload: bytes = packed.getvalue().to_pybytes()
-    body = struct.pack(">hiqqqhii", ZSTD, count - 1, 0, 0, -1, -1, -1, count) + payload
+        count = _write_records(stream.write, values, key)
+    return _batch(ZSTD, count, packed.getvalue().to_pybytes())
+
+
+def joined_snappy_batch(values: Iterable[bytes], key: bytes) -> bytes:
+    """One batch in two streams of Snappy, the first of them empty: Java reads on with the second, Weir's look not."""
+    records = io.BytesIO()
+    count = _write_records(records.write, values, key)
+    block = pa.compress(records.getvalue(), codec="snappy", asbytes=True)
+    return _batch(SNAPPY, count, XERIAL + XERIAL + struct.pack(">i", len(block)) + block)
+
+
+def _write_records(write: Callable[[bytes], object], values: Iterable[bytes | int], key: bytes) -> int:
+    """How many there were."""
+    count = 0
+    for value in values:
+        length = value if isinstance(value, int) else len(value)
+        before = b"\0" + _varint(0) + _varint(count) + _varint(len(key)) + key + _varint(length)
+        write(_varint(len(before) + length + 1) + before)
+        for start in range(0, length, len(ZEROS)):
+            write(ZEROS[: length - start] if isinstance(value, int) else value[start : start + len(ZEROS)])
+        write(_varint(0))
+        count += 1
+    return count
+
+
+def _batch(codec: int, count: int, payload: bytes) -> bytes:
+    body = struct.pack(">hiqqqhii", codec, count - 1, 0, 0, -1, -1, -1, count) + payload
     header = struct.pack(">qiibI", 0, 4 + 1 + 4 + len(body), -1, 2, crc32c(body))
     return header + body
 

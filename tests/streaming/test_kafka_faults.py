@@ -29,9 +29,9 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import NotYet, Refused
-from jobs.runtime.kafka import denied_topics
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials
 from jobs.runtime.kafka.heartbeat import Heartbeat
 from jobs.runtime.kafka.topic import LATEST, describe_again, describe_topic, list_partitions, offsets
 from jobs.runtime.kafka.topic import Topic as Known
@@ -41,6 +41,7 @@ from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
 from metering.words import Cause
 from monitoring import metrics
+from tests.clocks import HandClock
 from tests.streaming.brokers import running_broker
 from tests.streaming.disposing import DISPOSED, disposed
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach
@@ -277,11 +278,15 @@ def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
         pass
 
 
-def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = Topic(broker, "not-yet-known")
-    for look in (describe_topic, describe_again):
+def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str) -> None:
+    topic, denials, clock = Topic(broker, "not-yet-known"), Denials(), HandClock()
+
+    def at_a_start() -> Known:
+        return describe_topic(topic.admin, topic.name, denials, clock)
+
+    for look in (at_a_start, lambda: describe_again(topic.admin, topic.name)):
         with pytest.raises(NotYet, match="denies the topic not-yet-known") as found:
-            look(topic.admin, topic.name)
+            look()
         assert found.value.cause is Cause.KAFKA
     # Between two requests of one look at how far a driver is behind.
     with pytest.raises((NotYet, KafkaException)) as vanished:
@@ -289,11 +294,11 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str, monkeyp
     obstacle = obstacle_of(vanished.value)
     assert obstacle is not None
     assert obstacle.cause is Cause.KAFKA
-    monkeypatch.setattr(denied_topics, "BELIEVED_AFTER_SECONDS", 0.0)
+    clock.go(BELIEVED_AFTER_SECONDS)
     with pytest.raises(Refused, match="create it, then start again"):
-        describe_topic(topic.admin, topic.name)
+        at_a_start()
     topic.create()
-    assert describe_again(topic.admin, topic.name) == describe_topic(topic.admin, topic.name)
+    assert describe_again(topic.admin, topic.name) == at_a_start()
 
 
 def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_else_is(

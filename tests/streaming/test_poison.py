@@ -35,17 +35,16 @@ from jobs.ingestion.sink import JournalSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
-from jobs.runtime.kafka import unpacking
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.attempts import ALONE_LIMIT
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.kafka.source import TopicSource
-from jobs.runtime.kafka.topic import LATEST, Topic, describe_topic, offsets
+from jobs.runtime.kafka.topic import LATEST, Topic, list_partitions, offsets
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
 from tests.streaming.brokers import running_broker
-from tests.streaming.produce import append, packed_batch
+from tests.streaming.produce import append, joined_snappy_batch, packed_batch
 from tests.streaming.topics import let_commands_reach
 
 MIB = 1 << 20
@@ -196,7 +195,7 @@ def never_delivers_poison(records: DataFrame, config: IngestionConfig) -> DataFr
 
 
 def topic_of(bootstrap: str, topic: str) -> Topic:
-    return describe_topic(AdminClient({"bootstrap.servers": bootstrap}), topic)
+    return list_partitions(AdminClient({"bootstrap.servers": bootstrap}), [topic])[0]
 
 
 def isolated(database: str) -> list[tuple[Any, ...]]:
@@ -217,7 +216,7 @@ def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: st
     expected = [consumer.poll(30) for _ in range(50 + 2 * PARTITIONS)]
     consumer.close()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    look = PlainLook(KafkaAccess(bootstrap=bootstrap), admin, describe_topic(admin, topic))
+    look = PlainLook(KafkaAccess(bootstrap=bootstrap), admin, list_partitions(admin, [topic])[0])
     found = look.next_records({}, 1_000, 64 * MIB, MIB)
     assert {(r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in found} == {
         (m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value()) for m in expected if m is not None
@@ -270,12 +269,9 @@ def stands_alone(environment: Environment, *, failed: int = 0) -> None:
 
 
 def test_a_record_that_only_spark_can_unpack_is_judged_and_a_sink_that_stores_nothing_makes_none_a_dead_letter(
-    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
-    """Not unpacked here because of a limit of our own reader, which takes any such pack for too large."""
-    monkeypatch.setattr(unpacking, "MOST_SNAPPY_BYTES", 0)
-    events = [(0, event(number)) for number in range(3)]
-    produce(environment.kafka.bootstrap, topic, events, **{"compression.type": "snappy"})
+    append(environment.kafka.bootstrap, topic, 0, joined_snappy_batch([event(number) for number in range(3)], b"a"))
     config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
     first = Driver(spark, JOB, config, environment)
     assert first._sink.record_bytes() > 100_000
@@ -362,13 +358,12 @@ def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbou
 
 
 def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_for_it(
-    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
-    monkeypatch.setattr(unpacking, "MOST_SNAPPY_BYTES", 0)
     bootstrap = environment.kafka.bootstrap
     config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
     for value in (event(0), POISON, event(1)):
-        produce(bootstrap, topic, [(0, value)], **{"compression.type": "snappy"})
+        append(bootstrap, topic, 0, joined_snappy_batch([value], b"a"))
     Driver(
         spark, TopicJob(JOB.name, JOB.writes, IngestionConfig, never_delivers_poison, JournalSink), config, environment
     ).run()

@@ -30,9 +30,10 @@ def denied(topic: str, error: KafkaException) -> NotYet:
 
 
 class Denials:
-    """Since when this process is denied which topic. Times are monotonic seconds."""
+    """Since when a driver is denied which topic, over all its attempts. Times are monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, believed_after_seconds: float = BELIEVED_AFTER_SECONDS) -> None:
+        self._believed_after_seconds = believed_after_seconds
         self._since: dict[str, float] = {}
 
     def interrupted(self, topic: str) -> None:
@@ -42,7 +43,7 @@ class Denials:
     def met(self, topic: str, error: KafkaException, now: float) -> NotYet | Refused:
         """What to raise after a denial: NotYet at first, Refused once it has lasted."""
         since = self._since.setdefault(topic, now)
-        if now - since < BELIEVED_AFTER_SECONDS:
+        if now - since < self._believed_after_seconds:
             return denied(topic, error)
         del self._since[topic]
         reason: KafkaError = error.args[0]
@@ -51,7 +52,3 @@ class Denials:
         else:
             remedy = "create it"
         return Refused(f"topic {topic} cannot be read: {reason.str()}; {remedy}, then start again")
-
-
-DENIALS = Denials()
-"""Of this process, which tries again with a new client."""

@@ -37,7 +37,7 @@ class TopicSource:
         config, environment = context.config, context.environment
         self._job = job
         self._ownership = context.ownership
-        self._clock = context.clock
+        self._clock, self._denials = context.clock, context.denials
         self.trigger = f"{config.trigger_interval_seconds} seconds"
         self._config = config
         self._sink = sink
@@ -58,7 +58,7 @@ class TopicSource:
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """None, as long as no start has failed: the topic is one stream from its first record on."""
-        topic = describe_topic(self._admin, self._config.topic)
+        topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         careful = CarefulStart(
             topic.name,
             lambda records: self._job.build(records, self._config),
@@ -93,7 +93,7 @@ class TopicSource:
         self._limit = self._fitting()
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
-        topic = describe_topic(self._admin, self._config.topic)
+        topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         positions = self._sink.positions()
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
         records = (

@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaSettings
-from jobs.runtime.kafka.denied_topics import DENIALS, denied, is_denial
+from jobs.runtime.kafka.denied_topics import Denials, denied, is_denial
 from jobs.runtime.kafka.topic_settings import alter, refusals
 from jobs.runtime.obstacles import obstacle_of
+from metering.instants import Clock
 from metering.words import Cause
 
 TIMEOUT_SECONDS = 15.0
@@ -54,23 +55,25 @@ class Topic:
         return f"absent:{self.topic_id}:{partition}"
 
 
-def describe_topic(admin: AdminClient, name: str) -> Topic:
-    """The topic's id and partitions, at a start.
+def describe_topic(
+    admin: AdminClient, name: str, denials: Denials, clock: Clock, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Topic:
+    """The topic's id and partitions, at a start; what the broker denies is kept in `denials`.
 
     Raises Refused when it does not exist for a while or its settings would make bills wrong, NotYet when no broker
     says so, or one that may have just started.
     """
     try:
-        described = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)[name].result()
-        settings = _settings(admin, name)
+        described = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)[name].result()
+        settings = _settings(admin, name, timeout_seconds)
     except KafkaException as error:
         if obstacle := obstacle_of(error):
-            DENIALS.interrupted(name)
+            denials.interrupted(name)
             raise obstacle from error
         if is_denial(error.args[0]):
-            raise DENIALS.met(name, error, time.monotonic()) from error
+            raise denials.met(name, error, clock.monotonic()) from error
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; correct that, then start again") from error
-    DENIALS.interrupted(name)
+    denials.interrupted(name)
     _refuse_settings(name, settings)
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
 
@@ -86,9 +89,9 @@ def describe_again(admin: AdminClient, name: str) -> Topic:
     return topic
 
 
-def _settings(admin: AdminClient, name: str) -> dict[str, str]:
+def _settings(admin: AdminClient, name: str, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, str(name))  # the library refuses a StrEnum
-    settings = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    settings = admin.describe_configs([resource], request_timeout=timeout_seconds)[resource].result()
     return {setting: entry.value for setting, entry in settings.items() if entry.value is not None}
 
 
