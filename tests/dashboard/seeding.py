@@ -89,6 +89,7 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
         model = None if outcome == "orphaned" else f"{day.marker}{chance.choice(MODELS)}"
         completed = outcome == "matched"
         quantities = {
+            **dict.fromkeys(METERS),
             "requests": 1 if outcome in ("matched", "abandoned") else 0,
             "input_tokens": chance.randint(100, 4_000) if completed else None,
             "output_tokens": chance.randint(20, 1_500) if completed else None,

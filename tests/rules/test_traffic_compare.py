@@ -18,6 +18,8 @@ from traffic.meters import METERS
 from traffic.truth import Truth, truth_of
 
 SOME_DAY = datetime(2026, 11, 3, tzinfo=UTC)
+METERED = ((1, 5), (None, None), (0, None), (7, 6), *[(None, None)] * len(METERS[4:]))
+"""Quantity and price version of each of METERS."""
 
 
 @lru_cache(maxsize=1)
@@ -37,7 +39,7 @@ def as_the_truth_says() -> dict[str, list[Any]]:
             currency="EUR",
             window_start=SOME_DAY,
             late_seconds=float(grace_seconds - 1 if outcome["request_id"] in truth()["late"] else -1),
-            metered=((1, 5), (None, None), (0, None), (7, 6)),
+            metered=METERED,
         )
         for outcome in truth()["outcomes"]
     ]
@@ -146,7 +148,7 @@ def test_a_session_that_differs_is_seen(compared: Callable[..., compare.Comparis
 
 
 def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> None:
-    row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, 0.0, ((1, 5), (None, None), (0, None), (7, 6)))
+    row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, 0.0, METERED)
     rows = [row, replace(row, late_seconds=299.9), replace(row, late_seconds=300.0), replace(row, late_seconds=-0.1)]
     assert list(found.late_of(rows, 300)) == [
         found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, 2),
