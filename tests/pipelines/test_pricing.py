@@ -52,10 +52,10 @@ def outcome(account: str = "a", lsn: int = 100, at: datetime = START, **fields: 
         "status": "completed",
         "event_time": at,
         "received_at": at,
+        **dict.fromkeys([meter.value for meter in Meter]),
         "requests": 1,
         "input_tokens": 10**12,
         "output_tokens": 7,
-        "cached_tokens": None,
     } | fields
 
 
