@@ -59,7 +59,7 @@ def test_running_applications_show_lag_last_batch_and_restarts(open_page: Pages,
     assert shown.count("Caught up in about 4 min") == 4
     assert shown.count("Restarts: 0") == 3
     assert "Restarts: 3" in shown
-    assert "Last ended 0 s ago: out of memory]" in shown
+    assert re.search(r"Last ended \d+ s ago: out of memory\]", shown)
 
 
 def test_an_unknown_lag_is_not_shown_as_none(open_page: Pages, connected: str, database: str) -> None:
