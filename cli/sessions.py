@@ -17,13 +17,8 @@ from metering.sessions import SESSION_STATE_SQL
 COLUMNS = ("account", "user_id", "session_start", "session_end", "events", "state", "version")
 
 _STATEMENT = f"""
-    WITH over AS (
-        SELECT frontier - make_interval(secs => (config ->> 'session_gap_seconds')::float8) AS before
-        FROM positions JOIN jobs USING (job)
-        WHERE job = 'sessionization' AND input = 'journal'
-    )
     SELECT account, user_id, session_start, session_end, events, version,
-           {SESSION_STATE_SQL.format(over="(SELECT before FROM over)")} AS state
+           {SESSION_STATE_SQL.format(over="(SELECT closed_before FROM closed_sessions)")} AS state
     FROM sessions
     WHERE (%(retracted)s OR retracted_at IS NULL)
       AND (%(start)s::timestamptz IS NULL OR session_start >= %(start)s)

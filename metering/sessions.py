@@ -59,4 +59,5 @@ SESSION_STATE_SQL = """
          WHEN session_end < {over} THEN 'closed'
          ELSE 'open' END
 """
-"""The `SessionState` of a row in SQL. `{over}` is the frontier less the gap, null while nobody knows one of both."""
+"""The `SessionState` of a row in SQL. `{over}` is what the view `closed_sessions` says (`closed_before`), null
+while nobody knows frontier or gap."""

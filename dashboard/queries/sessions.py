@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
 
 from dashboard.backend import Backend
 from dashboard.queries.feed import Feed, feed_of
@@ -94,7 +97,7 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
     """Sessions that the next event of their user would extend, as far as sessionization has come."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.SESSIONIZATION)
-        chosen = {"over": _over(feed), "account": account, "limit": MOST_ROWS, "bounds": list(BOUNDS_MINUTES)}
+        chosen = {"over": _over(cursor), "account": account, "limit": MOST_ROWS, "bounds": list(BOUNDS_MINUTES)}
         figures = cursor.execute(_FIGURES, chosen).fetchall()[0]
         counted = {row["bucket"]: row["sessions"] for row in cursor.execute(_LENGTHS, chosen).fetchall()}
         sessions = tuple(Session(**row) for row in cursor.execute(_LIST, chosen).fetchall())
@@ -108,13 +111,11 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
 def read_history(backend: Backend, account: str, user: str, *, retracted: bool) -> tuple[Session, ...]:
     """The sessions of one user, newest first; with `retracted` also those that a late event has replaced."""
     with backend.snapshot() as cursor:
-        feed = feed_of(cursor, Job.SESSIONIZATION)
-        chosen = {"over": _over(feed), "account": account, "user": user, "retracted": retracted, "limit": MOST_ROWS}
+        chosen = {"over": _over(cursor), "account": account, "user": user, "retracted": retracted, "limit": MOST_ROWS}
         return tuple(Session(**row) for row in cursor.execute(_HISTORY, chosen).fetchall())
 
 
-def _over(feed: Feed) -> datetime | str:
+def _over(cursor: psycopg.Cursor[dict[str, Any]]) -> datetime | str:
     """Sessions whose last event is older than this are closed: none, while frontier or gap are not known."""
-    if feed.frontier is None or feed.session_gap is None:
-        return "-infinity"
-    return feed.frontier - feed.session_gap
+    row = cursor.execute("SELECT closed_before FROM closed_sessions").fetchone()
+    return (row and row["closed_before"]) or "-infinity"

@@ -31,10 +31,9 @@ def gap_in_force(
 ) -> GapInForce:
     """The rule: a batch with `gap` after the frontier that was reached with `last_gap` (None: nobody knows which).
 
-    At a change the shorter of both counts, because readers go by the configuration as soon as a driver starts.
+    Until a gap has decided something readers go by the one before it (view `closed_sessions`).
     """
-    shortest = gap if last_gap is None else min(gap, last_gap)
-    closed_before = still_closed(previous_frontier, shortest, last_closed_before)
+    closed_before = still_closed(previous_frontier, gap if last_gap is None else last_gap, last_closed_before)
     return GapInForce(last_gap is None or gap > last_gap, closed_before)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from jobs.runtime.postgres.totals import Statement, Totals, configured_seconds
+from jobs.runtime.postgres.totals import Statement, Totals
 from monitoring import metrics
 
-_SESSIONS_KNOWN = f"""
-    SELECT frontier - {configured_seconds("session_gap_seconds")} AS over_before
-    FROM positions JOIN jobs USING (job) WHERE job = %(job)s
-"""
-_OPEN_SESSIONS = "SELECT count(*) FROM sessions WHERE retracted_at IS NULL AND session_end >= %(over_before)s"
+_SESSIONS_KNOWN = "SELECT closed_before FROM closed_sessions"
+_OPEN_SESSIONS = "SELECT count(*) FROM sessions WHERE retracted_at IS NULL AND session_end >= %(closed_before)s"
 
 
 def totals(job: str) -> tuple[Totals, ...]:

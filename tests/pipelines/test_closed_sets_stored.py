@@ -141,6 +141,25 @@ def test_a_session_is_in_one_state_whoever_is_asked(database: str, gap: timedelt
         assert found == (None if frontier is None or gap is None else is_open)
 
 
+@pytest.mark.parametrize("started_with", [timedelta(seconds=1), timedelta(days=1)], ids=str)
+def test_what_session_is_closed_is_said_by_the_gap_that_decided_last(database: str, started_with: timedelta) -> None:
+    """A driver that ends before it decides anything closes nothing, and opens nothing again."""
+    progress(database, "sessionization", None)
+    own = {"account": "a", "user_id": "u", "session_start": T0, "events": 2, "version": 1}
+    write(database, "sessions", {**own, "session_end": T0 + MINUTE})
+    gap, kept_before = timedelta(minutes=30), T0 - MINUTE
+    write(database, "session_gaps", {"first_position": 1, "gap": gap, "closed_before": kept_before})
+    asked = Asked(database)
+    for past_end, state in ((gap, SessionState.OPEN), (gap + MICROSECOND, SessionState.CLOSED)):
+        frontier, is_open = T0 + MINUTE + past_end, state is SessionState.OPEN
+        asked.reached("sessionization", frontier, {"session_gap_seconds": started_with.total_seconds()})
+        assert asked.states_of_sessions() == ([state], [state], is_open)
+        assert asked.gauges("sessionization").get_sample_value("weir_open_sessions") == is_open
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE session_gaps SET gap = '1 day', closed_before = %s", [T0 + 2 * MINUTE])
+    assert asked.states_of_sessions() == ([SessionState.CLOSED], [SessionState.CLOSED], 0)
+
+
 def test_a_source_is_in_one_state_whoever_is_asked(database: str) -> None:
     config = IngestionConfig()
     limits = {
