@@ -1,7 +1,7 @@
 """`weir journal`: the conservation equation of every partition (`--summary`), and commands on what it is to hold.
 
-received = next offset - first offset - absent = accepted + rejected + duplicate + conflict; what is left over, the
-residual, must be 0.
+received = next offset - first offset - absent = accepted + rejected + duplicate + conflict + what `weir retain` has
+removed; what is left over, the residual, must be 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cli.restamp import restamp
 from cli.skip import skip
 from metering.words import Disposition
 
-COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *Disposition, "residual")
+COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *Disposition, "removed", "residual")
 COLUMNS_BY_REASON = (*COLUMNS[:2], "reason", *COLUMNS[2:])
 
 Partition = tuple[str, int]
@@ -37,11 +37,15 @@ class SummaryKey(StrEnum):
 
 @dataclass(frozen=True)
 class Consumed:
-    """The range of offsets that the journal covers: `[first_offset, next_offset)`, of which `absent` hold no record."""
+    """The range of offsets that the journal covers: `[first_offset, next_offset)`, of which `absent` hold no record.
+
+    `removed`: rows that the journal had, and that it need not keep any longer.
+    """
 
     first_offset: int
     next_offset: int
     absent: int
+    removed: int = 0
 
     @property
     def records(self) -> int:
@@ -58,8 +62,8 @@ def summary_rows(
     """One row per partition with the keys `COLUMNS`, or per partition and reason with `COLUMNS_BY_REASON`.
 
     `rows` counts the journal's rows per topic, partition, disposition and reason. Split by reason, the line without a
-    reason counts what needs none; offsets, absent and residual are the partition's, repeated on each of its lines. A
-    partition that Kafka does not know any more has no range, so no residual.
+    reason counts what needs none; offsets, absent, removed and residual are the partition's, repeated on each of its
+    lines. A partition that Kafka does not know any more has no range, so no residual.
     """
     for topic, partition in sorted({*consumed, *((topic, number) for topic, number, _, _ in rows)}):
         mine = {key[2:]: count for key, count in rows.items() if key[:2] == (topic, partition)}
@@ -75,7 +79,8 @@ def summary_rows(
                 "next_offset": covered.next_offset if covered else None,
                 "absent": covered.absent if covered else None,
                 **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
-                "residual": covered.records - sum(mine.values()) if covered else None,
+                "removed": covered.removed if covered else None,
+                "residual": covered.records - covered.removed - sum(mine.values()) if covered else None,
             }
 
 
@@ -95,6 +100,7 @@ def _journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
+    Rows that `weir retain` has removed are counted, too.
     `residual` is the number of missing rows (below 0: of rows too many) and must be 0.
     Absent offsets are proved to hold no record.
     """

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from cli.journal import Consumed, Partition
+from jobs.retention import removed_rows
 from jobs.runtime.kafka.topic import Topic
 
 _KAFKA_TIMEOUT_SECONDS = 15
@@ -23,7 +24,8 @@ def consumed_ranges(journal: DeltaTable, topics: Iterable[Topic]) -> dict[Partit
             following = journal.transaction_version(topic.position(partition))
             absent = journal.transaction_version(topic.absent(partition))
             if first is not None and following is not None:
-                ranges[topic.name, partition] = Consumed(first, following, absent or 0)
+                removed = journal.transaction_version(removed_rows(topic.name, partition))
+                ranges[topic.name, partition] = Consumed(first, following, absent or 0, removed or 0)
     return ranges
 
 

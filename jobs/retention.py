@@ -5,6 +5,7 @@ Rows that hold `rules` stay, because what was decided later is recomputed by the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,7 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.runtime.delta.table import FRONTIER, instant_of, open_to_change
@@ -180,14 +181,40 @@ def _log_dates(table: DeltaTable) -> Mapping[date, tuple[int, int]]:
     return days
 
 
+def removed_rows(topic: str, partition: int) -> str:
+    """The transaction of the journal that counts the rows of a partition that were removed from it."""
+    return f"removed:{topic}:{partition}"
+
+
 def _remove(table: DeltaTable, day: date, records: int) -> int:
-    """Remove a log date; how many rows went."""
+    """Remove a log date; how many rows went. The journal says so with them: else they would be missing in its sum."""
     kept = _deciding_rows(table, day)
     if kept == records:
         return 0
     where = f"log_date = DATE '{day}'" if kept == 0 else f"log_date = DATE '{day}' AND rules IS NULL"
-    table.delete(where, commit_properties=CommitProperties(custom_metadata={"weir": "retain"}))
+    counted = [
+        Transaction(name, (table.transaction_version(name) or 0) + rows)
+        for (topic, partition), rows in _rows_by_partition(table, day).items()
+        for name in [removed_rows(topic, partition)]
+    ]
+    told = CommitProperties(custom_metadata={"weir": "retain"}, app_transactions=counted)
+    table.delete(where, commit_properties=told)
     return records - kept
+
+
+def _rows_by_partition(table: DeltaTable, day: date) -> Counter[tuple[str, int]]:
+    """How many rows of a log date of the journal go, by topic and partition; one batch in memory at a time."""
+    dataset, keys = table.to_pyarrow_dataset(), ["topic", "partition"]
+    found: Counter[tuple[str, int]] = Counter()
+    if not {*keys} <= {*dataset.schema.names}:
+        return found
+    goes = pc.field("log_date") == pc.scalar(day)
+    if "rules" in dataset.schema.names:
+        goes &= ~pc.field("rules").is_valid()
+    for batch in dataset.scanner(columns=keys, filter=goes).to_batches():
+        counted = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
+        found.update({(row["topic"], row["partition"]): row["count_all"] for row in counted.to_pylist()})
+    return found
 
 
 def _deciding_rows(table: DeltaTable, day: date) -> int:

@@ -125,6 +125,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
         "rejected": 2,
         "duplicate": 1,
         "conflict": 1,
+        "removed": 0,
         "residual": 0,
     }
     split = list(summary_rows(consumed, rows, by_reason=True))
@@ -141,6 +142,10 @@ def test_a_missing_record_leaves_a_residual_and_so_does_one_too_many() -> None:
     rows: dict[RowKey, int] = {("events", 0, "accepted", None): 3}
     assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 4, 0)}, rows, by_reason=False)] == [1]
     assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 4, 2)}, rows, by_reason=False)] == [-1]
+    # What retention has removed was there: it is neither.
+    assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 9, 2, 4)}, rows, by_reason=False)] == [
+        0
+    ]
 
 
 def test_a_partition_with_no_row_and_one_kafka_forgot_are_both_shown() -> None:

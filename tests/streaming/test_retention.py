@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
+from cli.journal import summary_rows
+from cli.journal_offsets import consumed_ranges
+from cli.journal_table import count_rows
 from jobs.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
 from jobs.runtime.delta.table import FRONTIER, LSN
-from jobs.streams import USAGE, Table
+from jobs.runtime.kafka.topic import Topic
+from jobs.streams import EVENTS_TOPIC, USAGE, Table
 from tests.database_rows import progress, write
 from tests.streaming.journals import Journal, heartbeat
 
@@ -83,6 +88,28 @@ def test_whole_days_go_from_the_old_end_and_the_job_writes_on(
     journal.commit([heartbeat(0)])
     assert lsns(journal)[-1] == 201
     assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), 0)
+
+
+def test_rows_that_were_removed_are_not_missing_in_the_journals_sum(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    journal = read_journal(tmp_path, database)
+    events = Topic(EVENTS_TOPIC, "its id", (0,))
+    offsets = {events.first(0): 0, events.absent(0): 3, events.position(0): 203}
+    read = CommitProperties(app_transactions=[Transaction(name, at) for name, at in offsets.items()])
+    table = DeltaTable(f"{journal.tables}/{Table.JOURNAL}")
+    nothing = pa.schema(table.schema().to_arrow()).empty_table()
+    write_deltalake(table, nothing, mode="append", commit_properties=read)
+
+    def summed() -> list[tuple[Any, Any]]:
+        table.update_incremental()
+        lines = summary_rows(consumed_ranges(table, [events]), count_rows(table), by_reason=False)
+        return [(line["removed"], line["residual"]) for line in lines]
+
+    assert summed() == [(0, 0)]
+    for days in (80, 60):
+        retained(journal, connection, days)
+    assert summed() == [(200 - len(lsns(journal)), 0)]
 
 
 @pytest.mark.parametrize(
