@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.runtime.batch import LsnRange, Seen, broken_edges, contiguous, reduce_once, seen_in
+from jobs.runtime.batch import LsnRange, Seen, broken_edges, contiguous, seen_in
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.errors import Refused
+from jobs.runtime.new_rows import reduce_once
 
 
 @pytest.fixture

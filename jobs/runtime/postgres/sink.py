@@ -13,11 +13,12 @@ import pyarrow as pa
 from pyarrow import csv
 from pyspark.sql import DataFrame
 
-from jobs.runtime.batch import LsnRange, reduce_once
+from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
+from jobs.runtime.new_rows import reduce_once
 from jobs.runtime.postgres.rules_table import RulesTable
 from monitoring.instruments import GaugeMetric
 
