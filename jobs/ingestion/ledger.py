@@ -110,14 +110,6 @@ class OffsetLedger:
         """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, in their order."""
         return self._reception.received(records, restamps)
 
-    def cut(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows (partition, offset, …) that are new.
-
-        On the driver, because positions inside Spark's plan would make it compile new code for every batch.
-        """
-        position = pl.col("partition").replace_strict(self._positions, default=0, return_dtype=pl.Int64)
-        return rows.filter(pl.col("offset") >= position) if self._positions else rows
-
     def gaps(self, rows: pl.DataFrame) -> list[Gap]:
         """The offsets before and between new rows (partition, offset, in this order) that no row has."""
         return gaps_in(rows, self.next_offsets())

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame
 from jobs.ingestion.classify import classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
-from jobs.ingestion.sink import NAME, JournalSink
+from jobs.ingestion.sink import JournalSink
 from jobs.runtime.job import TopicJob
 from jobs.streams import Table
+from metering.words import Job
 
 
 def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
@@ -20,4 +21,11 @@ def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
     return classify(records, config)
 
 
-JOB = TopicJob(name=NAME, writes=Table.JOURNAL, config=IngestionConfig, build=build, start=JournalSink, totals=totals)
+JOB = TopicJob(
+    name=Job.INGESTION.value,
+    writes=Table.JOURNAL,
+    config=IngestionConfig,
+    build=build,
+    start=JournalSink,
+    totals=totals,
+)

@@ -25,27 +25,26 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
-from jobs.runtime.job import Context, Counts, Progress
+from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import Heartbeat
 from jobs.runtime.kafka.isolated import IsolatedRecords
 from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.kafka.topic import describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
+from jobs.runtime.new_rows import new_records
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
-from jobs.streams import JOURNAL, CatalogTopic, Table
-from metering.words import Disposition, Isolation, Job, Reason
+from jobs.streams import JOURNAL, CatalogTopic
+from metering.words import Disposition, Isolation, Reason
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
-
-NAME = Job.INGESTION.value
 
 
 class JournalSink:
     """Numbers records, marks repeats, and appends them to the journal with the offsets they came from."""
 
-    def __init__(self, context: Context[IngestionConfig]) -> None:
+    def __init__(self, job: TopicJob[IngestionConfig], context: Context[IngestionConfig]) -> None:
         config, where = context.config, context.environment
         kafka = where.kafka.librdkafka()
         self._admin = admin = AdminClient(kafka)
@@ -56,7 +55,7 @@ class JournalSink:
         events, *topics = [
             describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
         ]
-        self._writer = DeltaWriter(where.tables, Table.JOURNAL, NAME, owner.epoch, owner.driver)
+        self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
@@ -93,7 +92,7 @@ class JournalSink:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        new = self._events.cut(pl.DataFrame(batch.toArrow()))
+        new = new_records(batch, self._events.positions())
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending()

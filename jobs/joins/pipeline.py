@@ -7,35 +7,34 @@ the journal position that it was made from.
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from jobs.joins.catalog import TABLE_OF
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import READ
-from jobs.joins.pricing import price
-from jobs.joins.sink import NAME, UsageSink
+from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.job import Context, TableJob
+from jobs.runtime.job import TableJob
 from jobs.streams import Table
-
-COLUMNS = with_fingerprint(Table.JOURNAL, (*READ, "disposition", "topic", "frontier", "value"))
-
-
-def build(outcomes: DataFrame, catalog: tuple[DataFrame, DataFrame]) -> DataFrame:
-    """Outcomes (`resolve`) → priced rows of usage, one per outcome."""
-    return price(outcomes, *catalog)
+from metering.words import Job
 
 
-def start(context: Context[JoinsConfig]) -> UsageSink:
-    """The sink, which resolves a batch before it has it built."""
-    return UsageSink(context, build)
+def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:
+    """Journal rows → the same rows, `value` only of catalog changes: what events said is in their columns.
+
+    Rows are matched on the driver, where those that wait are; Spark prices what is decided (`pricing.price`).
+    """
+    is_change = F.col("topic").startswith("catalog.")
+    return journal.withColumn("value", F.when(is_change, F.col("value")))
 
 
 JOB = TableJob(
-    name=NAME,
+    name=Job.JOINS.value,
     reads=Table.JOURNAL,
     writes=Table.USAGE,
-    columns=COLUMNS,
+    columns=with_fingerprint(Table.JOURNAL, (*READ, "disposition", "topic", "frontier", "value")),
     config=JoinsConfig,
-    start=start,
+    build=build,
+    start=UsageSink,
     also_writes=tuple(TABLE_OF.values()),
 )

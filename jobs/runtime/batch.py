@@ -21,7 +21,7 @@ from jobs.runtime.errors import Refused
 
 @dataclass(frozen=True)
 class LsnRange:
-    """The rows [first, next) of a table, without a hole, and columns of the last one (instants in microseconds)."""
+    """The rows [first, next) of a table, without a hole, and columns of the last one (instants may be microseconds)."""
 
     first: int
     next: int

@@ -126,15 +126,17 @@ def no_totals(_job: str) -> tuple[Totals, ...]:
 class TopicJob(Generic[C]):
     """A job that reads the Kafka topic `events` and writes a Delta table.
 
-    `build` judges each record by itself (pure, built-in operators). It is part of the query, so that Spark analyses it
-    once and not with every batch; the sink gets what it made.
+    `build` is what Spark makes of a batch (pure, built-in operators): here it judges each record by itself. It is part
+    of the query, so that Spark analyses it once and not with every batch; the sink gets what it made.
+
+    `start` makes the sink of this job.
     """
 
     name: str
     writes: Table
     config: type[C]
     build: Callable[[DataFrame, C], DataFrame]
-    start: Callable[[Context[C]], TopicSink]
+    start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals
 
     @property
@@ -145,14 +147,21 @@ class TopicJob(Generic[C]):
 
 @dataclass(frozen=True)
 class TableJob(Generic[C]):
-    """A job that reads a Delta table and writes another, and `also_writes` beside it."""
+    """A job that reads a Delta table and writes another, and `also_writes` beside it.
+
+    Only `columns` of the table are read. `build` is what Spark makes of a batch (pure, built-in operators): here it
+    keeps every row with its lsn, and leaves away what the driver does not need. The sink has it called by `new_rows`.
+
+    `start` makes the sink of this job.
+    """
 
     name: str
     reads: Table
     writes: Table
     columns: tuple[str, ...]
     config: type[C]
-    start: Callable[[Context[C]], TableSink]
+    build: Callable[[DataFrame, C], DataFrame]
+    start: Callable[[TableJob[C], Context[C]], TableSink]
     also_writes: tuple[Table, ...] = ()
     totals: TotalsOf = no_totals
 
@@ -166,9 +175,10 @@ class TableJob(Generic[C]):
 class PostgresJob(Generic[C]):
     """A job that folds a Delta table into Postgres.
 
-    Only `columns` of the table are read. `build` reduces a batch to summaries (pure, built-in operators). They are
-    copied into the temporary table `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them
-    in the transaction that moves the position.
+    Only `columns` of the table are read. `build` is what Spark makes of a batch (pure, built-in operators): here it
+    reduces it to summaries. The sink has it called by `new_rows`. Summaries are copied into the temporary table
+    `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the
+    position.
 
     `closes_after`: how long after its end a result is closed under some rules; `build` is told what was shown closed
     under earlier ones, up to and with which end. Without it nothing is said to be.

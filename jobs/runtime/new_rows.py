@@ -1,11 +1,18 @@
-"""One action per micro-batch: what is new of it, and its summary as Arrow."""
+"""The cut of a batch to what is new, where it is read: by lsn from a table, by offsets from a topic.
+
+These are two kinds of position. A table's rows have one number without a hole, so a batch is cut and proved here. A
+topic's have one per partition, and between them offsets without a record: what is missing there the broker is asked
+for, before the ledger moves (`OffsetLedger`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -15,43 +22,65 @@ from jobs.runtime.batch import LsnRange, Seen, broken_edges, contiguous, seen_in
 
 log = structlog.get_logger()
 
-
-def cut(batch: DataFrame, position: int) -> DataFrame:
-    """The rows that are new to a sink at `position`."""
-    return batch.where(F.col("lsn") >= F.lit(position))
+Build = Callable[[DataFrame], DataFrame]
+"""What a job's `build` makes of a batch, its configuration given."""
 
 
-def reduce_once(
+def new_rows(
     batch: DataFrame,
     position: int,
     job: str,
-    build: Callable[[DataFrame], DataFrame],
+    build: Build,
     of_last_row: Iterable[str] = (),
+    *,
+    keeps_rows: bool = False,
 ) -> tuple[pa.Table, LsnRange]:
-    """What `build` makes of the rows from `position` on, and their range, in a single Spark action.
+    """What `build` makes of a table's rows from `position` on, and their range, in a single Spark action.
+
+    A `build` that `keeps_rows`, all of them with lsn and the columns `of_last_row`, is proved by what it gives; of one
+    that reduces them Spark observes what it reads, which costs more where rows come anyway. Raises Refused when rows
+    are missing before or among the new ones, or are there twice.
 
     A second action cuts the batch when it begins with rows that are known, which only the first one after a start does.
     The cut is not always there because Spark writes the position into the code that it compiles for a batch.
     """
-    summary, seen, last = _reduced(batch, build, of_last_row)
+    read = _kept if keeps_rows else _reduced
+    found, seen, last = read(batch, build, of_last_row)
     if seen.lowest is not None and seen.highest is not None and seen.lowest < position:
         if seen.highest < position:
-            return summary.slice(0, 0), LsnRange(position, position)
-        batch = cut(batch, position)
-        summary, seen, last = _reduced(batch, build, of_last_row)
-    if not seen.proves(position):
+            return found.slice(0, 0), LsnRange(position, position)
+        batch = batch.where(F.col("lsn") >= F.lit(position))
+        found, seen, last = read(batch, build, of_last_row)
+    if not seen.proves(position) and not keeps_rows:
         # What Spark observes counts a task twice that ran twice, as after the loss of an executor; its results do not.
         log.warning(
             "the batch was counted again, because Spark's own count of it was not reliable", job=job, observed=str(seen)
         )
         seen = seen_in(batch.select("lsn").toArrow()["lsn"])
     rows = contiguous(position, seen, job)
-    return summary, LsnRange(rows.first, rows.next, last)
+    return found, LsnRange(rows.first, rows.next, last)
 
 
-def _reduced(
-    batch: DataFrame, build: Callable[[DataFrame], DataFrame], of_last_row: Iterable[str]
-) -> tuple[pa.Table, Seen, dict[str, Any]]:
+def new_records(batch: DataFrame, positions: Mapping[int, int]) -> pl.DataFrame:
+    """The records of a topic (partition, offset, …) at or above the next offset per partition; all of one without.
+
+    Cut on the driver, because positions inside Spark's plan would make it compile new code for every batch.
+    """
+    records = pl.DataFrame(batch.toArrow())
+    position = pl.col("partition").replace_strict(positions, default=0, return_dtype=pl.Int64)
+    return records.filter(pl.col("offset") >= position) if positions else records
+
+
+def _kept(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:
+    rows = build(batch).toArrow()
+    seen = seen_in(rows["lsn"])
+    if seen.highest is None:
+        return rows, seen, {}
+    last = rows.select(list(of_last_row)).slice(pc.index(rows["lsn"], seen.highest).as_py(), 1)
+    return rows, seen, last.to_pylist()[0]
+
+
+def _reduced(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:
     lsn = F.col("lsn")
     instants = {f.name for f in batch.schema.fields if isinstance(f.dataType, TimestampType)}
     observation = Observation()

@@ -112,7 +112,8 @@ def _drive(
     context.ownership.resume()
     LOOP.comes_round_within(START_SECONDS)
     with ExitStack() as held:
-        sink: Any = PostgresSink(job, context) if isinstance(job, PostgresJob) else job.start(context)
+        start: Any = PostgresSink if isinstance(job, PostgresJob) else job.start
+        sink = start(job, context)
         held.callback(sink.close)
         source: Source = (
             TopicSource(job, context, sink)

@@ -1,7 +1,8 @@
 """Method: journals whose partitions are far apart, cut anywhere by drivers that die and change their timeouts.
 
-The driver is the real one without its tables and prices. Its outcomes must be those of the rule over the whole journal,
-with the timeouts that each row found: so every row has exactly one.
+What decides is what the sink has decide (`decide`, `Known`); only its tables are lists here, and nothing is priced. Its
+outcomes must be those of the rule over the whole journal, with the timeouts that each row found: so every row has
+exactly one.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.joins.frontier import held_frontier, last_frontier
-from jobs.joins.memory import CARRIED, Memory
-from jobs.joins.past import READ, Past, preceding_frontier, remembered
+from jobs.joins.decide import Known, decide
+from jobs.joins.memory import CARRIED
+from jobs.joins.past import READ, Past
 from jobs.joins.resolve import resolve
-from jobs.joins.timeouts import Timeouts
 from jobs.runtime.rules_in_force import Held, History, rules_at
 from metering.joining import Row, Side, step
 from metering.words import Disposition, EventType
@@ -74,48 +74,48 @@ def journals(draw: st.DrawFn) -> pl.DataFrame:
 
 
 class Driver:
-    """joins without its tables: usage and history stay when it is started anew."""
+    """joins without its tables: usage, and with it the history, stay when it is started anew."""
 
-    def __init__(self, journal: pl.DataFrame) -> None:
+    def __init__(self, journal: pl.DataFrame, rules: dict[str, Any], limit_bytes: int) -> None:
         self.journal = journal
         self.position = 1
-        self.frontier: datetime | None = None
-        self.preceding: datetime | None = None
-        self.memory = Memory.empty()
-        self.history: History = ()
+        self.limit_bytes = limit_bytes
         self.usage = resolve(pl.DataFrame(schema=CARRIED), None)
+        self.rules = rules
+        self.kept: History = ()
+        self.known = Known.of_nothing((Held(1, rules),))
 
     def start(self, rules: dict[str, Any]) -> None:
-        self.history = (*self.history, Held(self.position, rules))
+        before, self.rules = self.known, rules
+        history = self.kept or (Held(1, rules),)
+        self.known = Known.of_nothing(history)
         if self.position > 1:
-            lowest = self.memory.waiting()["waiting.lsn"] or None
+            lowest = before.memory.waiting()["waiting.lsn"] or None
             usage = self.usage.with_columns(log_date=START.date())
-            past = Past(self.journal.lazy(), usage.lazy(), self.position, self.frontier, lowest)
-            self.preceding = preceding_frontier(past.journal, self.position)
-            before, self.memory = self.memory, remembered(past, self.history)
-            assert what(self.memory, self.frontier) == what(before, self.frontier), "a start remembers something else"
+            past = Past(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest)
+            self.known = Known.derived(past, history)
+        if history == before.history:
+            assert what(self.known) == what(before), "a start knows something else"
 
     def process(self, end: int) -> None:
         rows = self.journal.filter(pl.col("lsn").is_between(self.position, end - 1))
-        self.frontier = held_frontier(
-            rows, ends_table=end == len(self.journal) + 1, before=self.frontier, preceding=self.preceding
-        )
-        self.preceding = last_frontier(rows)
-        batch = rows.filter(pl.col("request_id").is_not_null()).with_columns(Timeouts(self.history).of_row())
-        involved = self.memory.involved(batch, self.frontier)
-        outcomes = resolve(involved, self.frontier)
-        self.memory = self.memory.after(involved, outcomes, self.frontier)
+        ends_table = end == len(self.journal) + 1
+        outcomes, self.known = decide(self.known, rows, self.rules, self.limit_bytes, ends_table=ends_table)
         self.usage = pl.concat([self.usage, outcomes])
+        if len(outcomes):
+            # It is kept in the first of these rows.
+            self.kept = self.known.history
         self.position = end
 
 
-def what(memory: Memory, frontier: datetime | None) -> set[tuple[Any, ...]]:
-    """What a memory knows that a row received from now on can meet: what is over may be kept or not."""
+def what(known: Known) -> tuple[datetime | None, datetime | None, set[tuple[Any, ...]]]:
+    """What is known that a row received from now on can meet: what is over may be kept or not."""
+    memory, frontier = known.memory, known.frontier
     parts = [part.select("lsn", "received_at", "timeout_us", "decided_side") for part in (memory.rows, *memory.decided)]
-    known = pl.concat(parts).unique()
+    rows = pl.concat(parts).unique()
     if frontier is not None:
-        known = known.filter(pl.col("received_at") + pl.duration(microseconds="timeout_us") >= frontier)
-    return set(known.iter_rows())
+        rows = rows.filter(pl.col("received_at") + pl.duration(microseconds="timeout_us") >= frontier)
+    return frontier, known.preceding_frontier, set(rows.iter_rows())
 
 
 def recomputed(journal: pl.DataFrame, history: History) -> Told:
@@ -138,14 +138,14 @@ def recomputed(journal: pl.DataFrame, history: History) -> Told:
 def test_oracle_any_cut_restart_and_change_of_timeouts_gives_the_outcomes_of_the_history(
     journal: pl.DataFrame, data: st.DataObject
 ) -> None:
-    driver, end = Driver(journal), len(journal) + 1
-    driver.start(data.draw(st.sampled_from(RULES)))
+    rules, limit_bytes = data.draw(st.sampled_from(RULES)), data.draw(st.sampled_from([0, 2**30]))
+    driver, end = Driver(journal, rules, limit_bytes), len(journal) + 1
     size = data.draw(st.sampled_from([1, 2, 7, 500]))
     while driver.position < end:
         driver.process(min(end, driver.position + size))
         if data.draw(st.integers(0, 3)) == 0:
             driver.start(data.draw(st.sampled_from(RULES)))
     told = Counter(driver.usage.select("outcome", "request_lsn", "completion_lsn").iter_rows())
-    assert told == recomputed(journal, driver.history)
+    assert told == recomputed(journal, driver.kept)
     named = Counter(lsn for _, request, completion in told.elements() for lsn in {request, completion} - {None})
     assert named == Counter(journal.filter(pl.col("request_id").is_not_null())["lsn"].to_list())

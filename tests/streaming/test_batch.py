@@ -12,9 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.runtime.batch import LsnRange, Seen, broken_edges, contiguous, seen_in
+from jobs.runtime.delta.position import row_hash
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.errors import Refused
-from jobs.runtime.new_rows import reduce_once
+from jobs.runtime.new_rows import new_records, new_rows
+from jobs.streams import Table
 
 
 @pytest.fixture
@@ -26,18 +28,22 @@ def total(rows: DataFrame) -> DataFrame:
     return rows.groupBy().agg(F.sum("tokens").alias("tokens"))
 
 
+def kept(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("tokens", F.col("tokens") + 0)
+
+
 def test_rows_below_the_position_are_cut(table: DataFrame) -> None:
-    summary, rows = reduce_once(table, 8, "job", total)
+    summary, rows = new_rows(table, 8, "job", total)
     assert (summary.to_pylist(), rows) == ([{"tokens": 3}], LsnRange(8, 11))
 
 
 def test_a_batch_that_is_known_is_empty(table: DataFrame) -> None:
-    assert reduce_once(table, 11, "job", total)[1] == LsnRange(11, 11)
+    assert new_rows(table, 11, "job", total)[1] == LsnRange(11, 11)
 
 
 def test_rows_missing_before_the_batch_are_refused(table: DataFrame) -> None:
     with pytest.raises(Refused, match="would lose rows"):
-        reduce_once(table.where("lsn > 3"), 3, "job", total)
+        new_rows(table.where("lsn > 3"), 3, "job", total)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,7 @@ def test_rows_missing_before_the_batch_are_refused(table: DataFrame) -> None:
 )
 def test_rows_that_are_there_twice_do_not_hide_those_that_are_missing(spark: SparkSession, lsns: list[int]) -> None:
     with pytest.raises(Refused, match="would lose rows"):
-        reduce_once(spark.createDataFrame(pa.table({"lsn": lsns, "tokens": lsns})), 1, "job", total)
+        new_rows(spark.createDataFrame(pa.table({"lsn": lsns, "tokens": lsns})), 1, "job", total)
     with pytest.raises(Refused, match="would lose rows"):
         contiguous(1, seen_in(pa.chunked_array([lsns])), "job")
 
@@ -76,7 +82,7 @@ def test_a_batch_whose_rows_spark_counted_twice_is_not_refused(table: DataFrame)
     def counted_twice(rows: DataFrame) -> DataFrame:
         return total(rows).unionAll(total(rows))
 
-    summary, rows = reduce_once(table, 1, "job", counted_twice)
+    summary, rows = new_rows(table, 1, "job", counted_twice)
     assert (summary.to_pylist(), rows) == ([{"tokens": 10}, {"tokens": 10}], LsnRange(1, 11))
 
 
@@ -84,7 +90,7 @@ def test_the_columns_of_the_last_row_come_with_the_range(spark: SparkSession) ->
     at = datetime(2026, 1, 1, tzinfo=UTC)
     columns = {"lsn": [5, 7, 6], "tokens": [1, 2, 3], "topic": ["a", None, "c"], "logged_at": [at, at, at]}
     batch = spark.createDataFrame(pa.table(columns))
-    _, rows = reduce_once(batch, 5, "job", total, ("topic", "logged_at"))
+    _, rows = new_rows(batch, 5, "job", total, ("topic", "logged_at"))
     assert rows.last == {"topic": None, "logged_at": microseconds_of(at)}
 
 
@@ -94,6 +100,43 @@ def test_the_next_batch_needs_no_new_code(spark: SparkSession) -> None:
     counts = []
     for first in (1, 11, 2**40):
         batch = spark.createDataFrame(pa.table({"lsn": list(range(first, first + 10)), "tokens": [1] * 10}))
-        assert reduce_once(batch, first, "job", total)[1] == LsnRange(first, first + 10)
+        assert new_rows(batch, first, "job", total)[1] == LsnRange(first, first + 10)
         counts.append(compiled().getCount())
     assert counts[1:] == [counts[0]] * 2
+
+
+def test_differential_kept_and_reduced_rows_have_one_range_and_one_last_row_or_are_both_refused(
+    spark: SparkSession,
+) -> None:
+    def read(batch: DataFrame, position: int, *, keeps_rows: bool) -> tuple[list[int], LsnRange, int | None] | None:
+        build = kept if keeps_rows else total
+        try:
+            found, rows = new_rows(batch, position, "job", build, columns, keeps_rows=keeps_rows)
+        except Refused:
+            return None
+        tokens = [tokens or 0 for tokens in found["tokens"].to_pylist()]
+        return [sum(tokens)], rows, row_hash(Table.JOURNAL, rows.next - 1, rows.last) if rows.records else None
+
+    chance, columns = random.Random(7), ("topic", "partition", "offset", "logged_at")
+    found = []
+    for _ in range(12):
+        first = chance.randint(1, 4)
+        lsns = chance.choice([[*range(first, first + 4)], chance.choices(range(first, first + 4), k=3)])
+        chance.shuffle(lsns)
+        logged_at = [datetime(2026, 1, 1, 0, 0, 0, lsn, UTC) for lsn in lsns]
+        others = {"topic": [str(lsn) for lsn in lsns], "partition": lsns, "offset": lsns, "logged_at": logged_at}
+        batch = spark.createDataFrame(pa.table({"lsn": lsns, "tokens": lsns, **others}))
+        position = chance.randint(1, 6)
+        found.append(read(batch, position, keeps_rows=True))
+        assert found[-1] == read(batch, position, keeps_rows=False), (lsns, position)
+    assert None in found
+    assert any(result is not None and result[1].records for result in found)
+
+
+def test_records_below_the_next_offset_of_their_partition_are_cut(spark: SparkSession) -> None:
+    places = [(partition, offset) for partition in range(3) for offset in range(4)]
+    batch = spark.createDataFrame(pa.table({"partition": [p for p, _ in places], "offset": [o for _, o in places]}))
+    positions: dict[int, int]
+    for positions in ({}, {0: 4, 1: 2}):
+        cut = [(p, o) for p, o in places if o >= positions.get(p, 0)]
+        assert new_records(batch, positions).rows() == cut

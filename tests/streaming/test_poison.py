@@ -106,7 +106,7 @@ class Driver:
         self._ownership = ownership = Ownership.take(JOB.name, where.postgres_url, config.model_dump(mode="json"))
         self._spark, self._job, self._config, self._where = spark, job, config, where
         self._context = Context(config, where, spark, ownership, MachineClock())
-        self._sink = JournalSink(self._context)
+        self._sink = JournalSink(job, self._context)
         self._source = TopicSource(job, self._context, self._sink)
 
     def run(self, *, stores: bool = True) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pytest
@@ -42,9 +42,8 @@ def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 20
 
 def joins(spark: SparkSession, database: str, tables: Path) -> UsageSink:
     where = environment(database, tables)
-    return cast(
-        "UsageSink",
-        JOINS.start(Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {}), MachineClock())),
+    return UsageSink(
+        JOINS, Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {}), MachineClock())
     )
 
 

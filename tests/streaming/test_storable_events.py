@@ -22,7 +22,8 @@ from jobs.ingestion.repeats import entries
 from jobs.ingestion.sink import journal_rows
 from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.joins.config import JoinsConfig
-from jobs.joins.pipeline import JOB, start
+from jobs.joins.pipeline import JOB
+from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context
@@ -119,7 +120,7 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
         fold_sources(cursor, seen_sources(rows))
         heard = cursor.execute("SELECT count(*) FROM sources").fetchone()
     where = environment(database, tmp_path)
-    sink = start(Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
+    sink = UsageSink(JOB, Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
     sink.process(journal.read(spark, JOB.columns, end=first + len(rows)))
 
     assert heard == (rows.select("source", pl.col("source_epoch").fill_null("")).n_unique(),)

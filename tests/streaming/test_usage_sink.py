@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from jobs.joins.config import JoinsConfig
-from jobs.joins.pipeline import JOB, start
+from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import Fenced, NotYet, Refused
@@ -59,7 +59,7 @@ def driver(
 ) -> UsageSink:
     where = environment(database, Path(journal.tables))
     ownership = Ownership.take(JOB.name, database, {})
-    return start(Context(config, where, spark, ownership, clock or MachineClock()))
+    return UsageSink(JOB, Context(config, where, spark, ownership, clock or MachineClock()))
 
 
 def usage(journal: Journal) -> pl.DataFrame:

@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.pipeline import build
-from jobs.ingestion.sink import NAME, JournalSink
+from jobs.ingestion.pipeline import JOB, build
+from jobs.ingestion.sink import JournalSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet
@@ -122,10 +122,10 @@ def ingestion(
     events = list_partitions(admin, [topic])[0]
     ends = offsets(admin, events, LATEST)
     settings = IngestionConfig(topic=topic, heartbeat_interval_seconds=60, **config)
-    ownership = Ownership.take(NAME, database, settings.model_dump(mode="json"))
+    ownership = Ownership.take(JOB.name, database, settings.model_dump(mode="json"))
     with ExitStack() as held:
         held.callback(ownership.close)
-        sink = JournalSink(Context(settings, where, spark, ownership, MachineClock()))
+        sink = JournalSink(JOB, Context(settings, where, spark, ownership, MachineClock()))
         held.callback(sink.close)
         wait_until(
             lambda: all(end > ends[partition] for partition, end in offsets(admin, events, LATEST).items()),

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.table import DeltaWriter, microseconds_of
@@ -54,10 +52,9 @@ def row_hash(table: Table, lsn: int, row: Mapping[str, Any]) -> int:
     return _hash(json.dumps([lsn, *(_exactly(row[name]) for name in FINGERPRINT[table])]))
 
 
-def position_after(table: Table, before: Position, rows: pa.Table, next_lsn: int) -> Position:
-    """The position after `rows` of `table` (lsn and FINGERPRINT, in any order), which end before `next_lsn`."""
-    last = rows.slice(pc.index(rows["lsn"], next_lsn - 1).as_py(), 1).to_pylist()[0]
-    return Position(next_lsn, before.table, row_hash(table, next_lsn - 1, last))
+def position_after(table: Table, before: Position, next_lsn: int, last_row: Mapping[str, Any]) -> Position:
+    """The position after rows of `table` that end with `last_row` (FINGERPRINT), before `next_lsn`."""
+    return Position(next_lsn, before.table, row_hash(table, next_lsn - 1, last_row))
 
 
 def recall_position(writer: DeltaWriter, table: Table) -> Position:

@@ -61,7 +61,7 @@ class TopicSource:
         topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         careful = CarefulStart(
             topic.name,
-            lambda records: self._job.build(records, self._config),
+            self._built,
             self._sink,
             Attempts(self._ownership),
             IsolatedRecords(self._ownership, topic),
@@ -106,6 +106,10 @@ class TopicSource:
             .option("maxOffsetsPerTrigger", self._limit)
             .load()
         )
+        return self._built(records)
+
+    def _built(self, records: DataFrame) -> DataFrame:
+        """What the job makes of records, in the stream and in a careful start."""
         return self._job.build(records, self._config)
 
     def has_news(self) -> bool:

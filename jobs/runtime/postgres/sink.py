@@ -14,11 +14,11 @@ from pyarrow import csv
 from pyspark.sql import DataFrame
 
 from jobs.runtime.batch import LsnRange
-from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash
+from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
-from jobs.runtime.new_rows import reduce_once
+from jobs.runtime.new_rows import new_rows
 from jobs.runtime.postgres.rules_table import RulesTable
 from monitoring.instruments import GaugeMetric
 
@@ -82,7 +82,7 @@ class PostgresSink:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
-        summary, rows = reduce_once(
+        summary, rows = new_rows(
             batch,
             self._at.next_lsn,
             self._job.name,
@@ -92,7 +92,7 @@ class PostgresSink:
         if rows.records == 0:
             return Progress(0, {})
         frontier = self._frontier_at(rows.next)
-        after = Position(rows.next, self._at.table, row_hash(self._job.reads, rows.next - 1, rows.last))
+        after = position_after(self._job.reads, self._at, rows.next, rows.last)
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             stage(cursor, self._job.staged, summary)
