@@ -12,7 +12,7 @@ from jobs.joins.memory import Memory
 from jobs.joins.past import Past, is_paired, preceding_frontier, remembered
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
-from jobs.runtime.rules_in_force import History, Rules, extended
+from jobs.runtime.rules_in_force import Held, History, Rules, extended
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,20 @@ class Known:
     """The rules that decide, the last of them the next rows; at least one."""
 
     @classmethod
-    def of_nothing(cls, history: History) -> Known:
-        """Before the first row."""
-        return cls(Memory.empty(), None, None, history)
+    def derived(cls, past: Past | None, kept: History, present: Held) -> Known:
+        """What a start knows: all of it follows from the journal and usage. `past` None: no row was read yet.
 
-    @classmethod
-    def derived(cls, past: Past, history: History) -> Known:
-        """What a start knows: all of it follows from the journal and usage."""
-        preceding = preceding_frontier(past.journal, past.position)
-        return cls(remembered(past, history), past.frontier, preceding, history)
+        Where usage kept no rules, because it is empty (then `present` hold from 1 on) or because its version kept none,
+        the `present` ones decide what is undecided.
+        """
+        history = kept or (present,)
+        if past is None:
+            return cls(Memory.empty(), None, None, history)
+        memory = remembered(past, history)
+        if not kept and present.first == 1:
+            # Not even that two rows are too far from each other was decided: other timeouts may bring them together.
+            memory = memory.anew()
+        return cls(memory, past.frontier, preceding_frontier(past.journal, past.position), history)
 
 
 def decide(

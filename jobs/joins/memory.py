@@ -61,7 +61,7 @@ class Memory:
 
         `batch` has CARRIED without its last two columns.
         """
-        due = self.rows.filter(_is_over(frontier))
+        due = self.rows.filter(_is_over(frontier) | ~pl.col("remembered"))
         keys = pl.concat([batch.select(KEY), due.select(KEY)]).unique()
         waiting = self.rows.join(keys, on=KEY, how="semi")
         new = batch.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False).select(*CARRIED)
@@ -89,6 +89,10 @@ class Memory:
         waits = told.filter(pl.col("side").is_null()).with_columns(remembered=True)
         waiting = pl.concat([untouched, waits.select(*CARRIED)])
         return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier), self.compact_bytes)
+
+    def anew(self) -> Memory:
+        """The same, where the rows that wait are decided with the next batch as if they were rows of it."""
+        return replace(self, rows=self.rows.with_columns(remembered=False))
 
     def within(self, limit_bytes: int, frontier: datetime | None) -> Memory:
         """The same without what is over, when there may be too little room for it: it may still be too large.

@@ -48,15 +48,13 @@ class UsageSink:
 
     def _remember(self, tables: str) -> Known:
         """What a later row can meet, and what decides it."""
-        # Where nothing was decided yet, or by a version that kept no rules, these decide what is undecided.
+        journal, past = open_table(tables, self._job.reads), None
+        if journal is not None and self._at.next_lsn > 1:
+            frontier = instant_of(self._usage.recall(FRONTIER))
+            rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
+            past = Past(rows, outcomes, self._at.next_lsn, frontier, self._usage.recall("waiting.lsn") or None)
         first = 1 if self._usage.next_lsn == 1 else self._at.next_lsn
-        history = self._rules.history or (Held(first, self._config.deciding),)
-        journal = open_table(tables, self._job.reads)
-        if journal is None or self._at.next_lsn == 1:
-            return Known.of_nothing(history)
-        frontier, waiting_from = instant_of(self._usage.recall(FRONTIER)), self._usage.recall("waiting.lsn") or None
-        rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
-        return Known.derived(Past(rows, outcomes, self._at.next_lsn, frontier, waiting_from), history)
+        return Known.derived(past, self._rules.history, Held(first, self._config.deciding))
 
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""

@@ -83,18 +83,17 @@ class Driver:
         self.usage = resolve(pl.DataFrame(schema=CARRIED), None)
         self.rules = rules
         self.kept: History = ()
-        self.known = Known.of_nothing((Held(1, rules),))
+        self.known = Known.derived(None, (), Held(1, rules))
 
     def start(self, rules: dict[str, Any]) -> None:
         before, self.rules = self.known, rules
-        history = self.kept or (Held(1, rules),)
-        self.known = Known.of_nothing(history)
+        past = None
         if self.position > 1:
             lowest = before.memory.waiting()["waiting.lsn"] or None
             usage = self.usage.with_columns(log_date=START.date())
             past = Past(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest)
-            self.known = Known.derived(past, history)
-        if history == before.history:
+        self.known = Known.derived(past, self.kept, Held(1 if self.usage.is_empty() else self.position, rules))
+        if self.known.history == before.history:
             assert what(self.known) == what(before), "a start knows something else"
 
     def process(self, end: int) -> None:
@@ -149,3 +148,33 @@ def test_oracle_any_cut_restart_and_change_of_timeouts_gives_the_outcomes_of_the
     assert told == recomputed(journal, driver.kept)
     named = Counter(lsn for _, request, completion in told.elements() for lsn in {request, completion} - {None})
     assert named == Counter(journal.filter(pl.col("request_id").is_not_null())["lsn"].to_list())
+
+
+def test_before_the_first_outcome_another_timeout_decides_all_rows_that_wait() -> None:
+    one, three = ({"completion_timeout_seconds": seconds, "completion_timeouts": {}} for seconds in (1, 3))
+    places: list[tuple[str | None, int]] = [("r0", 0), ("r0", 2), ("r1", 0), ("r1", 2), ("r0", 0), (None, 1000)]
+    rows = [
+        {
+            "lsn": lsn,
+            "type": (EventType.REQUEST if request_id else EventType.HEARTBEAT).value,
+            "account": "a",
+            "request_id": request_id,
+            "model": "m",
+            "received_at": START + timedelta(seconds=second),
+            "frontier": START + timedelta(seconds=1000 if request_id is None else 0),
+            "disposition": Disposition.ACCEPTED,
+            "log_date": START.date(),
+        }
+        for lsn, (request_id, second) in enumerate(places, start=1)
+    ]
+    driver = Driver(pl.DataFrame(rows, schema=JOURNAL), one, 2**30)
+    driver.process(5)
+    assert driver.usage.is_empty(), "two seconds apart nobody supersedes anybody"
+    driver.start(three)
+    driver.process(6)
+    # From the first outcome on, later rules decide nothing again.
+    driver.start(one)
+    driver.process(7)
+    told = Counter(driver.usage.select("outcome", "request_lsn", "completion_lsn").iter_rows())
+    assert told == recomputed(driver.journal, driver.kept)
+    assert sorted(outcome for outcome, _, _ in told) == ["abandoned"] * 2 + ["superseded"] * 3
