@@ -151,7 +151,7 @@ def test_oracle_any_cut_restart_and_change_of_timeouts_gives_the_outcomes_of_the
 
 
 def test_before_the_first_outcome_another_timeout_decides_all_rows_that_wait() -> None:
-    one, three = ({"completion_timeout_seconds": seconds, "completion_timeouts": {}} for seconds in (1, 3))
+    one, three = RULES[0], RULES[3]
     places: list[tuple[str | None, int]] = [("r0", 0), ("r0", 2), ("r1", 0), ("r1", 2), ("r0", 0), (None, 1000)]
     rows = [
         {
