@@ -213,18 +213,19 @@ def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tup
 
 
 def window(total: Mapping[str, Any]) -> Window:
-    """A total of the truth in the same shape."""
+    """A total of the truth in the same shape; that of an older release says no price, nor what is corrected."""
+    price_from, unit_price = total.get("price_from"), total.get("unit_price")
     return Window(
         total["account"],
         total["model"],
         total["meter"],
         total["currency"],
         datetime.fromisoformat(total["window_start"]),
-        None if total["price_from"] is None else datetime.fromisoformat(total["price_from"]),
-        None if total["unit_price"] is None else Decimal(total["unit_price"]),
+        None if price_from is None else datetime.fromisoformat(price_from),
+        None if unit_price is None else Decimal(unit_price),
         int(total["quantity"]),
         Decimal(total["amount"]),
-        total["corrected"],
+        total.get("corrected", False),
     )
 
 

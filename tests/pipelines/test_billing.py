@@ -148,7 +148,8 @@ def test_null_is_not_zero_and_is_counted_as_unmetered(spark: SparkSession, conne
     reported: dict[Meter, int | None] = {Meter.REQUESTS: 1, Meter.INPUT_TOKENS: None, Meter.OUTPUT_TOKENS: 0}
     counts = bill(spark, connection, [usage_row(lsn, quantities=reported) for lsn in (1, 2)])
     unmetered = {key[3]: (cell["quantity"], cell["unmetered_rows"]) for key, cell in stored(connection).windows.items()}
-    assert unmetered == {"requests": (2, 0), "input_tokens": (0, 2), "cached_tokens": (0, 2)}
+    unreported = {meter.value: (0, 2) for meter in Meter if reported.get(meter) is None}
+    assert unmetered == {"requests": (2, 0), **unreported}
     assert counts[metrics.UNMETERED, "input_tokens"] == 2
 
 

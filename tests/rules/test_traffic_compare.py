@@ -75,11 +75,11 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., compare.Compariso
     monkeypatch.setattr(psycopg.Connection, "__exit__", lambda *_: None)
     monkeypatch.setattr(psycopg.Connection, "__enter__", lambda connection: connection)
 
-    def compared(**given: Any) -> compare.Comparison:
+    def compared(asked: dict[str, Any] | None = None, **given: Any) -> compare.Comparison:
         there = {**as_the_truth_says(), "sessions": sessions(), "price_starts": {}, **given}
         for name, rows in there.items():
             monkeypatch.setattr(found, name, lambda *_, rows=rows: rows)
-        return compare.compare(truth(), "no database", "no tables")
+        return compare.compare(asked or truth(), "no database", "no tables")
 
     return compared
 
@@ -101,6 +101,36 @@ def changed(value: Any) -> Any:
 
 def test_a_stack_without_a_fault_is_equal(compared: Callable[..., compare.Comparison]) -> None:
     assert not compared().differences
+
+
+def of_an_older_release() -> dict[str, Any]:
+    """A truth without prices, and with the numbers of events alone."""
+    sums: dict[tuple[str, ...], list[Decimal]] = {}
+    keys = ("account", "model", "meter", "currency", "window_start")
+    for total in truth()["totals"]:
+        of = sums.setdefault(tuple(total[key] for key in keys), [Decimal(0), Decimal(0)])
+        of[:] = of[0] + Decimal(total["quantity"]), of[1] + Decimal(total["amount"])
+    totals = [
+        {**dict(zip(keys, key, strict=True)), "quantity": str(quantity), "amount": str(amount)}
+        for key, (quantity, amount) in sums.items()
+    ]
+    users = [
+        {
+            "account": user["account"],
+            "user_id": user["user_id"],
+            "events": user["sessions"] and [session["events"] for session in user["sessions"]],
+        }
+        for user in truth()["sessions"]
+    ]
+    return {**truth(), "totals": totals, "sessions": users}
+
+
+def test_the_truth_of_an_older_release_asks_for_what_it_says(compared: Callable[..., compare.Comparison]) -> None:
+    older = of_an_older_release()
+    assert not compared(older).differences
+    rows = as_the_truth_says()["windows"]
+    assert not compared(older, windows=[replace(rows[0], amount=rows[0].amount + 1), *rows[1:]]).is_equal
+    assert not compared(older, sessions={}).is_equal
 
 
 @pytest.mark.parametrize(
