@@ -142,7 +142,7 @@ def test_the_variables_of_a_driver_are_read_by_the_applications() -> None:
     from jobs.runtime.config import Environment
 
     found = {
-        name: value if isinstance(value, str) else "text"
+        name: value if isinstance(value, str) else "postgresql://weir@db/weir"
         for name, value in variables(driver(render("production.yaml"))).items()
     }
     environment = Environment.read({**found, "WEIR_JARS": "/jars"})
