@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.ingestion.classify import LOG_APPEND_TIME, classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
-from jobs.runtime.kafka.careful_start import RECORDS
+from jobs.runtime.kafka.looked_records import RECORDS
 from tests.corpus import RECEIVED_AT
 
 Record = tuple[bytes | None, datetime]

@@ -8,11 +8,8 @@ driver as often as it comes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import structlog
@@ -23,9 +20,16 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.job import TopicSink
 from jobs.runtime.kafka.attempts import ALONE_LIMIT, Attempt, Attempts
-from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.runtime.kafka.isolated import Isolated, IsolatedRecords
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
+from jobs.runtime.kafka.looked_records import (
+    RECORDS,
+    as_frame,
+    first_known,
+    first_unknown,
+    good_record,
+    unpacked_with,
+)
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from jobs.runtime.spark import java_runs
@@ -37,20 +41,6 @@ log = structlog.get_logger()
 BUDGET_BYTES = 32 << 20
 KEPT_LIMIT = ALONE_LIMIT + 1
 """A record that has ended the driver more often is journalled without its value."""
-MOST_GIVEN_UP = 100_000
-"""Of a batch that cannot be unpacked, so many records are given up by one verdict: it is of all of them."""
-RECORDS = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-    ]
-)
-"""As Spark's Kafka source names them."""
 
 JUDGING_FAILS = (PySparkException, Py4JError, pa.ArrowException, ValueError, ArithmeticError)
 """What reading or judging records raises where Java lives on; nothing that a database, a broker or a fence raises."""
@@ -124,7 +114,7 @@ class CarefulStart:
 
     def _standing(self, attempt: Attempt, records: list[LogRecord]) -> Attempt:
         """`attempt` as of what comes next: alone is one record, or what is unpacked only together."""
-        unknown = _unknown(records, self._isolated.pending())
+        unknown = first_unknown(records, self._isolated.pending())
         if unknown and unknown[-1].offset <= (unknown[0].unpacked_with or unknown[0].offset):
             attempt = attempt.alone
         return replace(attempt, partition=records[0].partition if attempt.records == 1 else None)
@@ -148,7 +138,7 @@ class CarefulStart:
 
     def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
         self._attempts.begin(replace(attempt, is_blameless=True))
-        self._build(_frame(spark, [_good(self._clock.now())], self._topic)).toArrow()
+        self._build(as_frame(spark, [good_record(self._clock.now())], self._topic)).toArrow()
         self._is_able = True
 
     def _raise_unless_theirs(self, error: Exception, spark: SparkSession, look: PlainLook, attempt: Attempt) -> None:
@@ -186,15 +176,15 @@ class CarefulStart:
         pending = self._isolated.pending()
         first = records[0]
         if attempt.must_give_up or pending.get(first.place, Isolation.TOO_LARGE) is not Isolation.TOO_LARGE:
-            given_up = _unpacked_with(first) if attempt.must_give_up else [first]
+            given_up = unpacked_with(first) if attempt.must_give_up else [first]
             return self._dead(spark, given_up, attempt, pending), len(given_up)
-        if unknown := _unknown(records, pending):
+        if unknown := first_unknown(records, pending):
             # It may be this reader that is wrong: Spark's shall say.
             found = self._read(spark, first.partition, first.offset, unknown[-1].offset + 1)
             return self._build(found.select(RECORDS.names)), len(unknown)
-        known = _known(records, pending)
+        known = first_known(records, pending)
         self._give_up([record for record in known if record.problem == TOO_LARGE], Isolation.TOO_LARGE, TOO_LARGE)
-        return self._build(_frame(spark, known, self._topic)), len(known)
+        return self._build(as_frame(spark, known, self._topic)), len(known)
 
     def _dead(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt, pending: Isolated) -> DataFrame:
         """Records that the sink rejects, because it finds them among the isolated ones."""
@@ -206,7 +196,7 @@ class CarefulStart:
             reason,
             f"{why}; {first.problem}" if first.is_unknown else why,
         )
-        blank = self._build(_frame(spark, [replace(record, value=None) for record in records], self._topic))
+        blank = self._build(as_frame(spark, [replace(record, value=None) for record in records], self._topic))
         # Its value is kept, unless the driver ends also when it only passes it on.
         keeps_value = first.value is not None and attempt.failed_alone <= KEPT_LIMIT
         return blank.withColumn("value", F.lit(first.value)) if keeps_value else blank
@@ -216,44 +206,3 @@ class CarefulStart:
             places = [record.place for record in records]
             log.error("records become dead letters, unjudged", reason=reason, at=places[:10], of=len(places), why=why)
             self._isolated.add({record.place: record.size_bytes for record in records}, reason, why)
-
-
-def _good(now: datetime) -> LogRecord:
-    return LogRecord(0, 0, 0, True, 0, b"weir", heartbeat(0, 0, now))
-
-
-def _unpacked_with(record: LogRecord) -> list[LogRecord]:
-    """The record, and those of its batch after it that cannot be unpacked without it."""
-    last = record.offset if record.unpacked_with is None else record.unpacked_with
-    end = min(last + 1, record.offset + MOST_GIVEN_UP)
-    return [replace(record, offset=offset) for offset in range(record.offset, end)]
-
-
-def _unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    def is_next(record: LogRecord) -> bool:
-        return record.is_unknown and record.partition == records[0].partition and record.place not in pending
-
-    return list(itertools.takewhile(is_next, records))
-
-
-def _known(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    """Those before the first that is to be skipped, or that nobody could read here."""
-
-    def is_known(record: LogRecord) -> bool:
-        return record.problem == TOO_LARGE or (record.problem is None and record.place not in pending)
-
-    return list(itertools.takewhile(is_known, records))
-
-
-def _frame(spark: SparkSession, records: list[LogRecord], topic: str) -> DataFrame:
-    columns: dict[str, list[Any]] = {
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "topic": [topic] * len(records),
-        "partition": [record.partition for record in records],
-        "offset": [record.offset for record in records],
-        # What a producer stamped is never read, and may be more than an instant can be.
-        "timestamp": [record.timestamp_ms * 1_000 if record.is_append_time else 0 for record in records],
-        "timestampType": [int(record.is_append_time) for record in records],
-    }
-    return spark.createDataFrame(pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS))
