@@ -12,7 +12,7 @@ BUDGET = 0.01
 
 
 def burning(times: float, long: str, short: str) -> str:
-    """The budget is being spent so many times too fast, over the long window and still over the short one.
+    """The budget is spent `times` times too fast, over the long window and still over the short one.
 
     Time before the first sample counts as fresh: a stack that starts with yesterday's frontier has not been late today.
     """

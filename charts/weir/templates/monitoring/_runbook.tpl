@@ -1,4 +1,4 @@
-{{/* Where alerts say that the runbook is: a page of the dashboard, unless told otherwise. */}}
+{{/* Where alerts say that the runbook is: a page of the dashboard, unless prometheusRule.runbookUrl is given. */}}
 {{- define "weir.runbookUrl" -}}
 {{- $ingress := .Values.dashboard.ingress -}}
 {{- if .Values.prometheusRule.runbookUrl -}}
