@@ -75,7 +75,7 @@ class Backend:
                     opened = cursor.execute(_OPENING, limits).fetchone()
                     if not self.scope.is_all and not (opened and opened["is_guarded"]):
                         raise Unavailable(
-                            f"The database {_place(url)} is read as the owner of its tables, to whom row-level "
+                            f"The database {place(url)} is read as the owner of its tables, to whom row-level "
                             "security does not apply: connect as weir_dashboard, or unset WEIR_ACCOUNTS."
                         )
                     yield cursor
@@ -109,15 +109,23 @@ class Backend:
             raise Unavailable(f"The table {name} cannot be read: {type(error).__name__}.") from error
 
 
-def _place(url: str) -> str:
-    """Where a database is, without the user or the password that stand in its address."""
-    address = urlsplit(url)
-    return f"{address.hostname or 'localhost'}:{address.port or 5432}{address.path}"
+def place(url: str) -> str:
+    """Where a database is, without the user or the password that stand in its address.
+
+    A password whose @, / or : is not written as %40, %2F or %3A reaches into the other parts: then none is shown.
+    """
+    try:
+        address = urlsplit(url)
+        host, port = address.hostname or "localhost", address.port or 5432
+    except ValueError:
+        return "of WEIR_POSTGRES_URL"
+    is_whole = "@" not in host + address.path + address.query + address.fragment
+    return f"{host}:{port}{address.path}" if is_whole else "of WEIR_POSTGRES_URL"
 
 
 def _sentence(error: psycopg.Error, url: str, limit_seconds: float) -> str:
     if isinstance(error, psycopg.errors.QueryCanceled):
-        return f"The database {_place(url)} took longer than {limit_seconds} s: choose a shorter time."
+        return f"The database {place(url)} took longer than {limit_seconds} s: choose a shorter time."
     if isinstance(error, psycopg.OperationalError):
-        return f"The database {_place(url)} does not answer."
-    return f"The database {_place(url)} cannot be read: {type(error).__name__}."
+        return f"The database {place(url)} does not answer."
+    return f"The database {place(url)} cannot be read: {type(error).__name__}."

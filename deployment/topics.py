@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from jobs.runtime.kafka.topic_settings import doubts, refusals
+from jobs.runtime.unreachable import kafka_sentence
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 
 RETENTION_HOURS = 36 * 24
@@ -46,8 +47,12 @@ def ensure_topics(bootstrap: str) -> None:
             made.result()
         settings = _settings_when_known(admin, [topic.topic for topic in _topics()])
     except KafkaException as error:
+        if error.args[0].code() < 0:
+            # The client's own codes: nobody answered it.
+            raise TopicsUnusable(kafka_sentence(error, bootstrap)) from error
         raise TopicsUnusable(
-            f"Kafka at {bootstrap} did not list, create or describe Weir's topics: {error.args[0].str()}"
+            f"Kafka at {bootstrap} refuses to list, create or describe Weir's topics ({error.args[0].str()}): the user "
+            "of WEIR_KAFKA_USERNAME must be allowed to, or somebody who is makes the topics."
         ) from error
     if problems := topic_problems(settings):
         raise TopicsUnusable("\n".join(problems))

@@ -61,8 +61,7 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         typer.echo(str(error), err=True)
         return ExitStatus.BAD_CONFIGURATION
     where = environment()
-    if where.submitted:
-        _log_as_json()
+    (log_as_json if where.submitted else log_for_people)()
     init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
     serve(where.metrics_port, where.metrics_host)
     try:
@@ -83,8 +82,16 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     return ExitStatus.STOPPED
 
 
-def _log_as_json() -> None:
-    """One object a line, as a cluster's log collector wants it; on a machine of one's own, lines are for people."""
+def log_for_people() -> None:
+    """On a machine of one's own; a traceback is without local variables: they may hold a password."""
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
+
+
+def log_as_json() -> None:
+    """One object a line, as a cluster's log collector wants it."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -21,7 +21,7 @@ from laptop.dashboard import reader_password
 from laptop.folders import Folders
 from laptop.programs import Program, applications, choose_addresses, postgres_url, servers
 from laptop.stopping import stop_processes
-from laptop.supervised import Supervised
+from laptop.supervised import Supervised, last_lines
 
 STEP_SECONDS = 0.2
 log = logging.getLogger("supervisor")
@@ -110,7 +110,8 @@ class Supervisor:
                 check=False,
             )
         if answer.returncode != 0:
-            raise CannotRun(f"The database could not be migrated; see {output}.")
+            said = "".join(last_lines(output, 1))
+            raise CannotRun(f"The database could not be migrated (all of it is in {output}): {said}")
 
 
 def _described(process: Process) -> str:

@@ -12,19 +12,7 @@ import typer
 from cli.main import app
 
 ROOT = Path(__file__).parents[2]
-ROOTS = (
-    "bench",
-    "catalog",
-    "charts",
-    "cli",
-    "dashboard",
-    "deployment",
-    "jobs",
-    "laptop",
-    "metering",
-    "monitoring",
-    "traffic",
-)
+ROOTS = {path.parent for path in ROOT.glob("*/__init__.py")} - {ROOT / "tests"}
 CLI: Any = typer.main.get_command(app)
 SPAN = re.compile(r"`weir ([a-z][^`]*)`")
 LINE = re.compile(r"^(?:.*?(?:\$|&&|--|then|-c) )?'?weir ([a-z][^#\n]*)", re.MULTILINE)

@@ -11,14 +11,16 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+import structlog
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.main import app, main
+from dashboard import backend as dashboard
 from deployment.errors import CannotRun
 from deployment.positions import describe
-from jobs.__main__ import environment, migrate
+from jobs.__main__ import environment, log_as_json, log_for_people, migrate
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.unreachable import database_sentence, place
 
@@ -118,7 +120,8 @@ PARTS = st.text(alphabet="@/:?#%[],; 19", max_size=6)
 
 @given(PARTS, PARTS, st.sampled_from(["weir", ""]))
 def test_where_a_database_is_never_shows_a_part_of_its_password(before: str, after: str, name: str) -> None:
-    assert "hidden" not in (place(f"postgresql://weir:{before}hidden{after}@db:5432/{name}") or "")
+    address = f"postgresql://weir:{before}hidden{after}@db:5432/{name}"
+    assert "hidden" not in (place(address) or "") + dashboard.place(address)
 
 
 @given(st.text(alphabet="@/:?#%[],; 19", min_size=1))
@@ -145,6 +148,24 @@ def test_a_database_that_answers_no_is_not_said_to_be_away() -> None:
 
 def test_what_is_wrong_with_a_statement_is_a_fault_and_no_sentence() -> None:
     assert database_sentence(psycopg.errors.CheckViolation("no"), POD["WEIR_POSTGRES_URL"]) is None
+
+
+@pytest.mark.parametrize("style", [log_for_people, log_as_json])
+def test_a_crash_is_logged_without_the_values_that_may_hold_a_password(
+    style: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    style()
+    try:
+        postgres_url = "-".join(["hid", "den"])
+        try:
+            raise KeyError(len(postgres_url))
+        except KeyError:
+            structlog.get_logger().exception("crashed")
+    finally:
+        structlog.reset_defaults()
+    said = "".join(capsys.readouterr())
+    assert "KeyError: 7" in said
+    assert "hid-den" not in said
 
 
 def test_a_driver_without_addresses_names_each_that_it_needs(
