@@ -32,6 +32,6 @@ MONEY = (
         "sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0",
         "Usage has no price: {{ $labels.meter }}",
         "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount."
-        " Add the price with `weir catalog apply`.",
+        " Add the price with `weir catalog apply`. Completions whose request never came have no model, so no price.",
     ),
 )
