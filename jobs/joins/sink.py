@@ -18,7 +18,7 @@ from jobs.joins.past import Past
 from jobs.joins.pricing import price
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
-from jobs.runtime.delta.upstream import Upstream
+from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
 from jobs.runtime.new_rows import new_rows
@@ -48,8 +48,10 @@ class UsageSink:
 
     def _remember(self, tables: str) -> Known:
         """What a later row can meet, and what decides it."""
-        journal, past = open_table(tables, self._job.reads), None
-        if journal is not None and self._at.next_lsn > 1:
+        past = None
+        if self._at.next_lsn > 1:
+            if (journal := open_table(tables, self._job.reads)) is None:
+                raise no_table(self._job.name, self._job.reads, self._at.next_lsn, f"{tables}/{self._job.reads}")
             frontier = instant_of(self._usage.recall(FRONTIER))
             rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
             past = Past(rows, outcomes, self._at.next_lsn, frontier, self._usage.recall("waiting.lsn") or None)

@@ -151,6 +151,17 @@ def test_joins_starts_before_ingestion_has_given_the_journal_a_new_column_and_wa
     assert source.exists()
 
 
+def test_joins_whose_journal_is_gone_does_not_begin_without_what_waits_there(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit(requests(0, 2))
+    has_joined(spark, database, journal)
+    shutil.rmtree(tmp_path / Table.JOURNAL)
+    with pytest.raises(Refused, match="joins has read journal up to lsn 2, but there is no table at"):
+        joins(spark, database, tmp_path)
+
+
 def test_a_job_whose_journal_is_gone_says_so_and_waits_for_no_new_one(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.delta.object_store import readable_by_spark
-from jobs.runtime.delta.upstream import Upstream
+from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
 
@@ -42,10 +42,7 @@ class TableSource:
         """Whether the job before this one has made the table, and given it the columns of this version."""
         self._upstream.refresh()
         if self._upstream.version is None and self._sink.position() > 1:
-            raise Refused(
-                f"{self._job.name} has read {self._job.reads} up to lsn {self._sink.position() - 1}, but there is no "
-                f"table at {self._path}; restore it, or name the folder or bucket where it is"
-            )
+            raise no_table(self._job.name, self._job.reads, self._sink.position(), self._path)
         return set(self._job.columns) <= set(self._upstream.columns)
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:

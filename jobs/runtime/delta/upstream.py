@@ -18,6 +18,14 @@ from jobs.streams import Table
 log = structlog.get_logger()
 
 
+def no_table(job: str, table: Table, next_lsn: int, path: str) -> Refused:
+    """For a job that has read a table which is not there: waiting for a new one would read that as the old one."""
+    return Refused(
+        f"{job} has read {table} up to lsn {next_lsn - 1}, but there is no table at {path}; restore it, or name the "
+        "folder or bucket where it is"
+    )
+
+
 class Upstream:
     """The input table's last commit, as of the last `refresh`."""
 
