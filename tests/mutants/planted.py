@@ -111,9 +111,7 @@ MUTANTS = (
         "jobs/ingestion/identity_index.py",
         "frontier - self._horizons.whole",
         "frontier - self._horizons.exact",
-        (
-            f"{OF_IDENTITIES}::test_oracle_any_cut_any_restart_any_memory_and_any_stalled_partition_give_the_same_repeats",
-        ),
+        (f"{OF_IDENTITIES}::test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends",),
     ),
     Mutant(
         "superseded counted",

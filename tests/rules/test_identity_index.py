@@ -205,6 +205,17 @@ def test_whatever_is_sent_again_within_the_dedupe_horizon_is_a_repeat_and_after_
     assert found == ({2: (1, not is_changed)} if wait <= WHOLE else {})
 
 
+@pytest.mark.parametrize("wait", [EXACT + SECOND, timedelta(days=3), WHOLE])
+def test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends(wait: timedelta) -> None:
+    journal = Journal()
+    index = journal.index()
+    sent = event(0, START, occurred_at=START)
+    journal.commit(index, [sent, *(event(number, START, occurred_at=START) for number in range(1, 9))], START)
+    # A frontier far beyond lets go of what is no longer near, before it is asked for.
+    journal.commit(index, [event(9, START + wait, occurred_at=START + wait)], START + wait)
+    assert journal.commit(index, [{**sent, "received_at": START + wait}], START + wait) == {11: (1, True)}
+
+
 def test_a_clock_that_steps_back_finds_the_same_before_and_after_a_restart() -> None:
     journal = Journal()
     index = journal.index()
