@@ -34,9 +34,13 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="weir-mutants-") as scratch:
         copy = Path(scratch) / "source"
         _copy_source(copy)
+        # A test that is red by itself would catch everything.
+        if _is_red(copy, *dict.fromkeys(test for mutant in chosen for test in mutant.caught_by)):
+            print("The tests are red without any planted bug: see them green first.", file=sys.stderr)
+            return 1
         for mutant in chosen:
             started = time.monotonic()
-            red = [test for test in mutant.caught_by if _is_red(mutant, test, copy)]
+            red = [test for test in mutant.caught_by if _is_caught(mutant, test, copy)]
             verdict = "caught" if red == list(mutant.caught_by) else "MISSED"
             console.print(f"{verdict}  {mutant.name} ({time.monotonic() - started:.0f} s)")
             missed += [mutant] if verdict == "MISSED" else []
@@ -54,24 +58,29 @@ def _copy_source(to: Path) -> None:
             shutil.copy2(ROOT / name, to / name)
 
 
-def _is_red(mutant: Mutant, test: str, copy: Path) -> bool:
+def _is_caught(mutant: Mutant, test: str, copy: Path) -> bool:
     """Whether a test fails on the copy with the bug. The bug is gone from it afterwards."""
     file = copy / mutant.file
     sound = file.read_text()
     file.write_text(sound.replace(mutant.sound, mutant.broken))
     try:
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test],
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return _is_red(copy, test)
     finally:
         file.write_text(sound)
+
+
+def _is_red(copy: Path, *tests: str) -> bool:
+    """Whether one of the tests fails on the copy as it is."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if run.returncode not in (0, SOME_FAILED):
-        raise RuntimeError(f"pytest could not run {test}:\n{run.stdout}{run.stderr}")
+        raise RuntimeError(f"pytest could not run {' '.join(tests)}:\n{run.stdout}{run.stderr}")
     return run.returncode == SOME_FAILED
 
 
