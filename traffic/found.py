@@ -142,7 +142,7 @@ def price_starts(tables: str) -> dict[int, datetime]:
 def windows(
     database: psycopg.Connection[Any], accounts: list[str], price_starts: Mapping[int, datetime]
 ) -> Iterator[Window]:
-    """What was billed. Raises KeyError for a price version that joins does not know."""
+    """What was billed. A price version that joins does not know has a unit price, and no `price_from`."""
     rows = database.execute(
         """
         SELECT account, model, meter, currency, window_start, price_version, unit_price, quantity,
@@ -152,7 +152,7 @@ def windows(
         [accounts],
     )
     for account, model, meter, currency, start, version, unit_price, quantity, amount, corrected in rows:
-        since = None if version is None else price_starts[version]
+        since = price_starts.get(version)
         yield Window(account, model, meter, currency, start, since, unit_price, int(quantity), amount, corrected)
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -184,3 +184,14 @@ def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> Non
         found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, 2),
         found.Late("a", "m", METERS[3], "EUR", SOME_DAY, 6, 2, 14),
     ]
+
+
+def test_a_window_of_a_price_that_nobody_knows_is_told_from_an_unpriced_one() -> None:
+    class Stored:
+        def execute(self, *_: Any) -> list[tuple[Any, ...]]:
+            row = ("a", "m", METERS[0], "EUR", SOME_DAY)
+            return [(*row, 7, Decimal("0.1"), 2, Decimal("0.2"), False), (*row, None, None, 2, Decimal(0), False)]
+
+    of_nobody, unpriced = found.windows(cast("psycopg.Connection[Any]", Stored()), ["a"], {5: SOME_DAY})
+    assert (of_nobody.price_from, of_nobody.unit_price) == (None, Decimal("0.1"))
+    assert (unpriced.price_from, unpriced.unit_price) == (None, None)
