@@ -17,7 +17,7 @@ COLUMNS = ("table", "files_before", "files_after", "files_deleted")
 def compact(
     *,
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Days for which replaced files are kept; more than any reader ever lags.")
+        int, typer.Option(min=1, max=7, help="Days for which replaced files are kept; more than any reader ever lags.")
     ] = 7,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

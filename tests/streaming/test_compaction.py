@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -66,6 +68,25 @@ def test_replaced_files_are_deleted_only_after_the_time_they_are_kept(tmp_path: 
     done = compact(journal.tables, Table.JOURNAL, before=TOMORROW, keep=timedelta(0))
     assert done is not None
     assert done.files_deleted == 4
+    assert lsns(journal) == list(range(1, 9))
+
+
+def test_a_replaced_file_goes_though_the_log_has_forgotten_it_and_one_that_is_being_written_stays(
+    tmp_path: Path,
+) -> None:
+    """A log forgets after a week what was replaced, and a driver's checkpoint comes before the next compaction."""
+    journal = journal_of(tmp_path, 4)
+    compact(journal.tables, Table.JOURNAL, before=TOMORROW, keep=WEEK)
+    table(journal).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 days"})
+    table(journal).create_checkpoint()
+    day = tmp_path / Table.JOURNAL / f"log_date={DAY}"
+    for file in day.glob("*.parquet"):
+        os.utime(file, times=(time.time() - 8 * 86_400,) * 2)
+    (day / "of-a-commit-to-come.parquet").touch()
+    done = compact(journal.tables, Table.JOURNAL, before=TOMORROW, keep=WEEK)
+    assert done is not None
+    assert done.files_deleted == 4
+    assert len(list(day.glob("*.parquet"))) == 2
     assert lsns(journal) == list(range(1, 9))
 
 

@@ -15,6 +15,8 @@ from jobs.streams import Table
 
 FILE_BYTES = 128 << 20
 """About what a reader takes in one go."""
+MOST_KEPT_DAYS = 7
+"""So long a log says when a file was replaced; of what it has forgotten the store says only when it was written."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
     """Merge the files of each log date before `before`; delete what was replaced more than `keep` ago.
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
-    (`skipChangeCommits`). A reader that lags by more than `keep` would miss its files. None when there is no such
-    table, or when it has no log dates and is too small to need it: then only its log is cleaned. Raises Refused for a
-    table that a newer version writes.
+    (`skipChangeCommits`). A reader that lags by more than `keep`, at most MOST_KEPT_DAYS, would miss its files.
+    A file of a commit that never was goes, too, `keep` after it was written. None when there is no such table, or when
+    it has no log dates and is too small to need it: then only its log is cleaned. Raises Refused for a table that a
+    newer version writes.
     """
     found = open_to_change(tables, table)
     if found is None:
@@ -46,7 +49,8 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
     for day in sorted(day for day in days if date.fromisoformat(day) < before):
         found.optimize.compact(partition_filters=[("log_date", "=", day)], target_size=FILE_BYTES)
     hours = int(keep / timedelta(hours=1))
-    deleted = found.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+    # By what the store lists, too: after a week the log has forgotten what was replaced, mostly before this looks.
+    deleted = found.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
     _cut_log(found)
     return Compaction(table, live, len(found.file_uris()), len(deleted))
 
