@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test e2e-cluster attack mutants bench format render lock clean
+.PHONY: help setup demo up down check test e2e-cluster attack faults mutants bench format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -49,6 +49,9 @@ e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= 
 
 attack: $(STAMP) ## Hurt running stacks in ways that take minutes: backlogs, lost tables, poison, servers that are away
 	$(BIN)/python -m pytest tests/attack -m attack $(ARGS)
+
+faults: $(STAMP) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store"
+	$(BIN)/python -m tests.faults $(ARGS)
 
 mutants: $(STAMP) ## Plant bugs in a copy of the source, and see that the tests find each; writes tests/mutants/CAUGHT.md
 	$(BIN)/python -m tests.mutants $(ARGS)

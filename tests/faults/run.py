@@ -1,0 +1,156 @@
+"""One run: traffic begins, faults strike as planned, the traffic ends, everything drains, and the truth is asked."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+from cli.compare import settle
+from deployment.draining import Stuck
+from tests.faults import alerts, result
+from tests.faults.plan import KINDS, STORE, Fault, Kind, draw
+from tests.faults.result import Result
+from tests.faults.sending import Sending
+from tests.faults.servers import CLOCK_LIBRARIES, HOW_TO_GET_CLOCK
+from tests.faults.stage import Stage, staged
+from tests.faults.strikes import STRIKES, NobodyThere, Undo
+from tests.faults.verdict import Verdict, broken_invariants, plant_and_look, poison_found, verdict
+from tests.faults.watching import Progress, fired
+
+AFTER_SECONDS = 30.0
+"""The traffic goes on for so long after the last fault."""
+DRAIN_SECONDS = 900.0
+TOLD_EVERY_SECONDS = 15.0
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: a seed, how many faults, how many records a second."""
+
+    seed: int
+    faults: int
+    rate: float
+    with_store: bool
+
+    @property
+    def left_out(self) -> frozenset[tuple[Kind, str]]:
+        """What cannot be struck here."""
+        of_store = {(kind, STORE) for kind, drawn in KINDS.items() if STORE in drawn.targets}
+        clock = {(Kind.CLOCK_AHEAD, "kafka")}
+        return frozenset((set() if self.with_store else of_store) | (set() if CLOCK_LIBRARIES else clock))
+
+
+def run(plan: Plan, folder: Path, tell: Tell) -> Result:
+    """Run it in an empty folder."""
+    if not CLOCK_LIBRARIES:
+        tell(f"Left out: {HOW_TO_GET_CLOCK}.")
+    faults = draw(plan.seed, plan.faults, plan.left_out)
+    seconds = faults[-1].at_seconds + AFTER_SECONDS
+    tell(f"seed {plan.seed}: {len(faults)} faults in {seconds / 60:.0f} minutes; starting the stack …")
+    with staged(folder, with_store=plan.with_store) as stage:
+        sending = Sending(stage, seed=plan.seed, seconds=seconds, rate=plan.rate, folder=folder)
+        began_at = datetime.now(UTC)
+        attack = Attack(stage, sending, tell)
+        struck, missed = attack.run(faults)
+        stall = attack.progress.stop()
+        sending.finish()
+        tell(f"{sending.acknowledged} records sent, the last fault is over: draining …")
+        poison = sum(fault.kind is Kind.POISON for fault in struck)
+        try:
+            comparison = settle(stage.deployment, sending.truth, DRAIN_SECONDS, _seldom(tell))
+            found = verdict(comparison, broken_invariants(stage), poison, poison_found(stage.deployment))
+        except Stuck as stuck:
+            found = Verdict(0, 0, 1, (f"it does not drain: {stuck}",))
+        names = fired(stage.stack().prometheus_url, began_at, datetime.now(UTC))
+        judged = None if names is None else alerts.judge(names, {(fault.kind, fault.target) for fault in struck})
+        return result.result_of(
+            began_at=began_at,
+            seed=plan.seed,
+            tables="object store" if plan.with_store else "folder",
+            struck=struck,
+            missed=missed,
+            left_out=sorted(f"{kind}: {target}" for kind, target in plan.left_out),
+            answers_lost={name: proxy.swallowed for name, proxy in stage.servers.proxies.items()},
+            records=sending.acknowledged + poison,
+            poison=poison,
+            verdict=found,
+            stall=stall,
+            alerts=judged,
+            planted={} if found.failures else plant_and_look(sending.truth, stage.deployment),
+        )
+
+
+class Attack:
+    """Strikes while the traffic is sent."""
+
+    def __init__(self, stage: Stage, sending: Sending, tell: Tell) -> None:
+        self._stage, self._sending, self._tell = stage, sending, tell
+        self.progress = Progress(stage.deployment.postgres_url)
+        self._undos: list[tuple[float, int, Fault, Undo]] = []
+        self._numbers = count()
+        self._began = 0.0
+
+    def run(self, faults: list[Fault]) -> tuple[list[Fault], list[Fault]]:
+        """Strike all, each at its instant; gives those that happened, and those that found nobody."""
+        self._began = self._sending.start()
+        self.progress.start()
+        struck: list[Fault] = []
+        missed: list[Fault] = []
+        try:
+            for number, fault in enumerate(faults, start=1):
+                self._undo_until(self._began + fault.at_seconds)
+                try:
+                    undo = STRIKES[fault.kind](self._stage, fault)
+                except NobodyThere as nobody:
+                    missed.append(fault)
+                    self._say(f"{number} {fault}, but nobody is there: {nobody}")
+                    continue
+                struck.append(fault)
+                self._say(f"{number} {fault}")
+                if undo is not None:
+                    over_at = time.monotonic() + fault.lasts_seconds
+                    heapq.heappush(self._undos, (over_at, next(self._numbers), fault, undo))
+            self._undo_until(max((over_at for over_at, *_ in self._undos), default=0.0))
+            while not self._sending.is_over:
+                time.sleep(1)
+        finally:
+            for *_, undo in self._undos:
+                undo()
+        return struck, missed
+
+    def _undo_until(self, instant: float) -> None:
+        """Wait until an instant, and end the faults that are over before it."""
+        while self._undos and self._undos[0][0] <= instant:
+            over_at, *_, undo = heapq.heappop(self._undos)
+            _sleep_until(over_at)
+            undo()
+        _sleep_until(instant)
+
+    def _say(self, text: str) -> None:
+        seconds = time.monotonic() - self._began
+        stalled = self.progress.stalled_seconds
+        self._tell(
+            f"{seconds:6.0f} s  {self._sending.acknowledged:6d} sent  usage {self.progress.position:6d}"
+            f"  last moved {stalled:3.0f} s ago  {text}"
+        )
+
+
+def _sleep_until(instant: float) -> None:
+    time.sleep(max(0.0, instant - time.monotonic()))
+
+
+def _seldom(tell: Tell) -> Tell:
+    told_at = [float("-inf")]
+
+    def seldom(text: str) -> None:
+        if time.monotonic() - told_at[0] > TOLD_EVERY_SECONDS:
+            told_at[0] = time.monotonic()
+            tell(text)
+
+    return seldom

@@ -1,0 +1,98 @@
+"""After the faults: what was lost, doubled or wrong, and the proof that this could have been seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import psycopg
+from deltalake import DeltaTable
+
+from deployment.stack import Deployment
+from tests.e2e import test_invariants
+from tests.faults.stage import Stage
+from traffic.compare import DUPLICATED, LOST, Check, Comparison, compare
+from traffic.truth import Truth
+
+IN_THE_JOURNAL = (f"events {LOST}", f"events {DUPLICATED}")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How many things are lost, doubled, wrong; `differences` has lines for people."""
+
+    lost: int
+    doubled: int
+    wrong: int
+    differences: tuple[str, ...]
+
+    @property
+    def failures(self) -> int:
+        """All of them."""
+        return self.lost + self.doubled + self.wrong
+
+
+def verdict(comparison: Comparison, broken: tuple[str, ...], poison_sent: int, poison_found: int) -> Verdict:
+    """What a comparison says, with the invariants that do not hold and the poison records that are no dead letters.
+
+    Whatever is not as it must be, and neither lost nor doubled, is wrong.
+    """
+    others = [check for check in comparison.checks if check.name not in IN_THE_JOURNAL]
+    lost, doubled = (comparison.unexpected(name) for name in IN_THE_JOURNAL)
+    poison = [] if poison_sent == poison_found else [f"{poison_sent} poison records sent, {poison_found} dead letters"]
+    wrong = sum(map(_wrong, others)) + len(broken) + abs(poison_sent - poison_found)
+    return Verdict(lost, doubled, wrong, (*comparison.differences, *broken, *poison))
+
+
+def _wrong(check: Check) -> int:
+    return check.expected - check.found + check.unexpected
+
+
+def broken_invariants(stage: Stage) -> tuple[str, ...]:
+    """A line for each of the checks of docs/design.md that does not hold."""
+    stack = stage.stack()
+    held: dict[str, Callable[[], None]] = {
+        name: partial(check, stack)
+        for name, check in vars(test_invariants).items()
+        if name.startswith("test_i") and not name.startswith("test_i6")
+    }
+    held |= {
+        f"i6 of {meter}": partial(
+            test_invariants.test_i6_signed_usage_is_what_windows_and_dropped_stragglers_hold, stack, meter
+        )
+        for meter in test_invariants.METERS
+    }
+    return tuple(line for name, check in held.items() for line in _broken(name, check))
+
+
+def _broken(name: str, check: Callable[[], None]) -> list[str]:
+    try:
+        check()
+    except AssertionError as broken:
+        return [f"{name}: {broken}"]
+    return []
+
+
+def poison_found(deployment: Deployment) -> int:
+    """How many dead letters are too large."""
+    journal = DeltaTable(f"{deployment.tables}/journal").to_pyarrow_dataset()
+    return sum(reason == "too_large" for reason in journal.to_table(columns=["reason"])["reason"].to_pylist())
+
+
+def plant_and_look(truth: Truth, deployment: Deployment) -> dict[str, bool]:
+    """Lose an event in the journal and a window of the bill, really; whether each is then seen. Nothing may follow."""
+    lost = next(
+        record for record in truth["records"] if record["disposition"] == "accepted" and "'" not in record["id"]
+    )
+    DeltaTable(f"{deployment.tables}/journal").delete(f"source = '{lost['source']}' AND id = '{lost['id']}'")
+    with psycopg.connect(deployment.postgres_url) as database:
+        database.execute(
+            "DELETE FROM usage_windows WHERE ctid = (SELECT ctid FROM usage_windows"
+            " WHERE account = ANY (%s) AND amount > 0 LIMIT 1)",
+            [truth["accounts"]],
+        )
+    seen = compare(truth, deployment.postgres_url, deployment.tables)
+    lost_events = seen.unexpected(f"events {LOST}")
+    money = sum(_wrong(check) for check in seen.checks if check.is_money)
+    return {"lost event": lost_events >= 1, "lost window": money >= 1}
