@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal, NoReturn
@@ -16,6 +17,9 @@ from metering.meters import Meter
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
+MOST_LEVELS = 64
+"""Of objects and arrays in each other. Far more than Debezium writes, and far less than Python's stack takes: how much
+that is depends on who calls, so that one application could read a change which another could not."""
 
 
 class InvalidChangeError(ValueError):
@@ -155,15 +159,17 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
 
 
 def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:
-    """Why nobody could apply this record, as a sentence; None when it is fine."""
+    """Why nobody could apply this record, as a sentence; None when it is fine.
+
+    Stricter than `parse_change`, which reads what an earlier version let into the journal as that version meant it.
+    """
     try:
+        said = None if value is None else _strict_object(value, "the value")
         parse_change(topic, value, 0)
-        if key is not None and value is not None:
-            _check_key(_object(key, "the key"), _object(value, "the value"))
+        if key is not None and said is not None:
+            _check_key(_strict_object(key, "the key"), said)
     except InvalidChangeError as error:
         return str(error)
-    except RecursionError:
-        return "the key and the value are nested too deeply to be compared"
     return None
 
 
@@ -174,9 +180,35 @@ def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
         raise InvalidChangeError(f"the key names another {', '.join(other)} than the value")
 
 
-def _object(document: bytes, what: str) -> dict[str, Any]:
+def _strict_object(document: bytes, what: str) -> dict[str, Any]:
+    """As `_object`; of a member that stands twice nobody could say which one is meant."""
+    parsed = _object(document, what, _each_once)
+    inner: list[Any] = [parsed]
+    for _ in range(MOST_LEVELS):
+        inner = [part for outer in inner for part in (outer.values() if isinstance(outer, dict) else outer)]
+        inner = [part for part in inner if isinstance(part, dict | list)]
+    if inner:
+        raise InvalidChangeError(f"{what} is nested deeper than {MOST_LEVELS} levels")
+    return parsed
+
+
+def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) != len(members):
+        twice = next(name for name in found if sum(name == member for member, _ in members) > 1)
+        raise InvalidChangeError(f"{twice} stands there twice")
+    return found
+
+
+def _object(
+    document: bytes, what: str, made_of: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict
+) -> dict[str, Any]:
     try:
-        parsed = json.loads(document.decode(), parse_float=Decimal, parse_constant=_no_number)
+        parsed = json.loads(
+            document.decode(), parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=made_of
+        )
+    except InvalidChangeError:
+        raise
     except (ValueError, InvalidOperation, RecursionError) as error:
         raise InvalidChangeError(f"{what} is no JSON document") from error
     if not isinstance(parsed, dict):

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.runtime.catalog_changes import change_problem, parse_change
+from jobs.runtime.catalog_changes import MOST_LEVELS, change_problem, parse_change
 from jobs.streams import ACCOUNTS, PRICES, CatalogTopic
 
 COMMITTED_MS = 1_767_225_600_000
@@ -141,3 +141,49 @@ def test_a_change_under_another_key_is_a_problem() -> None:
     assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a1"}', change(ACCOUNT)) is None
     assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a2"}', change(ACCOUNT))
     assert change_problem(CatalogTopic.ACCOUNTS, b"a1", change(ACCOUNT))
+
+
+TWICE: list[tuple[bytes, bytes]] = [
+    (b'"unit_price": "0.000003000001"', b'"unit_price": "0.000003000001", "unit_price": "3"'),
+    (b'"unit_price": "0.000003000001"', b'"unit_price": "0.000003000001", "unit_pric\\u0065": "3"'),
+    (b'"op": "c"', b'"op": "c", "op": "c"'),
+    (b'"connector"', b'"connector": "postgresql", "connector"'),
+]
+
+
+@pytest.mark.parametrize(("once", "twice"), TWICE)
+def test_a_change_in_which_a_member_stands_twice_is_a_problem(once: bytes, twice: bytes) -> None:
+    value = change(PRICE)
+    assert value.count(once) == 1
+    problem = change_problem(CatalogTopic.PRICES, None, value.replace(once, twice))
+    assert problem is not None
+    assert "twice" in problem
+
+
+def test_a_key_in_which_a_member_stands_twice_is_a_problem() -> None:
+    assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a2", "account": "a1"}', change(ACCOUNT))
+
+
+def test_what_an_earlier_version_accepted_is_read_as_it_was() -> None:
+    row = parse_change(CatalogTopic.PRICES, change(PRICE).replace(*TWICE[0]), 9)
+    assert row is not None
+    assert row["unit_price"] == Decimal(3)
+
+
+def nested(levels: int) -> bytes:
+    """A change with so many levels: its envelope, `after`, and arrays in an unknown field."""
+    return change(ACCOUNT | {"deep": "@"}).replace(b'"@"', b"[" * (levels - 2) + b"]" * (levels - 2))
+
+
+def test_a_change_has_a_limit_of_levels() -> None:
+    assert change_problem(CatalogTopic.ACCOUNTS, None, nested(MOST_LEVELS)) is None
+    assert change_problem(CatalogTopic.ACCOUNTS, None, nested(MOST_LEVELS + 1))
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS, 500, 800])
+def test_what_one_application_accepts_another_reads_however_deep_its_own_calls_are(levels: int) -> None:
+    def read(calls: int) -> object:
+        return read(calls - 1) if calls else parse_change(CatalogTopic.ACCOUNTS, nested(levels), 1)
+
+    if change_problem(CatalogTopic.ACCOUNTS, None, nested(levels)) is None:
+        assert read(500) is not None
