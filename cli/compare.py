@@ -7,10 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import psycopg
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from deployment.errors import CannotRun
+from metering.words import Job
 
 if TYPE_CHECKING:
     from deployment.draining import Tell
@@ -65,7 +67,25 @@ def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) 
 
     limit_seconds = undecided_seconds(truth, _now_seconds()) + timeout_seconds
     drain(stack, limit_seconds, include_waiting=True, tell=explain)
+    _wait_until_counted(stack, truth, timeout_seconds, tell)
     return compare(truth, stack.postgres_url, stack.tables)
+
+
+def _wait_until_counted(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) -> None:
+    """Wait until the last minute of the run is over for ingestion, which counts sequence numbers by the minute."""
+    from deployment.draining import POLL_SECONDS, Stuck, condition
+    from traffic.found import numbers_are_counted
+
+    deadline = time.monotonic() + timeout_seconds
+    with psycopg.connect(stack.postgres_url, autocommit=True, connect_timeout=10) as database:
+        while not numbers_are_counted(database, truth["tag"]):
+            tell("ingestion: the minute in which the last number of a sequence came is not over")
+            if time.monotonic() >= deadline:
+                raise Stuck(
+                    f"After {timeout_seconds:g} s ingestion has not counted the sequence numbers of the last minute; "
+                    f"{condition(stack, Job.INGESTION)}"
+                )
+            time.sleep(POLL_SECONDS)
 
 
 def _now_seconds() -> float:

@@ -82,6 +82,7 @@ def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
         late = list(found.late(database, truth["accounts"]))
         stragglers = list(found.stragglers(database, truth["accounts"]))
         sessions = found.sessions(database, truth["accounts"])
+        sources, runs = found.sources(database, truth["tag"])
     return Comparison(
         (
             *_records(truth, records),
@@ -92,6 +93,7 @@ def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
             *_windows(truth, windows),
             *_stragglers(truth, stragglers),
             _sessions(truth, sessions),
+            *_sources(truth, sources, runs),
         )
     )
 
@@ -218,6 +220,20 @@ def _are(expected: list[Any], there: list[found.Session]) -> bool:
         )
         for must, is_there in zip(whole, there, strict=True)
     )
+
+
+def _sources(truth: Truth, rows: list[found.Source], runs: list[found.Run]) -> Iterator[Check]:
+    """Who was heard and until when, and which sequence numbers arrived and are missing."""
+    if "sources" not in truth:
+        return  # The truth of an older release.
+    expected = Counter(found.source(source) for source in truth["sources"])
+    told = {(source["source"], source["source_epoch"]) for source in truth["sources"] if source["last_event_time"]}
+    there = Counter(
+        row if (row.source, row.source_epoch) in told else replace(row, last_event_time=None) for row in rows
+    )
+    yield from _by(lambda _: "sources heard", expected, there)
+    numbers = Counter(run for source in truth["sources"] for run in found.runs(source))
+    yield from _by(lambda run: f"sequences {'arrived' if run.arrived else 'missing'}", numbers, Counter(runs))
 
 
 def _by(name: Callable[[Any], str], expected: Mapping[Any, int], there: Mapping[Any, int]) -> Iterator[Check]:

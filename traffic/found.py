@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -83,6 +84,27 @@ class Session:
     start: datetime
     end: datetime
     events: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who sent; `last_event_time` None: not compared, or nothing came."""
+
+    source: str
+    source_epoch: str
+    last_event_time: datetime | None
+    unsequenced: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sequence numbers from first to last of one source: they `arrived`, or are missing between two that did."""
+
+    source: str
+    source_epoch: str
+    first: int
+    last: int
+    arrived: bool
 
 
 @dataclass(frozen=True)
@@ -212,6 +234,45 @@ def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tup
     return found
 
 
+def sources(database: psycopg.Connection[Any], tag: str) -> tuple[list[Source], list[Run]]:
+    """The sources of a run, and which of their sequence numbers arrived and are missing."""
+    of_run = database.execute(
+        "SELECT source, source_epoch, last_event_time, unsequenced FROM sources WHERE right(source, %s) = %s",
+        [len(tag), tag],
+    )
+    heard = [Source(*row) for row in of_run]
+    # As the dashboard says what is missing.
+    ranges = database.execute(
+        """
+        SELECT source, source_epoch, lower(part), upper(part) - 1, arrived
+        FROM sources
+            CROSS JOIN LATERAL (
+                VALUES (true, sequences), (false, int8multirange(range_merge(sequences)) - sequences)
+            ) AS numbers (arrived, parts)
+            CROSS JOIN LATERAL unnest(parts) AS part
+        WHERE right(source, %s) = %s
+        """,
+        [len(tag), tag],
+    )
+    return heard, [Run(*row) for row in ranges]
+
+
+def numbers_are_counted(database: psycopg.Connection[Any], tag: str) -> bool:
+    """Whether the minute in which the run's sources were last heard is over for those who count sequence numbers."""
+    found = database.execute(
+        """
+        SELECT coalesce(
+            (SELECT min(frontier) FROM bookkeeping)
+            >= (SELECT date_trunc('minute', max(last_seen_at), 'UTC') + interval '1 minute' FROM sources
+                WHERE right(source, %s) = %s),
+            false
+        )
+        """,
+        [len(tag), tag],
+    ).fetchone()
+    return found is not None and bool(found[0])
+
+
 def window(total: Mapping[str, Any]) -> Window:
     """A total of the truth in the same shape; that of an older release says no price, nor what is corrected."""
     price_from, unit_price = total.get("price_from"), total.get("unit_price")
@@ -227,6 +288,22 @@ def window(total: Mapping[str, Any]) -> Window:
         Decimal(total["amount"]),
         total.get("corrected", False),
     )
+
+
+def source(expected: Mapping[str, Any]) -> Source:
+    """A source of the truth in the same shape."""
+    last = expected["last_event_time"]
+    at = None if last is None else datetime.fromisoformat(last)
+    return Source(expected["source"], expected["source_epoch"], at, unsequenced=False)
+
+
+def runs(expected: Mapping[str, Any]) -> Iterator[Run]:
+    """The sequence numbers of a source of the truth in the same shape."""
+    of = expected["source"], expected["source_epoch"]
+    for first, last in expected["arrived"]:
+        yield Run(*of, first, last, arrived=True)
+    for (_, before), (after, _) in pairwise(expected["arrived"]):
+        yield Run(*of, before + 1, after - 1, arrived=False)
 
 
 def straggler(expected: Mapping[str, Any]) -> Straggler:

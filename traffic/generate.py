@@ -12,6 +12,7 @@ from traffic.malformed import KINDS, kinds
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import Population, Timeline
 from traffic.script import Activity, Outcome, Record, Script
+from traffic.sequences import numbered
 from traffic.troubles import TROUBLES, Trouble
 
 MALFORMED_PER_MILLE = 8
@@ -56,7 +57,7 @@ def generate(
         placement=placement,
         catalog=catalog,
         timeline=timeline,
-        records=sorted(script.records, key=lambda record: record.send_at_ms),
+        records=numbered(rng, sorted(script.records, key=lambda record: record.send_at_ms)),
         outcomes=script.outcomes,
         activity=script.activity,
         left_out=[t.play.__name__ for t in TROUBLES if t not in played],

@@ -17,7 +17,10 @@ ATTEMPTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One Kafka record: when to send it, and which disposition it must get. `reason` is a class of reasons."""
+    """One Kafka record: when to send it, and which disposition it must get. `reason` is a class of reasons.
+
+    `time` is what its event says, null where its clock is corrected.
+    """
 
     send_at_ms: int
     key: bytes | None
@@ -27,6 +30,9 @@ class Record:
     reason: str | None
     source: str | None
     id: str | None
+    time: str | None = None
+    source_epoch: str = ""
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +129,9 @@ class Script:
         """Send a document at an instant, keyed by its subject."""
         subject = document.get("subject")
         key = None if subject is None else subject.encode()
-        value = events.encoded(document)
-        self.records.append(Record(at_ms, key, value, kind, disposition, reason, document["source"], document["id"]))
+        value, source = events.encoded(document), document["source"]
+        time = None if self.placement.policy.is_device(source) else document["time"]
+        self.records.append(Record(at_ms, key, value, kind, disposition, reason, source, document["id"], time))
 
     def send_damaged(self, value: bytes, key: bytes | None, at_ms: int, kind: str) -> None:
         """Send bytes that are no event."""

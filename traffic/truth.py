@@ -10,7 +10,9 @@ The truth is a JSON object (instants RFC 3339 in UTC, amounts as strings):
 * `stragglers`: `account, request_id, meter, window_start, decision, quantity, amount`; those of quantity 0 left out;
 * `sessions`: per `account, user_id` the sessions in their order: the number of `events`, and `start` and `end`, null
   where an event may lie up to the slack later; null instead where a gap is too near to tell;
-* `late`: outcomes that are certainly late.
+* `late`: outcomes that are certainly late;
+* `sources`: per `source, source_epoch` of an accepted event the `last_event_time` (null where clocks are corrected) and
+  `arrived`: the sequence numbers, as pairs of first and last.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,8 @@ from traffic.generate import Traffic
 from traffic.instants import rfc3339
 from traffic.meters import METERS
 from traffic.placement import MINUTE_MS, floor_minute
-from traffic.script import Outcome
+from traffic.script import Outcome, Record
+from traffic.sequences import runs_of
 
 Truth = dict[str, Any]
 
@@ -81,6 +85,7 @@ def truth_of(traffic: Traffic) -> Truth:
         "stragglers": stragglers,
         "late": [o.request_id for o in traffic.outcomes if _is_certainly_late(traffic, o)],
         "sessions": list(_sessions(traffic)),
+        "sources": list(_sources(traffic)),
     }
 
 
@@ -205,3 +210,18 @@ def _session(moments: list[tuple[int, bool]]) -> dict[str, Any]:
     is_certain = not any(moving for _, moving in moments)
     start, end = (rfc3339(at_ms) if is_certain else None for at_ms, _ in (moments[0], moments[-1]))
     return {"start": start, "end": end, "events": len(moments)}
+
+
+def _sources(traffic: Traffic) -> Iterator[dict[str, Any]]:
+    heard: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in traffic.records:
+        if record.disposition == "accepted" and record.source is not None:
+            heard[record.source, record.source_epoch].append(record)
+    for (source, epoch), records in sorted(heard.items()):
+        times = [record.time and datetime.fromisoformat(record.time) for record in records]
+        yield {
+            "source": source,
+            "source_epoch": epoch,
+            "last_event_time": max(t for t in times if t).isoformat() if all(times) else None,
+            "arrived": runs_of(record.sequence for record in records if record.sequence is not None),
+        }

@@ -15,7 +15,9 @@ from deployment.stack import Stack
 from metering.words import BILLABLE, REQUESTS
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
+from tests.waiting import wait_until
 from traffic.compare import compare
+from traffic.found import numbers_are_counted
 
 DECISION_SECONDS = 270
 METERS = ["requests", "input_tokens", "output_tokens", "cached_tokens"]
@@ -39,6 +41,8 @@ def test_generated_traffic_is_billed_as_its_truth_says(stack: Stack, truth_of_tr
     # Abandoned requests are decided two minutes after they came.
     drained = weir_at(stack.data_dir, "drain", "--include-waiting", "--timeout", str(DECISION_SECONDS))
     assert drained.returncode == 0, drained.stdout + drained.stderr
+    with psycopg.connect(stack.postgres_url, autocommit=True) as database:
+        wait_until(lambda: numbers_are_counted(database, truth_of_traffic["tag"]), "the end of the last minute")
     comparison = compare(truth_of_traffic, stack.postgres_url, stack.tables)
     assert comparison.differences == []
     assert comparison.is_equal

@@ -54,6 +54,13 @@ def as_the_truth_says() -> dict[str, list[Any]]:
     }
 
 
+def sources() -> tuple[list[found.Source], list[found.Run]]:
+    """As `found.sources` reads them; a stack knows the last event's time also where the truth does not say it."""
+    heard = [found.source(source) for source in truth()["sources"]]
+    known = [replace(source, last_event_time=source.last_event_time or SOME_DAY) for source in heard]
+    return known, [run for source in truth()["sources"] for run in found.runs(source)]
+
+
 def sessions() -> dict[tuple[str, str], list[found.Session]]:
     return {
         (user["account"], user["user_id"]): [
@@ -76,7 +83,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., compare.Compariso
     monkeypatch.setattr(psycopg.Connection, "__enter__", lambda connection: connection)
 
     def compared(asked: dict[str, Any] | None = None, **given: Any) -> compare.Comparison:
-        there = {**as_the_truth_says(), "sessions": sessions(), "price_starts": {}, **given}
+        there = {**as_the_truth_says(), "sessions": sessions(), "sources": sources(), "price_starts": {}, **given}
         for name, rows in there.items():
             monkeypatch.setattr(found, name, lambda *_, rows=rows: rows)
         return compare.compare(asked or truth(), "no database", "no tables")
@@ -122,7 +129,9 @@ def of_an_older_release() -> dict[str, Any]:
         }
         for user in truth()["sessions"]
     ]
-    return {**truth(), "totals": totals, "sessions": users}
+    older = {**truth(), "totals": totals, "sessions": users}
+    del older["sources"]
+    return older
 
 
 def test_the_truth_of_an_older_release_asks_for_what_it_says(compared: Callable[..., compare.Comparison]) -> None:
@@ -175,6 +184,29 @@ def test_a_session_that_differs_is_seen(compared: Callable[..., compare.Comparis
         sessions={**there, key: [replace(first, **{field: changed(getattr(first, field))}), *others]}
     ).is_equal
     assert not compared(sessions={**there, key: others}).is_equal
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(found.Source)])
+def test_a_source_that_differs_in_one_field_is_seen(compared: Callable[..., compare.Comparison], field: str) -> None:
+    heard, runs = sources()
+    number = next(n for n, source in enumerate(truth()["sources"]) if source["last_event_time"])
+    other = replace(heard[number], **{field: changed(getattr(heard[number], field))})
+    assert not compared(sources=([*heard[:number], other, *heard[number + 1 :]], runs)).is_equal
+    assert not compared(sources=(heard[1:], runs)).is_equal
+    assert not compared(sources=([*heard, heard[0]], runs)).is_equal
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(found.Run)])
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_run_of_numbers_that_differs_is_seen(
+    compared: Callable[..., compare.Comparison], field: str, arrived: bool
+) -> None:
+    heard, runs = sources()
+    number = next(n for n, run in enumerate(runs) if run.arrived == arrived)
+    other = replace(runs[number], **{field: changed(getattr(runs[number], field))})
+    without = [*runs[:number], *runs[number + 1 :]]
+    assert not compared(sources=(heard, [*without, other])).is_equal
+    assert not compared(sources=(heard, without)).is_equal
 
 
 def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> None:
