@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from traffic import events, scenarios
+from traffic import events
 from traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
 from traffic.malformed import KINDS, kinds
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import Population, Timeline
+from traffic.scenarios import in_time, plain
 from traffic.script import Activity, Outcome, Record, Script
 from traffic.sequences import numbered
 from traffic.troubles import TROUBLES, Trouble
@@ -49,7 +50,7 @@ def generate(
     timeline = Timeline.within(start_ms, max(1_000, int(records / rate * 1000)), placement)
     _require_room(placement, timeline, catalog)
     script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls())
-    played = [t for t in TROUBLES if t.play is not scenarios.device or placement.policy.is_device("device/1")]
+    played = [t for t in TROUBLES if t.play is not in_time.device or placement.policy.is_device("device/1")]
     _play(script, played, records)
     return Traffic(
         seed=seed,
@@ -83,9 +84,9 @@ def _play(script: Script, troubles: Sequence[Trouble], records: int) -> None:
         least = len(script.records)
         raise UnplaceableError(f"{records} events are too few for every kind of trouble: at least {least}")
     while len(script.records) < records - 1:
-        scenarios.normal(script)
+        plain.normal(script)
     if len(script.records) < records:
-        scenarios.single(script, script.take(), "normal")
+        plain.single(script, script.take(), "normal")
 
 
 def _malformed(script: Script, count: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from traffic import scenarios
+from traffic.scenarios import contents, in_time, parts, repeats
 from traffic.script import Script
 
 
@@ -19,28 +19,28 @@ class Trouble:
 
 
 TROUBLES = (
-    Trouble(scenarios.exact_duplicate, 10),
-    Trouble(scenarios.resent_duplicate, 6),
-    Trouble(scenarios.conflict, 4),
-    Trouble(scenarios.out_of_order, 12),
-    Trouble(scenarios.late, 15),
-    Trouble(scenarios.straggler, 10),
-    Trouble(scenarios.abandoned_straggler, 1),
-    Trouble(scenarios.old, 1),
-    Trouble(scenarios.early, 2),
-    Trouble(scenarios.future, 3),
-    Trouble(scenarios.too_old, 3),
-    Trouble(scenarios.device, 15),
-    Trouble(scenarios.abandoned, 8),
-    Trouble(scenarios.orphaned, 5),
-    Trouble(scenarios.superseded_request, 3),
-    Trouble(scenarios.superseded_completion, 3),
-    Trouble(scenarios.superseded_usage, 2),
-    Trouble(scenarios.null_tokens, 10),
-    Trouble(scenarios.unpriced_model, 6),
-    Trouble(scenarios.unknown_account, 4),
-    Trouble(scenarios.usage_completes_request, 4),
-    Trouble(scenarios.usage_after_completion, 3),
-    Trouble(scenarios.unknown_type, 3),
-    Trouble(scenarios.quiet_source, 1),
+    Trouble(repeats.exact_duplicate, 10),
+    Trouble(repeats.resent_duplicate, 6),
+    Trouble(repeats.conflict, 4),
+    Trouble(in_time.out_of_order, 12),
+    Trouble(in_time.late, 15),
+    Trouble(in_time.straggler, 10),
+    Trouble(in_time.abandoned_straggler, 1),
+    Trouble(in_time.old, 1),
+    Trouble(in_time.early, 2),
+    Trouble(in_time.future, 3),
+    Trouble(in_time.too_old, 3),
+    Trouble(in_time.device, 15),
+    Trouble(parts.abandoned, 8),
+    Trouble(parts.orphaned, 5),
+    Trouble(parts.superseded_request, 3),
+    Trouble(parts.superseded_completion, 3),
+    Trouble(parts.superseded_usage, 2),
+    Trouble(contents.null_tokens, 10),
+    Trouble(contents.unpriced_model, 6),
+    Trouble(contents.unknown_account, 4),
+    Trouble(parts.usage_completes_request, 4),
+    Trouble(parts.usage_after_completion, 3),
+    Trouble(contents.unknown_type, 3),
+    Trouble(contents.quiet_source, 1),
 )

@@ -1,0 +1,86 @@
+"""Parts of a request that are missing, or that come twice under two event ids: the first counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from traffic import events
+from traffic.meters import METERS
+from traffic.scenarios.plain import alone, matched, pair, single
+from traffic.script import Script
+
+NOTHING = (0,) * len(METERS)
+
+
+def abandoned(script: Script) -> None:
+    """A request whose completion never comes; sometimes sent twice under two event ids."""
+    call = script.take(at_most_lag_ms=script.placement.included(alone=True).most_ms - 1)
+    sent_ms = script.timeline.sent_at(call.started_ms)
+    alone(script, call, sent_ms, "abandoned")
+    if script.rng.random() < 0.2:
+        at_ms = sent_ms + script.rng.randint(1, 5_000)
+        script.send({**events.request(call), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
+        script.expect(call, "superseded", call.started_ms, at_ms, NOTHING)
+        script.was_active(call, call.started_ms)
+
+
+def orphaned(script: Script) -> None:
+    """A completion whose request never comes: no model, no price."""
+    call = script.take(at_most_lag_ms=script.placement.included(alone=True).most_ms - 1)
+    sent_ms = script.timeline.sent_at(call.ended_ms)
+    script.send(events.completion(call), sent_ms, "orphaned")
+    script.expect(call, "orphaned", call.ended_ms, sent_ms, (0, *call.quantities[1:]))
+
+
+def superseded_request(script: Script) -> None:
+    """Two requests of one key under two event ids: the first counts."""
+    call = script.take()
+    _, _, at_ms = pair(script, call, "normal")
+    other = replace(call, model=script.rng.choice(script.catalog.models))
+    at_ms += script.rng.randint(1, 9_000)
+    script.send({**events.request(other), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
+    script.expect(other, "superseded", call.started_ms, at_ms, NOTHING)
+    script.was_active(call, call.started_ms)
+
+
+def superseded_completion(script: Script) -> None:
+    """Two completions of one key: the first counts."""
+    call = script.take()
+    _, _, at_ms = pair(script, call, "normal")
+    used = {**call.used, "output_tokens": (call.used["output_tokens"] or 0) + 1_000}
+    other = replace(call, used=used, status="error")
+    at_ms += script.rng.randint(1, 9_000)
+    script.send({**events.completion(other), "id": f"{call.request_id}.c2"}, at_ms, "superseded_completion")
+    script.expect(call, "superseded", call.ended_ms, at_ms, NOTHING)
+
+
+def superseded_usage(script: Script) -> None:
+    """A gateway that reports one call twice under two event ids: the first counts."""
+    call = script.take()
+    document, at_ms = single(script, call, "normal")
+    at_ms += script.rng.randint(1, 9_000)
+    script.send({**document, "id": f"{call.request_id}.u2"}, at_ms, "superseded_usage")
+    script.expect(call, "superseded", call.ended_ms, at_ms, NOTHING)
+    script.was_active(call, call.ended_ms)
+
+
+def usage_completes_request(script: Script) -> None:
+    """A gateway that announces a call, and reports it in one event when it is over: request and completion."""
+    call = script.take()
+    ended_ms = script.timeline.sent_at(call.ended_ms)
+    script.send(events.request(call), script.timeline.sent_at(call.started_ms), "usage_completes_request")
+    # In the order of sending, where both are sent in one millisecond.
+    script.send(events.usage(call), ended_ms + 1, "usage_completes_request")
+    matched(script, call, ended_ms + 1)
+    script.was_active(call, call.ended_ms)
+
+
+def usage_after_completion(script: Script) -> None:
+    """A completion, and then the call in one event: that is its request, and what the completion says counts."""
+    call = script.take()
+    ended_ms = script.timeline.sent_at(call.ended_ms)
+    again_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
+    script.send(events.completion(call), ended_ms, "usage_after_completion")
+    script.send(events.usage(replace(call, used={**call.used, "output_tokens": 1})), again_ms, "usage_after_completion")
+    script.expect(call, "matched", call.ended_ms, again_ms, call.quantities)
+    script.was_active(call, call.ended_ms)
