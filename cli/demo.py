@@ -15,7 +15,8 @@ from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
 
 CONFIG = {
     "jobs": {
-        "ingestion": {"clocks": {"device": ["device/*"]}},
+        # Short, so that repeats come beyond it, too, which are looked for by the day of their event.
+        "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5},
         # Short, so that nobody waits long for what is abandoned.
         "joins": {"completion_timeout_seconds": 120},
         # One meter whose stragglers are dropped, so that both decisions are seen.

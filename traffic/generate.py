@@ -11,7 +11,7 @@ from traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
 from traffic.malformed import KINDS, kinds
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import Population, Timeline
-from traffic.scenarios import in_time, plain
+from traffic.scenarios import plain
 from traffic.script import Activity, Outcome, Record, Script
 from traffic.sequences import numbered
 from traffic.troubles import TROUBLES, Trouble
@@ -50,7 +50,7 @@ def generate(
     timeline = Timeline.within(start_ms, max(1_000, int(records / rate * 1000)), placement)
     _require_room(placement, timeline, catalog)
     script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls())
-    played = [t for t in TROUBLES if t.play is not in_time.device or placement.policy.is_device("device/1")]
+    played = [trouble for trouble in TROUBLES if trouble.can_be_judged(placement)]
     _play(script, played, records)
     return Traffic(
         seed=seed,

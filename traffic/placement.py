@@ -41,6 +41,7 @@ class Policy:
     accept_past_seconds: int = 35 * 86_400
     accept_future_seconds: int = 300
     dedupe_horizon_seconds: int = 35 * 86_400
+    exact_horizon_seconds: int = 3_600
     device_patterns: tuple[str, ...] = ()
 
     @classmethod
@@ -130,6 +131,11 @@ class Placement:
         """Older than anything else, and still accepted."""
         most = self.policy.accept_past_seconds - self.margin_seconds - self.slack_seconds
         return _lags("the accept window", most - 1_500, most)  # narrower than a session gap
+
+    def is_long_ago(self, lags: Lags) -> bool:
+        """Whether what lags so far behind certainly is a straggler, and accepted."""
+        least = self.policy.grace_seconds + self.margin_seconds + 60
+        return least * 1000 <= lags.least_ms and lags.most_ms <= self.old().most_ms
 
     def too_old(self) -> Lags:
         """Dated so long ago that it is rejected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from traffic.placement import Placement
 from traffic.scenarios import contents, in_time, parts, repeats
 from traffic.script import Script
 
@@ -16,12 +17,16 @@ class Trouble:
     play: Callable[[Script], None]
     per_mille: float
     least: int = 2
+    can_be_judged: Callable[[Placement], bool] = lambda _: True
+    """Whether its fate is certain on a stack that is configured so."""
 
 
 TROUBLES = (
     Trouble(repeats.exact_duplicate, 10),
     Trouble(repeats.resent_duplicate, 6),
     Trouble(repeats.conflict, 4),
+    Trouble(repeats.of_long_ago, 3, can_be_judged=repeats.can_be_long_ago),
+    Trouble(repeats.beyond_the_exact_horizon, 4, can_be_judged=repeats.can_be_beyond),
     Trouble(in_time.out_of_order, 12),
     Trouble(in_time.late, 15),
     Trouble(in_time.straggler, 10),
@@ -30,7 +35,7 @@ TROUBLES = (
     Trouble(in_time.early, 2),
     Trouble(in_time.future, 3),
     Trouble(in_time.too_old, 3),
-    Trouble(in_time.device, 15),
+    Trouble(in_time.device, 15, can_be_judged=in_time.has_devices),
     Trouble(parts.abandoned, 8),
     Trouble(parts.orphaned, 5),
     Trouble(parts.superseded_request, 3),

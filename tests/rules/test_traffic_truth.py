@@ -21,7 +21,7 @@ from traffic.placement import Placement, Policy, UnplaceableError
 from traffic.truth import digest, truth_of
 
 START_MS = 1_795_000_000_000
-POLICY = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"})
+POLICY = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"}, exact_horizon_seconds=5)
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 seeds = st.integers(0, 10_000)
@@ -98,6 +98,26 @@ def test_a_repeat_comes_after_its_first_in_the_same_partition_and_names_its_kind
         else:
             assert record.disposition == ("duplicate" if first == content else "conflict")
         assert record.key == (document["subject"].encode() if "subject" in document else None)
+
+
+def test_repeats_come_beside_their_first_within_the_exact_horizon_and_beyond_it() -> None:
+    traffic, _ = large()
+    exact_ms = traffic.placement.policy.exact_horizon_seconds * 1000
+    first: dict[tuple[str, str], int] = {}
+    after: dict[str, list[int]] = defaultdict(list)
+    ages: set[int] = set()
+    for record in traffic.records:
+        if record.source is None or record.id is None:
+            continue
+        sent_ms = first.setdefault((record.source, record.id), record.send_at_ms)
+        after[record.kind].append(record.send_at_ms - sent_ms)
+        if record.kind == "repeat_of_long_ago" and record.time is not None:
+            ages.add((record.send_at_ms - milliseconds(record.time)) // 3_600_000)
+    assert ages == {2, 30}
+    assert min(after["repeat_of_long_ago"]) <= 20
+    assert max(after["repeat_of_long_ago"]) > exact_ms
+    for kind in ("repeat_beyond_exact_horizon", "conflict_beyond_exact_horizon"):
+        assert min(after[kind]) > exact_ms
 
 
 def test_every_accepted_request_and_completion_is_in_exactly_one_outcome() -> None:
@@ -193,6 +213,7 @@ def test_every_kind_of_trouble_happens() -> None:
         *("exact_duplicate", "resent_duplicate", "conflict", "out_of_order", "late", "straggler", "old", "early"),
         *("future", "too_old", "device_clock", "abandoned", "orphaned", "superseded_request", "null_tokens"),
         *("superseded_completion", "superseded_usage", "unpriced_model", "unknown_type", "quiet_source"),
+        *("repeat_of_long_ago", "repeat_beyond_exact_horizon", "conflict_beyond_exact_horizon", "device_repeat"),
         *("unknown_account", "usage_completes_request", "usage_after_completion"),
     ):
         assert kinds[kind] > 0
@@ -218,7 +239,7 @@ def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
 
 def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
     truth = truth_of(run(1, policy=Policy()))
-    assert truth["left_out"] == ["device"]
+    assert truth["left_out"] == ["beyond_the_exact_horizon", "device"]
     assert "device_clock" not in truth["kinds"]
 
 

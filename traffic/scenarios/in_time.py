@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from traffic import events
 from traffic.instants import rfc3339
+from traffic.placement import Placement
 from traffic.scenarios.plain import alone, either, matched, single
 from traffic.script import Script
 
@@ -71,12 +72,23 @@ def too_old(script: Script) -> None:
     script.send(events.usage(call), sent_ms, "too_old", "rejected", "too_old")
 
 
+def has_devices(placement: Placement) -> bool:
+    """Whether clocks of devices are corrected."""
+    return placement.policy.is_device("device/1")
+
+
 def device(script: Script) -> None:
-    """A device whose clock is hours wrong and that says when it sent; sometimes it was offline for a while."""
+    """A device whose clock is hours wrong and that says when it sent; sometimes it was offline for a while.
+
+    What it sends again is a duplicate, whatever its clock says.
+    """
     call, at_ms = script.take_from_device(long_ago=script.rng.random() < 0.2)
     wrong_ms = script.rng.choice((-1, 1)) * script.rng.randint(HOUR_MS, 9 * HOUR_MS)
     wrong = replace(call, started_ms=call.started_ms + wrong_ms, ended_ms=call.ended_ms + wrong_ms)
     for document in (events.request(wrong), events.completion(wrong)):
-        script.send({**document, "senttime": rfc3339(at_ms + wrong_ms)}, at_ms, "device_clock")
+        document["senttime"] = rfc3339(at_ms + wrong_ms)
+        script.send(document, at_ms, "device_clock")
+    if script.rng.random() < 0.2:
+        script.send(document, at_ms + script.rng.randint(1, 15_000), "device_repeat", "duplicate")
     script.expect(call, "matched", call.ended_ms, at_ms, call.quantities)
     script.was_active(call, call.started_ms, moving=True)
