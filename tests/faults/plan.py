@@ -65,18 +65,18 @@ class Drawn:
 KINDS: dict[Kind, Drawn] = {
     Kind.KILL: Drawn((*Job, *SERVERS)),
     Kind.KILL_JAVA: Drawn(tuple(Job)),
-    Kind.FREEZE: Drawn((*Job, *SERVERS), 2, 25, times=2),
-    Kind.FREEZE_JAVA: Drawn(tuple(Job), 2, 25, times=2),
+    Kind.FREEZE: Drawn((*Job, *SERVERS), 2, 25, times=4),
+    Kind.FREEZE_JAVA: Drawn(tuple(Job), 2, 25, times=4),
     Kind.SECOND_DRIVER: Drawn(tuple(Job)),
     Kind.ZOMBIE: Drawn(tuple(Job), 25, 60),
     Kind.LOSE_CHECKPOINT: Drawn(tuple(Job)),
     Kind.BACKLOG: Drawn(tuple(Job), 50, 90),
-    Kind.CUT: Drawn((*SERVERS, STORE), 0, 15, times=3),
-    Kind.DELAY: Drawn((*SERVERS, STORE), 5, 20, times=3),
-    Kind.BLACKHOLE: Drawn((*SERVERS, STORE), 5, 30, times=3),
-    Kind.ANSWER_LOST: Drawn((*SERVERS, STORE), 10, 20, times=3),
+    Kind.CUT: Drawn((*SERVERS, STORE), 0, 15, times=6),
+    Kind.DELAY: Drawn((*SERVERS, STORE), 5, 20, times=6),
+    Kind.BLACKHOLE: Drawn((*SERVERS, STORE), 5, 30, times=6),
+    Kind.ANSWER_LOST: Drawn((*SERVERS, STORE), 10, 20, times=6),
     Kind.POISON: Drawn(("kafka",)),
-    Kind.CLOCK_AHEAD: Drawn(("kafka",), 5, 20, times=2),
+    Kind.CLOCK_AHEAD: Drawn(("kafka",), 5, 20, times=4),
 }
 
 

@@ -30,7 +30,7 @@ class Proxy:
     """
 
     def __init__(self, port: int, upstream: int, asks: Callable[[bytes], bool], instead: bytes = b"") -> None:
-        self._port, self._upstream = port, upstream
+        self.port, self._upstream = port, upstream
         self._asks, self._instead = asks, instead
         self._mode, self._delay_seconds = Mode.PASS, 0.0
         self._open: set[asyncio.StreamWriter] = set()
@@ -92,7 +92,7 @@ class Proxy:
 
     def _run(self, ready: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._serve, LOOPBACK, self._port))
+        self._loop.run_until_complete(asyncio.start_server(self._serve, LOOPBACK, self.port))
         self._loop.call_soon(ready.set)
         self._loop.run_forever()
 

@@ -34,6 +34,7 @@ def result_of(
     poison: int,
     verdict: Verdict,
     stall: Stall,
+    commits: dict[str, int],
     alerts: AlertsJudged | None,
     planted: dict[str, bool],
 ) -> Result:
@@ -50,6 +51,7 @@ def result_of(
         "answers_lost": answers_lost,
         "records": records,
         "poison_records": poison,
+        "commits_meanwhile": commits,
         "lost": verdict.lost,
         "doubled": verdict.doubled,
         "wrong": verdict.wrong,

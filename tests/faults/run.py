@@ -20,7 +20,7 @@ from tests.faults.servers import CLOCK_LIBRARIES, HOW_TO_GET_CLOCK
 from tests.faults.stage import Stage, staged
 from tests.faults.strikes import STRIKES, NobodyThere, Undo
 from tests.faults.verdict import Verdict, broken_invariants, plant_and_look, poison_found, verdict
-from tests.faults.watching import Progress, fired
+from tests.faults.watching import Progress, commits, fired
 
 AFTER_SECONDS = 30.0
 """The traffic goes on for so long after the last fault."""
@@ -60,8 +60,9 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
         struck, missed = attack.run(faults)
         stall = attack.progress.stop()
         sending.finish()
+        committed = commits(stage.deployment)
         tell(f"{sending.acknowledged} records sent, the last fault is over: draining …")
-        poison = sum(fault.kind is Kind.POISON for fault in struck)
+        poison = len(stage.poisoned)
         try:
             comparison = settle(stage.deployment, sending.truth, DRAIN_SECONDS, _seldom(tell))
             found = verdict(comparison, broken_invariants(stage), poison, poison_found(stage.deployment))
@@ -81,6 +82,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
             poison=poison,
             verdict=found,
             stall=stall,
+            commits=committed,
             alerts=judged,
             planted={} if found.failures else plant_and_look(sending.truth, stage.deployment),
         )

@@ -31,6 +31,21 @@ PREPARING_SECONDS = 20
 PATIENCE_SECONDS = 900.0
 
 
+def producing(stage: Stage) -> dict[str, str | int | float | bool]:
+    """A producer that gives each record its place in the log once, however long the broker is away."""
+    return {
+        "bootstrap.servers": stage.deployment.kafka_bootstrap,
+        "enable.idempotence": True,
+        "delivery.timeout.ms": int(PATIENCE_SECONDS * 1000),
+        # Else it gives up after 30 s what waits for a topic that it has never seen.
+        "topic.metadata.propagation.max.ms": int(PATIENCE_SECONDS * 1000),
+        "socket.connection.setup.timeout.ms": 5_000,
+        "reconnect.backoff.max.ms": 1_000,
+        "partitioner": "murmur2_random",
+        "log_level": 0,
+    }
+
+
 class NotSent(Exception):
     """The traffic could not be sent as it was drawn, so nobody knows what must come of it."""
 
@@ -54,18 +69,7 @@ class Sending:
         self.acknowledged = 0
         self.longest_delay_ms = 0
         self._refused: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": stage.deployment.kafka_bootstrap,
-                "enable.idempotence": True,
-                "delivery.timeout.ms": int(PATIENCE_SECONDS * 1000),
-                "socket.connection.setup.timeout.ms": 5_000,
-                "reconnect.backoff.max.ms": 1_000,
-                "partitioner": "murmur2_random",
-                "linger.ms": 20,
-                "log_level": 0,
-            }
-        )
+        self._producer = Producer({**producing(stage), "linger.ms": 20})
         self._thread = threading.Thread(target=self._send, name="traffic", daemon=True)
 
     def start(self) -> float:

@@ -30,6 +30,7 @@ from laptop.folders import Folders
 from laptop.stopping import stop_supervisor
 from laptop.watching import keep_alertmanager_config
 from metering.words import Job
+from tests.faults.plan import Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE
 
@@ -49,13 +50,17 @@ STOP_SECONDS = 150
 
 @dataclass(frozen=True)
 class Stage:
-    """`deployment` is how those who judge reach it all; `running` ends with the stage."""
+    """`deployment` is how those who judge reach it all; `running` ends with the stage.
+
+    `poisoned` are the faults whose record is in the topic.
+    """
 
     stack_id: str
     folders: Folders
     servers: Servers
     deployment: Deployment
     running: ExitStack = field(default_factory=ExitStack)
+    poisoned: list[Fault] = field(default_factory=list)
 
     def stack(self) -> Stack:
         """What the supervisor has written down last."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from deployment.processes import ProcessId, session_members
 from jobs.streams import EVENTS_TOPIC
 from tests.faults.plan import STORE, Fault, Kind
-from tests.faults.sending import MOST_AHEAD_SECONDS
+from tests.faults.sending import MOST_AHEAD_SECONDS, producing
 from tests.faults.stage import Stage
 
 Undo = Callable[[], None]
@@ -151,18 +151,16 @@ def _answer_lost(stage: Stage, fault: Fault) -> Undo:
 
 
 def _poison(stage: Stage, fault: Fault) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": stage.deployment.kafka_bootstrap,
-            "enable.idempotence": True,
-            "compression.type": "gzip",
-            "message.max.bytes": 2 * BOMB_BYTES,
-            "queue.buffering.max.kbytes": 2 * BOMB_BYTES // 1024,
-            "log_level": 0,
-        }
-    )
+    packed = {"compression.type": "gzip", "message.max.bytes": 2 * BOMB_BYTES}
+    producer = Producer({**producing(stage), **packed, "queue.buffering.max.kbytes": 2 * BOMB_BYTES // 1024})
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            stage.poisoned.append(fault)
+
     document = {"specversion": "1.0", "type": "poison", "source": "poison", "id": uuid4().hex, "subject": "poison"}
-    producer.produce(EVENTS_TOPIC, json.dumps({**document, "padding": " " * BOMB_BYTES}).encode(), b"poison")
+    value = json.dumps({**document, "padding": " " * BOMB_BYTES}).encode()
+    producer.produce(EVENTS_TOPIC, value, b"poison", on_delivery=delivered)
     sent = threading.Thread(target=producer.flush, name="poison", daemon=True)
     sent.start()
     stage.running.callback(sent.join, 60)
