@@ -1,7 +1,7 @@
 """Every version of accounts and prices → one row per key, from which `price` picks the version that holds.
 
-A version holds from `effective_us` for outcomes decided after `lsn` and not after `superseded_lsn`: that of the next
-version of the same key and `effective_from`, or of the deletion. Versions are sorted so that the first that fits wins.
+A version holds from `effective_us` for outcomes decided after `lsn` and not after `superseded_lsn`: of a price, that of
+the next version of the same key and `effective_from`. Versions are sorted so that the first that fits wins.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def account_rows(accounts: pa.Table) -> pa.Table:
     """All versions (streams.ACCOUNTS) → ACCOUNT_FRAME.
 
     An account's very first version holds from the beginning of time. A deletion is a version without plan and currency.
+    The newest that has begun holds, so none needs an end.
     """
     is_first = pl.int_range(pl.len()).over("account") == 0
     versions = (
@@ -55,53 +56,15 @@ def account_rows(accounts: pa.Table) -> pa.Table:
         .with_columns(
             effective_us=pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
         )
-        .with_columns(superseded_lsn=pl.col("lsn").shift(-1).over("account", "effective_us"))
+        .with_columns(superseded_lsn=pl.lit(None, pl.Int64))
     )
-    is_mortal = pl.col("deleted").any().over("account")
-    holding = pl.concat([versions.filter(~is_mortal), with_ends(versions.filter(is_mortal))])
     rows = (
         versions.group_by("account")
         .agg(settled_lsn=pl.max("lsn"))
-        .join(_collected(holding, ["account"], "contract", CONTRACT), on="account", how="left")
+        .join(_collected(versions, ["account"], "contract", CONTRACT, first=["lsn"]), on="account", how="left")
         .with_columns(settled_us=pl.col("contract_current").struct.field("effective_us"))
     )
     return _arrow(rows, ACCOUNT_FRAME)
-
-
-def with_ends(versions: pl.DataFrame) -> pl.DataFrame:
-    """Versions of accounts with deletions, by account and lsn: `superseded_lsn` also where a life of the account ends.
-
-    A version is over where the deletion of its life, or anything after that, began no later than itself. Row by row,
-    because that is a search; few accounts are ever deleted.
-    """
-    ended: list[int | None] = []
-    for account in versions.partition_by("account", maintain_order=True):
-        lsn = account["lsn"].to_list()
-        ends = ends_of(account["effective_us"].to_list(), account["deleted"].to_list())
-        ended += [None if end is None else lsn[end] for end in ends]
-    return versions.with_columns(
-        superseded_lsn=pl.min_horizontal("superseded_lsn", pl.Series(ended, dtype=pl.Int64, strict=True))
-    )
-
-
-def ends_of(begins: list[int], deleted: list[bool]) -> list[int | None]:
-    """Per version of one account, in lsn order, the first at or after its life's end that began no later than it."""
-    count = len(begins)
-    next_before = [count] * count
-    """The first version after it that began no later than it: to jump over those that began later."""
-    ends: list[int | None] = [None] * count
-    life_ends = count
-    for number in reversed(range(count)):
-        following = number + 1
-        while following < count and begins[following] > begins[number]:
-            following = next_before[following]
-        next_before[number] = following
-        life_ends = number if deleted[number] else life_ends
-        end = number + 1 if deleted[number] else life_ends
-        while end < count and begins[end] > begins[number]:
-            end = next_before[end]
-        ends[number] = end if end < count else None
-    return ends
 
 
 def price_rows(prices: pa.Table) -> pa.Table:
@@ -117,16 +80,18 @@ def price_rows(prices: pa.Table) -> pa.Table:
     rows = versions.group_by(key).agg(prices_settled_lsn=pl.max("lsn"))
     for meter in Meter:
         holding = versions.filter((pl.col("meter") == meter.value) & ~pl.col("deleted"))
-        rows = rows.join(_collected(holding, key, meter.value, UNIT), on=key, how="left")
+        rows = rows.join(_collected(holding, key, meter.value, UNIT, first=["effective_us", "lsn"]), on=key, how="left")
     settled = [pl.col(f"{meter}_current").struct.field("effective_us") for meter in Meter]
     return _arrow(rows.with_columns(prices_settled_us=pl.max_horizontal(settled)), PRICE_FRAME)
 
 
-def _collected(versions: pl.DataFrame, key: list[str], name: str, struct: pa.StructType) -> pl.DataFrame:
-    """Per key `<name>_versions`, the latest effective and then the latest lsn first, and `<name>_current`."""
+def _collected(
+    versions: pl.DataFrame, key: list[str], name: str, struct: pa.StructType, first: list[str]
+) -> pl.DataFrame:
+    """Per key `<name>_versions`, those that are highest by `first` in front, and `<name>_current`."""
     version = pl.struct(field.name for field in struct)
     return (
-        versions.sort("effective_us", "lsn", descending=True)
+        versions.sort(first, descending=True)
         .group_by(key, maintain_order=True)
         .agg(
             version.alias(f"{name}_versions"),

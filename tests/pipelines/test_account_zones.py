@@ -7,7 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from alembic import command
 
+from jobs.runtime.postgres.schema import migrate, migrator
 from tests.database_rows import write
 
 NAMES = "account, name, plan, currency, timezone, effective_from"
@@ -54,6 +56,31 @@ def test_a_change_may_be_planned_but_never_holds_from_the_past(connection: psyco
     assert history(connection) == [(None, "Europe/Berlin"), (now, "UTC"), (planned, "Asia/Tokyo")]
     set_zone(connection, "UTC", planned)
     assert history(connection)[2] == (planned, "UTC")
+
+
+@pytest.mark.usefixtures("account")
+def test_a_change_that_was_planned_and_taken_back_never_holds(connection: psycopg.Connection[Any]) -> None:
+    """As the contract, whose newest version that has begun holds: a bill's borders and its prices go by one row."""
+    now = set_zone(connection, "UTC")
+    planned = now + timedelta(days=40)
+    for effective_from in (None, now - timedelta(days=400)):
+        set_zone(connection, "Asia/Tokyo", planned)
+        set_zone(connection, "UTC", effective_from)
+        assert history(connection) == [(None, "Europe/Berlin"), (now, "UTC")]
+
+
+@pytest.mark.usefixtures("account")
+def test_what_was_taken_back_before_this_version_is_forgotten_and_what_is_planned_stays(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    with migrator(database) as config:
+        command.downgrade(config, "0018")
+    planned = set_zone(connection, "UTC") + timedelta(days=40)
+    set_zone(connection, "Asia/Tokyo", planned + timedelta(days=1))
+    set_zone(connection, "Asia/Kolkata", planned)
+    assert history(connection)[2:] == [(planned, "Asia/Kolkata"), (planned + timedelta(days=1), "Asia/Tokyo")]
+    migrate(database)
+    assert history(connection)[2:] == [(planned, "Asia/Kolkata")]
 
 
 @pytest.mark.usefixtures("account")

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +123,14 @@ def test_a_deletion_also_ends_a_version_that_was_yet_to_come() -> None:
     assert lsn_of(account_as_of(versions, day(2), 99)) == 10
     assert account_as_of(versions, day(6), 99) is None
     assert lsn_of(account_as_of(versions, day(6), 30)) == 20
+
+
+@pytest.mark.parametrize("since", [0, 2], ids=["as it was before", "from now on"])
+def test_a_change_that_was_announced_and_taken_back_never_holds(since: int) -> None:
+    """The catalog has one row for an account: what no longer stands there must be on no bill."""
+    versions = history((0, 1), (5, 2), (since, 1))
+    assert lsn_of(account_as_of(versions, day(6), 99)) == 30
+    assert lsn_of(account_as_of(versions, day(6), 30)) == 20, "decided while it was announced"
 
 
 def test_an_account_made_again_from_before_its_deletion_on_takes_the_place_of_the_old_one_from_there() -> None:
