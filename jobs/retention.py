@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -204,7 +205,7 @@ def _remove(table: DeltaTable, day: date, records: int) -> int:
 
 def _rows_by_partition(table: DeltaTable, day: date) -> Counter[tuple[str, int]]:
     """How many rows of a log date of the journal go, by topic and partition; one batch in memory at a time."""
-    dataset, keys = table.to_pyarrow_dataset(), ["topic", "partition"]
+    dataset, keys = files_of(table, day), ["topic", "partition"]
     found: Counter[tuple[str, int]] = Counter()
     if not {*keys} <= {*dataset.schema.names}:
         return found
@@ -217,8 +218,13 @@ def _rows_by_partition(table: DeltaTable, day: date) -> Counter[tuple[str, int]]
     return found
 
 
+def files_of(table: DeltaTable, day: date) -> ds.Dataset:
+    """The files of one log date. All files take seconds to name, and a look is due at each day that has left a row."""
+    return table.to_pyarrow_dataset(file_pruning_predicate=[("log_date", "=", day.isoformat())])
+
+
 def _deciding_rows(table: DeltaTable, day: date) -> int:
-    dataset = table.to_pyarrow_dataset()
+    dataset = files_of(table, day)
     if "rules" not in dataset.schema.names:
         return 0
     is_deciding = (pc.field("log_date") == pc.scalar(day)) & pc.field("rules").is_valid()

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cli.journal import summary_rows
 from cli.journal_offsets import consumed_ranges
 from cli.journal_table import count_rows
-from jobs.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
+from jobs.retention import Removed, Retention, files_of, oldest_open_day, retain_days, retain_rows
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import EVENTS_TOPIC, USAGE, Table
@@ -161,6 +161,15 @@ def test_rows_that_say_what_was_decided_by_stay(
     for removed_rows in (3, 0):
         assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), removed_rows)
     assert lsns(journal) == [1, 5, 6]
+
+
+def test_a_day_is_looked_at_in_its_own_files_alone(tmp_path: Path) -> None:
+    """Each night every day is looked at that has left such a row, and the newest days have thousands of files."""
+    journal_until(tmp_path, TODAY, 3)
+    table = DeltaTable(str(tmp_path / Table.JOURNAL))
+    looked_at = files_of(table, TODAY - DAY)
+    assert [Path(file).parent.name for file in looked_at.files] == [f"log_date={TODAY - DAY}"]
+    assert looked_at.count_rows() == 2
 
 
 def test_nothing_goes_while_time_stands_still_and_nothing_without_a_period(
