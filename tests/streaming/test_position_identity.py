@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
@@ -146,7 +147,10 @@ def test_joins_starts_before_ingestion_has_given_the_journal_a_new_column_and_wa
     sink = joins(spark, database, tmp_path)
     assert sink.status()["waiting"] == 2
     source = TableSource(JOINS, JoinsConfig(), environment(database, tmp_path), sink)
-    assert not source.exists()
+    with capture_logs() as said:
+        assert not source.exists()
+        assert not source.exists()
+    assert [line["columns"] for line in said] == [[REPORTED_COLUMNS[-1]]]
     Journal(tmp_path, epoch=2).commit(requests(2, 1))
     assert source.exists()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,6 +16,8 @@ from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
+
+log = structlog.get_logger()
 
 READ_ONE_VERSION_SECONDS = 600.0
 """How long a backlog is read from one version of its table: much less than the table's log is kept."""
@@ -37,13 +40,23 @@ class TableSource:
         self._upstream = Upstream(environment.tables, job.reads)
         self._version = 0
         self._columns: tuple[str, ...] = ()
+        self._has_told = False
 
     def exists(self) -> bool:
         """Whether the job before this one has made the table, and given it the columns of this version."""
         self._upstream.refresh()
         if self._upstream.version is None and self._sink.position() > 1:
             raise no_table(self._job.name, self._job.reads, self._sink.position(), self._path)
-        return set(self._job.columns) <= set(self._upstream.columns)
+        lacking = sorted(set(self._job.columns) - set(self._upstream.columns))
+        if lacking and self._upstream.version is not None and not self._has_told:
+            self._has_told = True
+            log.warning(
+                "waits for columns that its table gets when this version of the application that writes it starts",
+                job=self._job.name,
+                table=self._path,
+                columns=lacking,
+            )
+        return not lacking
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
