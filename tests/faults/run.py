@@ -24,7 +24,7 @@ from tests.faults.watching import Progress, commits, fired
 
 AFTER_SECONDS = 30.0
 """The traffic goes on for so long after the last fault."""
-DRAIN_SECONDS = 900.0
+DRAIN_SECONDS = 1_200.0
 TOLD_EVERY_SECONDS = 15.0
 Tell = Callable[[str], None]
 
