@@ -20,11 +20,14 @@ from tests.faults.servers import CLOCK_LIBRARIES, HOW_TO_GET_CLOCK
 from tests.faults.stage import Stage, staged
 from tests.faults.strikes import STRIKES, NobodyThere, Undo
 from tests.faults.verdict import Verdict, broken_invariants, plant_and_look, poison_found, verdict
-from tests.faults.watching import Progress, commits, fired
+from tests.faults.watching import Progress, commits, fired, positions
+from traffic.compare import Comparison
+from traffic.truth import Truth
 
 AFTER_SECONDS = 30.0
 """The traffic goes on for so long after the last fault."""
-DRAIN_SECONDS = 1_200.0
+STANDS_STILL_SECONDS = 600.0
+"""Slow is not wrong. A stack whose applications all stand still for so long does not go on by itself."""
 TOLD_EVERY_SECONDS = 15.0
 Tell = Callable[[str], None]
 
@@ -64,7 +67,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
         tell(f"{sending.acknowledged} records sent, the last fault is over: draining …")
         poison = len(stage.poisoned)
         try:
-            comparison = settle(stage.deployment, sending.truth, DRAIN_SECONDS, _seldom(tell))
+            comparison = _settled(stage, sending.truth, tell)
             found = verdict(comparison, broken_invariants(stage), poison, poison_found(stage.deployment))
         except Stuck as stuck:
             found = Verdict(0, 0, 1, (f"it does not drain: {stuck}",))
@@ -141,6 +144,19 @@ class Attack:
             f"{seconds:6.0f} s  {self._sending.acknowledged:6d} sent  usage {self.progress.position:6d}"
             f"  last moved {stalled:3.0f} s ago  {text}"
         )
+
+
+def _settled(stage: Stage, truth: Truth, tell: Tell) -> Comparison:
+    """The comparison, when all is decided and billed. Raises `Stuck` when nothing moves any more before that."""
+    before: list[int] = []
+    while True:
+        try:
+            return settle(stage.deployment, truth, STANDS_STILL_SECONDS, _seldom(tell))
+        except Stuck as stuck:
+            if (now := positions(stage.deployment)) == before:
+                raise
+            tell(f"slow, but it moves: {stuck}")
+            before = now
 
 
 def _sleep_until(instant: float) -> None:

@@ -44,7 +44,7 @@ CONFIG: dict[str, Any] = {
     }
 }
 """Long times, so that the fate of an event is certain though a broker may be away when it is sent."""
-START_SECONDS = 240
+START_SECONDS = 600
 STOP_SECONDS = 150
 
 

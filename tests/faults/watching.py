@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import psycopg
 from deltalake import DeltaTable
 
+from deployment.positions import Positions
 from deployment.stack import Deployment
 from jobs.streams import Table
 from metering.words import Job
@@ -89,6 +90,12 @@ def commits(deployment: Deployment) -> dict[str, int]:
         folded: dict[str, int] = dict(database.execute("SELECT job, count(*) FROM batches GROUP BY job").fetchall())
     written = {job: DeltaTable(f"{deployment.tables}/{table}").version() for job, table in WRITTEN.items()}
     return {job: (written | folded).get(job, 0) for job in Job}
+
+
+def positions(deployment: Deployment) -> list[int]:
+    """How far everything is: what the tables hold, and what the folding applications have taken up."""
+    read = Positions(deployment.tables, deployment.postgres_url)
+    return [*map(read.next_lsn, WRITTEN.values()), *map(read.folded, (Job.SESSIONIZATION, Job.BILLING))]
 
 
 def fired(prometheus_url: str, since: datetime, until: datetime) -> set[str] | None:
