@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test e2e-cluster attack faults mutants bench format render lock clean
+.PHONY: help setup demo up down check test e2e-cluster attack faults mutants corpus bench format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -55,6 +55,9 @@ faults: $(STAMP) ## Strike a running stack 100 times under traffic, and compare 
 
 mutants: $(STAMP) ## Plant bugs in a copy of the source, and see that the tests find each; writes tests/mutants/CAUGHT.md
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+corpus: $(STAMP) ## Meter 100,000 mutated records, and see that two readers agree on each; writes tests/corpus/RESULT.md
+	$(BIN)/python -m pytest tests/streaming/test_corpus_by_mutation.py -m corpus -x -v $(ARGS)
 
 bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 	$(BIN)/python -m bench $(ARGS)

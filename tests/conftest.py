@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -66,6 +67,13 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[str]:
     """The address of a fresh, migrated database; dropped after the test."""
+    with fresh_database(postgres_url) as url:
+        yield url
+
+
+@contextmanager
+def fresh_database(postgres_url: str) -> Iterator[str]:
+    """As `database`, for a test that needs several."""
     name = f"test_{uuid4().hex}"
     with psycopg.connect(_named(postgres_url, "postgres"), autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from datetime import UTC, date, datetime
@@ -94,6 +95,35 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     assert rows["alone", "abandoned"]["requests"] == 1
     assert rows["nobody", "orphaned"]["input_tokens_amount"] is None
     assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (0, None)
+
+
+def test_borders_belong_to_one_side_to_the_microsecond(spark: SparkSession, database: str, journal: Journal) -> None:
+    """The end of a timeout is inside it, for two rows and for the frontier; a price holds from its own instant on."""
+    microsecond = 0.000001
+    price = json.loads(CATALOG[1]["value"])["after"]
+    price |= {"unit_price": "2", "effective_from": at(100).isoformat()}
+    journal.commit([*CATALOG, change(CatalogTopic.PRICES, 0, **price)])
+    journal.commit([event(REQUEST, name, 0) for name in ("at_timeout", "after_timeout", "alone")])
+    journal.commit([event(USAGE, "before_price", 100 - microsecond), event(USAGE, "at_price", 100)])
+    journal.commit([event(COMPLETION, "at_timeout", 120)])
+    sink = driver(spark, database, journal)
+    sink.process(journal.read(spark, JOB.columns))
+    rows = {row["request_id"]: row for row in usage(journal).iter_rows(named=True)}
+    assert {name: row["outcome"] for name, row in rows.items()} == dict.fromkeys(
+        ("before_price", "at_price", "at_timeout"), "matched"
+    )
+    assert rows["before_price"]["input_tokens_unit_price"] == Decimal("0.000000000003")
+    assert rows["at_price"]["input_tokens_unit_price"] == Decimal(2)
+
+    journal.commit([event(COMPLETION, "after_timeout", 120 + microsecond)])
+    journal.commit([heartbeat(500)])
+    sink.process(journal.read(spark, JOB.columns))
+    later = usage(journal).filter(~pl.col("request_id").is_in(list(rows)))
+    assert sorted(later.select("request_id", "outcome", "received_at").rows()) == [
+        ("after_timeout", "abandoned", at(120)),
+        ("after_timeout", "orphaned", at(420 + microsecond)),
+        ("alone", "abandoned", at(120)),
+    ]
 
 
 @st.composite

@@ -1,0 +1,79 @@
+"""Python's own JSON made as strict as events must be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.pipelines.deep_json import deep, levels_of
+
+MOST_LEVELS = 999
+MOST_DIGITS = 1_000
+"""Of a number: those of Java's reader."""
+MOST_KEY = 50_000
+"""Characters of a key: those of Java's reader."""
+
+
+class Refused(Exception):
+    """A document that is not one strict JSON object."""
+
+
+def document(value: bytes | None) -> dict[str, Any]:
+    """A payload as one strict JSON object. Raises Refused."""
+    if value is None:
+        raise Refused("malformed")
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Refused("not_utf8") from None
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise Refused("nul_character")
+    try:
+        if levels_of(text) > MOST_LEVELS:
+            raise ValueError("too deep")
+        event = deep(
+            lambda: json.loads(
+                text, object_pairs_hook=_unique, parse_constant=_constant, parse_int=_int, parse_float=_float
+            )
+        )
+        # A lone surrogate cannot be encoded.
+        deep(lambda: _texts(event)).encode()
+    except ValueError:
+        raise Refused("malformed") from None
+    if not isinstance(event, dict):
+        raise Refused("malformed")
+    return event
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a duplicate key")
+    if any(len(key) > MOST_KEY for key, _ in pairs):
+        raise ValueError("a key that is too long")
+    return dict(pairs)
+
+
+def _constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _int(digits: str) -> int:
+    return int(_few(digits))
+
+
+def _float(digits: str) -> float:
+    return float(_few(digits))
+
+
+def _few(digits: str) -> str:
+    if sum(map(str.isdigit, digits)) > MOST_DIGITS:
+        raise ValueError("too many digits")
+    return digits
+
+
+def _texts(value: Any) -> str:
+    if isinstance(value, dict):
+        return "".join(key + _texts(member) for key, member in value.items())
+    if isinstance(value, list):
+        return "".join(map(_texts, value))
+    return value if isinstance(value, str) else ""
