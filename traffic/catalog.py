@@ -88,6 +88,10 @@ class Catalog:
         """An account of this run that the catalog does not have."""
         return f"acct-unknown-{self.tag}"
 
+    def timezone(self, account: str) -> str:
+        """The zone of an account; UTC for one that the catalog does not have."""
+        return self.accounts[account].timezone if account in self.accounts else "UTC"
+
     def currency(self, account: str, event_ms: int) -> str | None:
         """What an account pays in at an event; None for one that the catalog does not have."""
         return self.accounts[account].contract_at(event_ms).currency if account in self.accounts else None

@@ -136,9 +136,15 @@ def _identities(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
 
 
 def _outcomes(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
-    """Every request has its outcome, once."""
-    expected = Counter((o["outcome"], o["account"], o["request_id"], _model(o)) for o in truth["outcomes"])
-    there = Counter((r.outcome, r.account, r.request_id, _model(vars(r))) for r in rows)
+    """Every request has its outcome, once, on the day of its account's calendar."""
+    is_older = any("day" not in outcome for outcome in truth["outcomes"])
+    expected = Counter(
+        (o["outcome"], o["account"], o["request_id"], _model(o), None if is_older else o["day"])
+        for o in truth["outcomes"]
+    )
+    there = Counter(
+        (r.outcome, r.account, r.request_id, _model(vars(r)), None if is_older else r.day.isoformat()) for r in rows
+    )
     yield from _by(lambda key: f"requests {key[0]}", expected, there)
 
 

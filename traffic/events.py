@@ -23,7 +23,10 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of the API: who asked which model, when it began and ended, and what was used."""
+    """One use of the API: who asked which model, when it began and ended, and what was used.
+
+    It ended `beyond_us` microseconds (below a thousand) after `ended_ms`: no border lies between two milliseconds.
+    """
 
     account: str
     user: str | None
@@ -35,6 +38,7 @@ class Call:
     status: str
     operation: str
     used: Used
+    beyond_us: int = 0
 
     @property
     def quantities(self) -> tuple[int | None, ...]:
@@ -49,40 +53,47 @@ def encoded(document: Document) -> bytes:
 
 def request(call: Call) -> Document:
     """The request of a call."""
-    return _document(call, REQUEST, call.started_ms, "q", _asked(call))
+    return _document(call, REQUEST, _time(call.source, call.started_ms), "q", _asked(call))
 
 
 def completion(call: Call) -> Document:
     """The completion of a call."""
-    return _document(call, COMPLETION, call.ended_ms, "c", {"request_id": call.request_id, **_used(call)})
+    data = {"request_id": call.request_id, **_used(call)}
+    return _document(call, COMPLETION, _time(call.source, call.ended_ms, call.beyond_us), "c", data)
 
 
 def usage(call: Call) -> Document:
     """Both in one, for gateways that report once."""
-    return _document(call, USAGE, call.ended_ms, "u", {**_asked(call), **_used(call)})
+    return _document(
+        call, USAGE, _time(call.source, call.ended_ms, call.beyond_us), "u", {**_asked(call), **_used(call)}
+    )
 
 
 def heartbeat(source: str, number: int, at_ms: int) -> Document:
     """A sign of life."""
-    return _envelope(HEARTBEAT, source, f"beat-{number}", at_ms, {})
+    return _envelope(HEARTBEAT, source, f"beat-{number}", _time(source, at_ms), {})
 
 
 def unknown(call: Call) -> Document:
     """A type that Weir gives no meaning."""
-    return _document(call, UNKNOWN, call.ended_ms, "f", {"request_id": call.request_id, "stars": 4})
+    return _document(call, UNKNOWN, _time(call.source, call.ended_ms), "f", {"request_id": call.request_id, "stars": 4})
 
 
-def _document(call: Call, kind: str, at_ms: int, suffix: str, data: Document) -> Document:
-    return {**_envelope(kind, call.source, f"{call.request_id}.{suffix}", at_ms, data), "subject": call.account}
+def _document(call: Call, kind: str, time: str, suffix: str, data: Document) -> Document:
+    return {**_envelope(kind, call.source, f"{call.request_id}.{suffix}", time, data), "subject": call.account}
 
 
-def _envelope(kind: str, source: str, event_id: str, at_ms: int, data: Document) -> Document:
+def _time(source: str, at_ms: int, beyond_us: int = 0) -> str:
+    return rfc3339(at_ms, ZONE_MINUTES.get(source.split("/", maxsplit=1)[0], 0), beyond_us)
+
+
+def _envelope(kind: str, source: str, event_id: str, time: str, data: Document) -> Document:
     return {
         "specversion": "1.0",
         "type": kind,
         "source": source,
         "id": event_id,
-        "time": rfc3339(at_ms, ZONE_MINUTES.get(source.split("/", maxsplit=1)[0], 0)),
+        "time": time,
         "datacontenttype": "application/json",
         "data": data,
     }

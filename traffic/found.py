@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -43,6 +43,7 @@ class Usage:
     model: str | None
     currency: str | None
     window_start: datetime
+    day: date
     late_seconds: float
     metered: tuple[tuple[int | None, int | None], ...]
 
@@ -136,7 +137,7 @@ def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
 
 def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
     """The outcomes of these accounts."""
-    columns = ["account", "request_id", "outcome", "model", "currency", "event_time", "received_at"]
+    columns = ["account", "request_id", "outcome", "model", "currency", "event_time", "received_at", "day"]
     columns += [name for meter in METERS for name in (meter, f"{meter}_price_version")]
     where = pc.field("account").isin(accounts)
     scanner = DeltaTable(f"{tables}/usage").to_pyarrow_dataset().scanner(columns=columns, filter=where)
@@ -150,6 +151,7 @@ def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
                 model=row["model"],
                 currency=row["currency"],
                 window_start=start,
+                day=row["day"],
                 late_seconds=(row["received_at"] - start - MINUTE).total_seconds(),
                 metered=tuple((row[meter], row[f"{meter}_price_version"]) for meter in METERS),
             )

@@ -56,6 +56,7 @@ class Activity:
     user: str
     event_ms: int
     moving: bool
+    beyond_us: int = 0
 
 
 class Script:
@@ -137,10 +138,10 @@ class Script:
         """Send bytes that are no event."""
         self.records.append(Record(at_ms, key, value, kind, "rejected", "malformed", None, None))
 
-    def was_active(self, call: Call, event_ms: int, *, moving: bool = False) -> None:
+    def was_active(self, call: Call, event_ms: int, *, moving: bool = False, beyond_us: int = 0) -> None:
         """An accepted event that belongs to a session, if the call names a user."""
         if call.user is not None:
-            self.activity.append(Activity(call.account, call.user, event_ms, moving))
+            self.activity.append(Activity(call.account, call.user, event_ms, moving, beyond_us))
 
     def expect(self, call: Call, outcome: str, event_ms: int, sent_ms: int, quantities: tuple[int | None, ...]) -> None:
         """What must become of the call, when its last part is sent at `sent_ms`."""

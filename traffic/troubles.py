@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.placement import Placement
-from traffic.scenarios import contents, in_time, parts, repeats
+from traffic.scenarios import borders, contents, in_time, parts, repeats
 from traffic.script import Script
 
 
@@ -30,6 +30,9 @@ TROUBLES = (
     Trouble(in_time.out_of_order, 12),
     Trouble(in_time.late, 15),
     Trouble(in_time.straggler, 10),
+    Trouble(borders.minute, 4),
+    Trouble(borders.change, 4),
+    Trouble(borders.month, 3, can_be_judged=borders.can_be_month),
     Trouble(in_time.abandoned_straggler, 1),
     Trouble(in_time.old, 1),
     Trouble(in_time.early, 2),

@@ -3,7 +3,7 @@
 The truth is a JSON object (instants RFC 3339 in UTC, amounts as strings):
 
 * `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
-* `outcomes`: per request outcome `account, request_id, outcome, model`;
+* `outcomes`: per request outcome `account, request_id, outcome, model` and the `day` in the account's zone;
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
   `unit_price`; null: unpriced) the `quantity`, the `amount`, and whether a straggler has `corrected` it; without what a
   dropped straggler would have added;
@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from traffic.calendar import day_in
 from traffic.catalog import Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
@@ -36,6 +37,8 @@ from traffic.script import Outcome, Record
 from traffic.sequences import runs_of
 
 Truth = dict[str, Any]
+Moment = tuple[int, int, bool]
+"""Milliseconds, microseconds beyond them, and whether it may lie up to the slack later."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,14 @@ def truth_of(traffic: Traffic) -> Truth:
         "kinds": dict(sorted(Counter(record.kind for record in traffic.records).items())),
         "records": list(_records(traffic)),
         "outcomes": [
-            {"account": o.account, "request_id": o.request_id, "outcome": o.outcome, "model": o.model}
-            for o in traffic.outcomes
+            {
+                "account": outcome.account,
+                "request_id": outcome.request_id,
+                "outcome": outcome.outcome,
+                "model": outcome.model,
+                "day": day_in(traffic.catalog.timezone(outcome.account), outcome.event_ms).isoformat(),
+            }
+            for outcome in traffic.outcomes
         ],
         "totals": totals,
         "stragglers": stragglers,
@@ -188,14 +197,14 @@ def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:
 
 def _sessions(traffic: Traffic) -> Iterator[dict[str, Any]]:
     gap_ms = traffic.placement.policy.session_gap_seconds * 1000
-    of_user: dict[tuple[str, str], list[tuple[int, bool]]] = defaultdict(list)
+    of_user: dict[tuple[str, str], list[Moment]] = defaultdict(list)
     for activity in traffic.activity:
-        of_user[activity.account, activity.user].append((activity.event_ms, activity.moving))
+        of_user[activity.account, activity.user].append((activity.event_ms, activity.beyond_us, activity.moving))
     for (account, user), moments in sorted(of_user.items()):
         moments.sort()
         sessions, certain = [moments[:1]], True
         for before, moment in pairwise(moments):
-            (before_ms, was_moving), (at_ms, moving) = before, moment
+            (before_ms, _, was_moving), (at_ms, _, moving) = before, moment
             room_ms = traffic.placement.margin_ms + (traffic.placement.slack_ms if moving or was_moving else 0)
             certain &= abs(at_ms - before_ms - gap_ms) > room_ms
             if at_ms - before_ms > gap_ms:
@@ -206,9 +215,10 @@ def _sessions(traffic: Traffic) -> Iterator[dict[str, Any]]:
         yield {"account": account, "user_id": user, "sessions": listed}
 
 
-def _session(moments: list[tuple[int, bool]]) -> dict[str, Any]:
-    is_certain = not any(moving for _, moving in moments)
-    start, end = (rfc3339(at_ms) if is_certain else None for at_ms, _ in (moments[0], moments[-1]))
+def _session(moments: list[Moment]) -> dict[str, Any]:
+    is_certain = not any(moving for *_, moving in moments)
+    bounds = moments[0], moments[-1]
+    start, end = (rfc3339(at_ms, 0, beyond_us) if is_certain else None for at_ms, beyond_us, _ in bounds)
     return {"start": start, "end": end, "events": len(moments)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, cast
@@ -38,6 +38,7 @@ def as_the_truth_says() -> dict[str, list[Any]]:
             model=outcome["model"],
             currency="EUR",
             window_start=SOME_DAY,
+            day=date.fromisoformat(outcome["day"]),
             late_seconds=float(grace_seconds - 1 if outcome["request_id"] in truth()["late"] else -1),
             metered=METERED,
         )
@@ -99,6 +100,8 @@ def changed(value: Any) -> Any:
             return not value
         case datetime():
             return value + timedelta(milliseconds=1)
+        case date():
+            return value + timedelta(days=1)
         case int() | float() | Decimal():
             return value + 1
         case str():
@@ -129,7 +132,8 @@ def of_an_older_release() -> dict[str, Any]:
         }
         for user in truth()["sessions"]
     ]
-    older = {**truth(), "totals": totals, "sessions": users}
+    outcomes = [{name: said for name, said in outcome.items() if name != "day"} for outcome in truth()["outcomes"]]
+    older = {**truth(), "totals": totals, "sessions": users, "outcomes": outcomes}
     del older["sources"]
     return older
 
@@ -154,7 +158,7 @@ def test_the_truth_of_an_older_release_asks_for_what_it_says(compared: Callable[
         )
         for field in fields(row)
     ]
-    + [("usage", field) for field in ("account", "request_id", "outcome", "model")],
+    + [("usage", field) for field in ("account", "request_id", "outcome", "model", "day")],
 )
 def test_one_row_that_differs_in_one_field_is_seen(
     compared: Callable[..., compare.Comparison], name: str, field: str
@@ -210,7 +214,7 @@ def test_a_run_of_numbers_that_differs_is_seen(
 
 
 def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> None:
-    row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, 0.0, METERED)
+    row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, SOME_DAY.date(), 0.0, METERED)
     rows = [row, replace(row, late_seconds=299.9), replace(row, late_seconds=300.0), replace(row, late_seconds=-0.1)]
     assert list(found.late_of(rows, 300)) == [
         found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, 2),

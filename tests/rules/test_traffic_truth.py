@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -214,6 +215,7 @@ def test_every_kind_of_trouble_happens() -> None:
         *("future", "too_old", "device_clock", "abandoned", "orphaned", "superseded_request", "null_tokens"),
         *("superseded_completion", "superseded_usage", "unpriced_model", "unknown_type", "quiet_source"),
         *("repeat_of_long_ago", "repeat_beyond_exact_horizon", "conflict_beyond_exact_horizon", "device_repeat"),
+        *("border_minute", "border_change", "border_month"),
         *("unknown_account", "usage_completes_request", "usage_after_completion"),
     ):
         assert kinds[kind] > 0
@@ -225,6 +227,35 @@ def test_every_kind_of_trouble_happens() -> None:
     assert any(len(user["sessions"]) > 1 for user in truth["sessions"])
     bounds = [session["start"] is None for user in truth["sessions"] for session in user["sessions"]]
     assert 0 < sum(bounds) < len(bounds) / 2
+
+
+def test_borders_are_met_exactly_and_missed_by_a_microsecond() -> None:
+    traffic, truth = large()
+    days = {(o["account"], o["request_id"]): o["day"] for o in truth["outcomes"]}
+    seen: set[tuple[str, bool]] = set()
+    for record in traffic.records:
+        if not record.kind.startswith("border_") or b".request.v1" in record.value:
+            continue
+        event = json.loads(record.value)
+        account, at = traffic.catalog.accounts[event["subject"]], datetime.fromisoformat(event["time"])
+        is_before = at.microsecond == 999_999 or at.microsecond % 1_000 == 999
+        border = (at + timedelta(microseconds=is_before)).astimezone(ZoneInfo(account.timezone))
+        if record.kind == "border_minute":
+            assert (border.second, border.microsecond) == (0, 0)
+        elif record.kind == "border_change":
+            of_contract = {contract.effective_from_ms for contract in account.contracts}
+            of_price = {price.effective_from_ms for price in traffic.catalog.prices}
+            border_ms = milliseconds(border.isoformat())
+            assert border_ms in of_contract | of_price
+            seen |= {("contract", is_before)} if border_ms in of_contract else set()
+        else:
+            assert (border.day, border.hour, border.minute, border.second, border.microsecond) == (1, 0, 0, 0, 0)
+            day = days[event["subject"], event["data"]["request_id"]]
+            assert day == at.astimezone(border.tzinfo).date().isoformat()
+            assert day.endswith("-01") != is_before
+        seen.add((record.kind, is_before))
+    kinds = ("border_minute", "border_change", "border_month", "contract")
+    assert seen == {(kind, is_before) for kind in kinds for is_before in (True, False)}
 
 
 def test_many_users_call_and_a_few_accounts_and_models_most() -> None:

@@ -25,7 +25,7 @@ def single(script: Script, call: Call, kind: str, sent_ms: int | None = None) ->
     at_ms = script.timeline.sent_at(call.ended_ms) if sent_ms is None else sent_ms
     script.send(document, at_ms, kind)
     script.expect(call, "matched", call.ended_ms, at_ms, call.quantities)
-    script.was_active(call, call.ended_ms)
+    script.was_active(call, call.ended_ms, beyond_us=call.beyond_us)
     return document, at_ms
 
 
