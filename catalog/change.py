@@ -16,7 +16,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """A row of the catalog as it is now. `op` as Debezium has it: c created, u updated, r read (it was so already)."""
+    """A row of the catalog as it is now. `op` as Debezium has it: c created, u updated, r read (it was so already).
+
+    d: deleted, and the row is the one that there was. No command of ours deletes; generated traffic does.
+    """
 
     topic: CatalogTopic
     key: Row
@@ -30,7 +33,8 @@ def envelope(change: Change) -> dict[str, Any]:
     at_ms = (change.committed_at - EPOCH) // timedelta(milliseconds=1)
     schema, table = change.topic.value.split(".")
     source = {"connector": "postgresql", "name": "weir", "ts_ms": at_ms, "schema": schema, "table": table}
-    return {"before": None, "after": dict(change.after), "source": source, "op": change.op, "ts_ms": at_ms}
+    before, after = (dict(change.key), None) if change.op == "d" else (None, dict(change.after))
+    return {"before": before, "after": after, "source": source, "op": change.op, "ts_ms": at_ms}
 
 
 def compact_json(value: Any) -> str:

@@ -157,7 +157,7 @@ def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], 
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
-            changes = [_change(table, row, committed_at["now"]) for table, row in found]
+            changes = [change_of(table, row, committed_at["now"]) for table, row in found]
             with database.cursor() as cursor:
                 catalog_outbox.add(cursor, _untold(cursor, changes, is_known))
         return changes
@@ -181,7 +181,8 @@ def _untold(
     ]
 
 
-def _change(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
+def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
+    """The change that left this row (the table's columns and `op`); of a deletion the row that there was."""
     after = {name: _text(row[name]) for name in table.columns}
     return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
 

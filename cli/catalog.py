@@ -79,6 +79,16 @@ def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float, tell:
 
     Raises CannotRun when it is refused, or when joins does not have it in time.
     """
+    done, offsets = change_catalog(stack, content, timeout)
+    wait_for_joins(stack, offsets, timeout, tell, f"The catalog is stored ({done})")
+    return f"{done}; joins has them."
+
+
+def change_catalog(stack: Deployment, content: CatalogFile, timeout: float) -> tuple[str, Offsets]:
+    """Store a catalog and publish its changes; what changed, and the offsets after what was published.
+
+    An event that is sent from now on is journalled after it. Raises CannotRun when it is refused.
+    """
     from catalog.publishing import Known, publish_pending
     from catalog.store import alone, store
 
@@ -88,9 +98,7 @@ def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float, tell:
         changes = store(stack.postgres_url, content, Known(stack.tables))
         offsets |= publish_pending(stack.kafka_bootstrap, stack.postgres_url)
     counts = Counter(change.op for change in changes)
-    done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
-    wait_for_joins(stack, offsets, timeout, tell, f"The catalog is stored ({done})")
-    return f"{done}; joins has them."
+    return f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were", offsets
 
 
 def wait_for_joins(stack: Deployment, offsets: Offsets, timeout: float, tell: Tell, done: str) -> None:

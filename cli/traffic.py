@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from traffic.truth import Truth
 
 DEFAULT_RATE = 1_500.0
-CATALOG_SECONDS = 120.0
 PREPARING_SECONDS = 3.0
 PREPARED_PER_SECOND = 6_000
 """How fast traffic is generated on a machine that is busy with a stack."""
@@ -59,28 +58,42 @@ def traffic(
 
 def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
     """Catalog, traffic, truth. Raises CannotRun when the stack cannot judge it, or it could not be sent in time."""
-    from catalog.file import CatalogFile
-    from cli.catalog import apply_catalog
+    from cli.traffic_catalog import change_late, tell_catalog, wait_until_journalled
     from cli.traffic_sending import send
     from deployment.kafka_client import kafka_client
     from jobs.streams import EVENTS_TOPIC
-    from traffic.generate import catalog_of, generate
+    from traffic.generate import begin, catalog_of, generate
+    from traffic.late_catalog import late_changes
     from traffic.placement import Placement, UnplaceableError
     from traffic.truth import truth_of
 
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     placement = Placement(policy_of(stack))
+    kafka = kafka_client(stack.kafka_bootstrap)
     catalog = catalog_of(seed, _now_ms())
-    for file in catalog.files():
-        apply_catalog(stack, CatalogFile.model_validate(file), CATALOG_SECONDS, tell)
+    late = late_changes(catalog)
+    tell_catalog(stack, late)
+    start_ms = _now_ms() + round(PREPARING_SECONDS * 1000)
+    beginning = begin(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog)
+    journalled = send(beginning.records, placement.slack_ms, kafka, EVENTS_TOPIC, tell)
+    wait_until_journalled(stack, journalled, tell)
+    change_late(stack, late, tell)
     start_ms = _now_ms() + round((PREPARING_SECONDS + events / PREPARED_PER_SECOND) * 1000)
     tell("drawing")
     try:
-        run = generate(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog, rate=rate)
+        run = generate(
+            seed=seed,
+            start_ms=start_ms,
+            records=events,
+            placement=placement,
+            catalog=catalog,
+            beginning=beginning,
+            rate=rate,
+        )
         told = truth_of(run)
     except UnplaceableError as problem:
         raise CannotRun(f"No traffic with a certain result can be made for this configuration: {problem}") from problem
-    send(run, kafka_client(stack.kafka_bootstrap), EVENTS_TOPIC, tell)
+    send(run.records[run.sent_before :], placement.slack_ms, kafka, EVENTS_TOPIC, tell)
     return told
 
 

@@ -38,11 +38,11 @@ BACKDATED_AFTER_MS = 86_400_000
 
 @dataclass(frozen=True)
 class Contract:
-    """The plan and the currency of an account from an instant on."""
+    """The plan and the currency of an account from an instant on; None for both: it is deleted."""
 
     effective_from_ms: int
-    plan: str
-    currency: str
+    plan: str | None
+    currency: str | None
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,21 @@ class Price:
 class Catalog:
     """Accounts and prices, and what is in force when."""
 
-    def __init__(self, tag: str, accounts: tuple[Account, ...], prices: tuple[Price, ...]) -> None:
+    def __init__(
+        self,
+        tag: str,
+        made_ms: int,
+        accounts: tuple[Account, ...],
+        prices: tuple[Price, ...],
+        plans: tuple[str, ...] = PLANS,
+    ) -> None:
         self.tag = tag
+        self.made_ms = made_ms
+        self.plans = plans
         self.accounts = {account.account: account for account in accounts}
         self.prices = prices
         self.models = tuple(dict.fromkeys(price.model for price in prices))
-        self._by_key: dict[tuple[str, str, str, str], list[Price]] = {}
+        self._by_key: dict[tuple[str | None, str, str, str | None], list[Price]] = {}
         for price in sorted(prices, key=lambda p: p.effective_from_ms):
             self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), []).append(price)
 
@@ -119,21 +128,21 @@ class Catalog:
     def files(self) -> list[dict[str, list[dict[str, Any]]]]:
         """The catalog as two catalog files, to be applied in this order."""
         first = {
-            "plans": [{"plan": f"{plan}-{self.tag}", "name": plan.title()} for plan in PLANS],
-            "accounts": [_account_row(account, account.contracts[0]) for account in self.accounts.values()],
+            "plans": [{"plan": f"{plan}-{self.tag}", "name": plan.title()} for plan in self.plans],
+            "accounts": [account_row(account, account.contracts[0]) for account in self.accounts.values()],
             "prices": [
-                _price_row(replace(price, unit_price=price.unit_price + WRONG_BY) if _is_put_right(price) else price)
+                price_row(replace(price, unit_price=price.unit_price + WRONG_BY) if _is_put_right(price) else price)
                 for price in self.prices
                 if not _is_backdated(price)
             ],
         }
         changed = {
             "accounts": [
-                _account_row(account, contract)
+                account_row(account, contract)
                 for account in self.accounts.values()
                 for contract in account.contracts[1:]
             ],
-            "prices": [_price_row(price) for price in self.prices if _is_backdated(price) or _is_put_right(price)],
+            "prices": [price_row(price) for price in self.prices if _is_backdated(price) or _is_put_right(price)],
         }
         return [first, changed]
 
@@ -148,7 +157,8 @@ def _is_put_right(price: Price) -> bool:
     return price.model == PUT_RIGHT_MODEL
 
 
-def _price_row(price: Price) -> dict[str, Any]:
+def price_row(price: Price) -> dict[str, Any]:
+    """A price as it stands in a catalog file."""
     return {
         "plan": price.plan,
         "model": price.model,
@@ -159,7 +169,8 @@ def _price_row(price: Price) -> dict[str, Any]:
     }
 
 
-def _account_row(account: Account, contract: Contract) -> dict[str, Any]:
+def account_row(account: Account, contract: Contract) -> dict[str, Any]:
+    """One of the contracts of an account as it stands in a catalog file."""
     return {
         "account": account.account,
         "name": account.name,
@@ -173,7 +184,9 @@ def _account_row(account: Account, contract: Contract) -> dict[str, Any]:
 def make_catalog(rng: Random, tag: str, start_ms: int, accounts: int = 24) -> Catalog:
     """The catalog of one run. Its accounts and plans carry the run's tag, so that runs never share a total."""
     changed_at_ms = start_ms - CHANGE_BEFORE_MS
-    return Catalog(tag, tuple(_accounts(rng, tag, changed_at_ms, accounts)), tuple(_prices(rng, tag, start_ms)))
+    return Catalog(
+        tag, start_ms, tuple(_accounts(rng, tag, changed_at_ms, accounts)), tuple(_prices(rng, tag, start_ms))
+    )
 
 
 def _accounts(rng: Random, tag: str, changed_at_ms: int, count: int) -> Iterator[Account]:
@@ -210,10 +223,11 @@ def _prices(rng: Random, tag: str, start_ms: int) -> Iterator[Price]:
                 for meter in METERS:
                     for currency in CURRENCIES:
                         for since_ms in starts:
-                            yield Price(f"{plan}-{tag}", model, meter, currency, since_ms, _unit_price(rng, meter))
+                            yield Price(f"{plan}-{tag}", model, meter, currency, since_ms, drawn_price(rng, meter))
 
 
-def _unit_price(rng: Random, meter: str) -> Decimal:
+def drawn_price(rng: Random, meter: str) -> Decimal:
+    """What a unit may cost."""
     if meter == "requests" and rng.random() < 0.2:
         return Decimal(0)  # free is a price; it is not the same as none
     most = 20_000_000 if meter == "requests" else 600_000

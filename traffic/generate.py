@@ -8,15 +8,18 @@ from random import Random
 
 from traffic import events
 from traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
+from traffic.late_catalog import Late, late_changes
 from traffic.malformed import KINDS, kinds
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import Population, Timeline
-from traffic.scenarios import plain
+from traffic.scenarios import plain, told_late
 from traffic.script import Activity, Outcome, Record, Script
 from traffic.sequences import numbered
 from traffic.troubles import TROUBLES, Trouble
 
 MALFORMED_PER_MILLE = 8
+EVENTS_PER_LATE_VISIT = 2_500
+BEGINNING_MS = 200
 RATE = 1_500.0
 """Records a second, unless said otherwise."""
 
@@ -29,19 +32,47 @@ class Traffic:
     start_ms: int
     placement: Placement
     catalog: Catalog
+    late: Late
     timeline: Timeline
+    sent_before: int
+    """How many of the records are those of `Beginning`: they are sent before the late changes of the catalog."""
     records: Sequence[Record]
     outcomes: Sequence[Outcome]
     activity: Sequence[Activity]
     left_out: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What is sent before the late changes of the catalog are told, and what must come of it."""
+
+    records: Sequence[Record]
+    outcomes: Sequence[Outcome]
+
+
+def begin(*, seed: int, start_ms: int, records: int, placement: Placement, catalog: Catalog) -> Beginning:
+    """The beginning of so many records: nothing, where the fate of such events is not certain."""
+    rng = Random(f"beginning {seed}")
+    timeline = Timeline(start_ms, BEGINNING_MS, 0)
+    script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls(), knows_late=False)
+    _visit_late(script, late_changes(catalog), records)
+    return Beginning(_in_order(script.records), script.outcomes)
+
+
 def generate(
-    *, seed: int, start_ms: int, records: int, placement: Placement, catalog: Catalog, rate: float = RATE
+    *,
+    seed: int,
+    start_ms: int,
+    records: int,
+    placement: Placement,
+    catalog: Catalog,
+    beginning: Beginning | None = None,
+    rate: float = RATE,
 ) -> Traffic:
     """The same arguments give the same bytes. `start_ms`: when sending begins; `rate`: records a second.
 
-    The catalog is that of `catalog_of`, made shortly before the start.
+    The catalog is that of `catalog_of`, made shortly before the start. `beginning`: what was sent before its late
+    changes were told, one of these records; without it no event meets them, and nobody has to tell them.
 
     Raises UnplaceableError when the policy leaves no room for an event whose fate is certain, or when there are too
     few records for every kind of trouble.
@@ -49,20 +80,39 @@ def generate(
     rng = Random(f"traffic {seed}")
     timeline = Timeline.within(start_ms, max(1_000, int(records / rate * 1000)), placement)
     _require_room(placement, timeline, catalog)
-    script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls())
+    script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls(), knows_late=True)
     played = [trouble for trouble in TROUBLES if trouble.can_be_judged(placement)]
-    _play(script, played, records)
+    left_out = [trouble.play.__name__ for trouble in TROUBLES if trouble not in played]
+    late = late_changes(catalog)
+    if beginning is None or not _visit_late(script, late, records):
+        left_out.append("late_catalog")
+    sent_before = [] if beginning is None else beginning.records
+    _play(script, played, records - len(sent_before))
     return Traffic(
         seed=seed,
         start_ms=start_ms,
         placement=placement,
         catalog=catalog,
+        late=late,
         timeline=timeline,
-        records=numbered(rng, sorted(script.records, key=lambda record: record.send_at_ms)),
-        outcomes=script.outcomes,
+        sent_before=len(sent_before),
+        records=[*sent_before, *numbered(rng, _in_order(script.records))],
+        outcomes=[*([] if beginning is None else beginning.outcomes), *script.outcomes],
         activity=script.activity,
-        left_out=[t.play.__name__ for t in TROUBLES if t not in played],
+        left_out=left_out,
     )
+
+
+def _visit_late(script: Script, late: Late, records: int) -> bool:
+    """Events that late changes concern, if their fate is certain; whether it is."""
+    can_be_judged = told_late.can_be_judged(script.placement)
+    if can_be_judged:
+        told_late.visit_all(script, late, max(1, records // EVENTS_PER_LATE_VISIT))
+    return can_be_judged
+
+
+def _in_order(records: Sequence[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: record.send_at_ms)
 
 
 def catalog_of(seed: int, made_ms: int) -> Catalog:
@@ -79,10 +129,8 @@ def _play(script: Script, troubles: Sequence[Trouble], records: int) -> None:
     for play in plays:
         play(script)
     _malformed(script, int(records * MALFORMED_PER_MILLE / 1000))
-    missing = records - len(script.records)
-    if missing < 0:
-        least = len(script.records)
-        raise UnplaceableError(f"{records} events are too few for every kind of trouble: at least {least}")
+    if (few := len(script.records) - records) > 0:
+        raise UnplaceableError(f"{few} events too few for every kind of trouble")
     while len(script.records) < records - 1:
         plain.normal(script)
     if len(script.records) < records:

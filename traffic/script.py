@@ -37,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What must become of a request: quantities are per meter, in the order of `METERS`."""
+    """What must become of a request. `quantities` are per meter, in the order of `METERS`."""
 
     account: str
     request_id: str
@@ -46,6 +46,8 @@ class Outcome:
     event_ms: int
     decided_ms: int
     quantities: tuple[int | None, ...]
+    knows_late: bool
+    """Whether the late changes of the catalog were told before its last part came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,20 @@ class Script:
     """Collects records, outcomes and activity. `take` draws calls whose fate is certain."""
 
     def __init__(
-        self, rng: Random, placement: Placement, catalog: Catalog, timeline: Timeline, calls: Iterator[Call]
+        self,
+        rng: Random,
+        placement: Placement,
+        catalog: Catalog,
+        timeline: Timeline,
+        calls: Iterator[Call],
+        *,
+        knows_late: bool,
     ) -> None:
         self.rng = rng
         self.placement = placement
         self.catalog = catalog
         self.timeline = timeline
+        self.knows_late = knows_late
         self._calls = calls
         self.records: list[Record] = []
         self.outcomes: list[Outcome] = []
@@ -148,7 +158,9 @@ class Script:
         alone = outcome in ("abandoned", "orphaned")
         model = None if outcome == "orphaned" else call.model
         decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if alone else 0)
-        self.outcomes.append(Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, quantities))
+        self.outcomes.append(
+            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, quantities, self.knows_late)
+        )
 
 
 def moved(call: Call, ended_ms: int) -> Call:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from traffic.calendar import day_in
-from traffic.catalog import Price
+from traffic.catalog import Catalog, Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
 from traffic.meters import METERS
@@ -68,7 +68,7 @@ def truth_of(traffic: Traffic) -> Truth:
     return {
         "seed": traffic.seed,
         "tag": traffic.catalog.tag,
-        "started_at": rfc3339(traffic.start_ms),
+        "started_at": rfc3339(min(traffic.start_ms, traffic.records[0].send_at_ms)),
         "ends_at": rfc3339(last_planned_ms(traffic)),
         "policy": {
             "completion_timeout_seconds": policy.timeout_seconds(None),  # of all models the longest
@@ -77,7 +77,7 @@ def truth_of(traffic: Traffic) -> Truth:
             "session_gap_seconds": policy.session_gap_seconds,
         },
         "left_out": list(traffic.left_out),
-        "accounts": [*sorted(traffic.catalog.accounts), traffic.catalog.unknown_account],
+        "accounts": [*sorted(traffic.late.after.accounts), traffic.catalog.unknown_account],
         "kinds": dict(sorted(Counter(record.kind for record in traffic.records).items())),
         "records": list(_records(traffic)),
         "outcomes": [
@@ -86,7 +86,7 @@ def truth_of(traffic: Traffic) -> Truth:
                 "request_id": outcome.request_id,
                 "outcome": outcome.outcome,
                 "model": outcome.model,
-                "day": day_in(traffic.catalog.timezone(outcome.account), outcome.event_ms).isoformat(),
+                "day": day_in(_known(traffic, outcome).timezone(outcome.account), outcome.event_ms).isoformat(),
             }
             for outcome in traffic.outcomes
         ],
@@ -145,11 +145,11 @@ def _is_certainly_late(traffic: Traffic, outcome: Outcome) -> bool:
 
 
 def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    catalog, placement = traffic.catalog, traffic.placement
+    placement = traffic.placement
     sums: dict[Cell, Total] = defaultdict(Total)
     stragglers = []
     for outcome in traffic.outcomes:
-        start_ms = floor_minute(outcome.event_ms)
+        catalog, start_ms = _known(traffic, outcome), floor_minute(outcome.event_ms)
         straggles = outcome.outcome != "superseded" and placement.is_straggler(start_ms + MINUTE_MS, outcome.decided_ms)
         for meter, quantity in zip(METERS, outcome.quantities, strict=True):
             if not quantity:
@@ -174,6 +174,11 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
                 total.quantity += quantity
                 total.corrected |= straggles
     return list(_totals(sums)), stragglers
+
+
+def _known(traffic: Traffic, outcome: Outcome) -> Catalog:
+    """The catalog as it was known when the last part of an outcome came."""
+    return traffic.late.after if outcome.knows_late else traffic.late.before
 
 
 def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:

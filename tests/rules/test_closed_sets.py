@@ -55,10 +55,9 @@ from monitoring import metrics
 from monitoring.alerts import ALERTS
 from tests.dashboard import seeding
 from tests.monitoring import healthy, test_alerts
+from tests.rules.test_traffic_truth import run
 from traffic import events as traffic_events
-from traffic.generate import catalog_of, generate
 from traffic.meters import METERS as TRAFFIC_METERS
-from traffic.placement import Placement, Policy
 from traffic.truth import truth_of
 
 ROOT = Path(__file__).parents[2]
@@ -144,17 +143,7 @@ def test_reasons_that_others_give_are_reasons() -> None:
 
 
 def test_generated_traffic_speaks_of_nothing_else() -> None:
-    policy = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"})
-    start_ms = 1_795_000_000_000
-    made = generate(
-        seed=7,
-        start_ms=start_ms,
-        records=2_000,
-        placement=Placement(policy),
-        catalog=catalog_of(7, start_ms),
-        rate=1_500,
-    )
-    truth = truth_of(made)
+    truth = truth_of(run(7, records=2_000))
     assert {record["disposition"] for record in truth["records"]} == set(Disposition)
     assert {record["reason"] for record in truth["records"]} - {None} <= set(Reason)
     assert {outcome["outcome"] for outcome in truth["outcomes"]} == set(Outcome)

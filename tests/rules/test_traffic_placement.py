@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
@@ -30,7 +29,7 @@ EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[Healt
 traffics = st.builds(
     run,
     st.integers(0, 10_000),
-    st.integers(200, 1_500),
+    st.integers(300, 1_500),
     st.integers(START_MS, START_MS + 40 * 86_400_000),
     policy=st.sampled_from(POLICIES),
     rate=st.floats(min_value=20, max_value=2_000),
@@ -179,7 +178,6 @@ def test_a_run_is_sent_in_order_and_in_the_time_it_says() -> None:
     traffic, truth = large()
     sent = [record.send_at_ms for record in traffic.records]
     assert sent == sorted(sent)
-    assert sent[0] >= START_MS
+    assert milliseconds(truth["started_at"]) <= sent[0] < START_MS <= sent[traffic.sent_before]
     assert sent[-1] == milliseconds(truth["ends_at"])
     assert sent[-1] <= START_MS + 20_000 / 1_500 * 1000 + 60_000
-    assert datetime.fromisoformat(truth["started_at"]).timestamp() * 1000 == START_MS

@@ -69,9 +69,9 @@ def beyond_the_exact_horizon(script: Script) -> None:
     document, at_ms = _long_ago(script) if is_long_ago else single(script, script.take(), "normal")
     after_ms = at_ms + exact_ms + script.placement.slack_ms // 10 + script.rng.randint(0, 5_000)
     if script.rng.random() < 0.3:
-        script.send(_saying_more(script, document), after_ms, "conflict_beyond_exact_horizon", "conflict")
+        script.send(_saying_more(script, document), after_ms, "conflict_beyond_horizon", "conflict")
     else:
-        script.send(document, after_ms, "repeat_beyond_exact_horizon", "duplicate")
+        script.send(document, after_ms, "repeat_beyond_horizon", "duplicate")
 
 
 def _long_ago(script: Script) -> tuple[Document, int]:

@@ -1,0 +1,74 @@
+"""The catalog of a run of traffic: told at first, and changed when the events of its beginning are journalled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from catalog.file import CatalogFile
+from catalog.publishing import Offsets, publish
+from catalog.store import TABLES, CatalogTable, change_of
+from cli.catalog import change_catalog, wait_for_joins
+from deployment.draining import Tell, Waiter
+from deployment.positions import describe
+from deployment.stack import Deployment
+from traffic.instants import instant_of
+from traffic.late_catalog import Deletion, Late
+
+CATALOG_SECONDS = 120.0
+
+
+def tell_catalog(stack: Deployment, late: Late) -> None:
+    """Store and publish what is known from the start. No event that is sent from now on is journalled before it."""
+    for file in late.before.files():
+        change_catalog(stack, CatalogFile.model_validate(file), CATALOG_SECONDS)
+
+
+def wait_until_journalled(stack: Deployment, offsets: Offsets, tell: Tell) -> None:
+    """Wait until ingestion has what stands below these offsets: what is told now is news to none of it."""
+    if offsets:
+        topics = {topic.name: topic for topic in describe(stack.kafka_bootstrap, {topic for topic, _ in offsets})}
+        required = {topics[topic].position(partition): offset for (topic, partition), offset in offsets.items()}
+        Waiter(stack, CATALOG_SECONDS, tell).until_journalled(required)
+
+
+def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
+    """Delete and change, as Debezium would tell it who sees it late, and wait until joins has it."""
+    deleted = _delete(stack, late.deletions, instant_of(late.gone_ms))
+    _, offsets = change_catalog(stack, CatalogFile.model_validate(late.file), CATALOG_SECONDS)
+    wait_for_joins(stack, deleted | offsets, CATALOG_SECONDS, tell, "The catalog of the traffic is stored")
+
+
+def _delete(stack: Deployment, deletions: Sequence[Deletion], committed_at: datetime) -> Offsets:
+    """Accounts first, plans last: nobody may see an account without its prices."""
+    with psycopg.connect(stack.postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+        database.execute("SET LOCAL TimeZone = 'UTC'")
+        rows = [
+            (table, row)
+            for table in reversed(TABLES)
+            for deletion in deletions
+            if deletion.table == table.name
+            for row in _deleted(database, table, deletion.key)
+        ]
+    offsets: Offsets = {}
+    for table in reversed(TABLES):
+        gone = [change_of(of, {**row, "op": "d"}, committed_at) for of, row in rows if of is table]
+        offsets |= publish(stack.kafka_bootstrap, gone)
+    return offsets
+
+
+def _deleted(
+    database: psycopg.Connection[dict[str, Any]], table: CatalogTable, key: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    where = sql.SQL(" AND ").join(
+        sql.SQL("{} = {}::{}").format(sql.Identifier(name), value, sql.SQL(table.columns[name]))
+        for name, value in key.items()
+    )
+    return database.execute(
+        sql.SQL("DELETE FROM {} WHERE {} RETURNING *").format(sql.Identifier("catalog", table.name), where)
+    ).fetchall()
