@@ -125,6 +125,18 @@ def test_each_late_change_decides_something_for_events_that_came_after_it_and_no
     assert differs.keys() == {f"{name} {knows_late}" for name in names for knows_late in (True, False)}
 
 
+def test_an_account_is_asked_for_between_its_deletion_and_its_second_life() -> None:
+    traffic, _ = large()
+    again = f"acct-again-{traffic.catalog.tag}"
+    asked = {
+        (outcome.knows_late, catalog.currency(again, outcome.event_ms))
+        for outcome in traffic.outcomes
+        if outcome.account == again
+        for catalog in ([traffic.late.after] if outcome.knows_late else [traffic.late.before])
+    }
+    assert asked == {(False, "USD"), (True, "USD"), (True, None), (True, "EUR")}
+
+
 def test_the_beginning_is_sent_before_all_else() -> None:
     traffic, _ = large()
     before = [record.kind == "before_late_catalog" for record in traffic.records]

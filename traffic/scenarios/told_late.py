@@ -29,7 +29,9 @@ def visit_all(script: Script, late: Late, times: int) -> None:
 def _visit(script: Script, late: Late, place: Place, number: int) -> None:
     timeline, made_ms = script.timeline, late.before.made_ms
     sent_ms = script.rng.randint(timeline.start_ms, timeline.last_ms)
-    border_ms = script.rng.choice(place.borders_ms or (late.gone_ms,))
+    # At each border, and just before each, in turn: between two of them something else holds.
+    borders_ms = place.borders_ms or (late.gone_ms,)
+    border_ms = borders_ms[(number // 4 + number % 4) % len(borders_ms)]
     kind = "after_late_catalog" if script.knows_late else "before_late_catalog"
     ended_ms, beyond_us = (
         (border_ms, 0),
