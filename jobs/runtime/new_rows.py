@@ -49,7 +49,7 @@ def new_rows(
     if seen.lowest is not None and seen.highest is not None and seen.lowest < position:
         if seen.highest < position:
             return found.slice(0, 0), LsnRange(position, position)
-        batch = batch.where(F.col("lsn") >= F.lit(position))
+        batch = batch.where(f"lsn >= {position}")
         found, seen, last = read(batch, build, of_last_row)
     if not seen.proves(position) and not keeps_rows:
         # What Spark observes counts a task twice that ran twice, as after the loss of an executor; its results do not.
@@ -81,21 +81,32 @@ def _kept(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[p
 
 
 def _reduced(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:
+    watched, seen_of = observed(batch, of_last_row)
+    return build(watched).toArrow(), *seen_of()
+
+
+def observed(
+    batch: DataFrame, of_last_row: Iterable[str]
+) -> tuple[DataFrame, Callable[[], tuple[Seen, Mapping[str, Any]]]]:
+    """The batch, and what Spark has seen of its lsns and of its last row: to be asked for once the batch was read."""
     lsn = F.col("lsn")
     instants = {f.name for f in batch.schema.fields if isinstance(f.dataType, TimestampType)}
-    observation = Observation()
-    observed = batch.observe(
+    names, observation = tuple(of_last_row), Observation()
+    watched = batch.observe(
         observation,
         F.count(lsn).alias("rows"),
         F.min(lsn).alias("lowest"),
         F.max(lsn).alias("highest"),
         broken_edges(lsn).alias("broken"),
-        *[F.max_by(_value(name, instants), lsn).alias(f"last_{name}") for name in of_last_row],
+        *[F.max_by(_value(name, instants), lsn).alias(f"last_{name}") for name in names],
     )
-    summary = build(observed).toArrow()
-    found = observation.get
-    seen = Seen(found["rows"] or 0, found["lowest"], found["highest"], (found["broken"] or 0) == 0)
-    return summary, seen, {name: found[f"last_{name}"] for name in of_last_row}
+
+    def seen() -> tuple[Seen, Mapping[str, Any]]:
+        found = observation.get
+        chain = Seen(found["rows"] or 0, found["lowest"], found["highest"], (found["broken"] or 0) == 0)
+        return chain, {name: found[f"last_{name}"] for name in names}
+
+    return watched, seen
 
 
 def _value(name: str, instants: set[str]) -> Column:

@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.delta.object_store import readable_by_spark
@@ -81,8 +80,7 @@ class TableSource:
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + self._chunk, end)
-            chunk = (F.col("lsn") >= first) & (F.col("lsn") < before)
-            yield table.where(chunk).select(*self._job.columns)
+            yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._job.columns)
             if self._sink.position() == first:
                 raise Refused(
                     f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
