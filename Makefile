@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test e2e-cluster attack faults mutants corpus bench format render lock clean
+.PHONY: help setup demo up down check test e2e-cluster attack faults histories mutants corpus bench format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -50,8 +50,11 @@ e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= 
 attack: $(STAMP) ## Hurt running stacks in ways that take minutes: backlogs, lost tables, poison, servers that are away
 	$(BIN)/python -m pytest tests/attack -m attack $(ARGS)
 
-faults: $(STAMP) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store"
+faults: $(STAMP) histories ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store"
 	$(BIN)/python -m tests.faults $(ARGS)
+
+histories: $(STAMP) ## Simulate 5,000 histories of crashes, zombies and lost answers; writes bench/results/histories.json
+	$(BIN)/python -m tests.simulation --histories 5000 --processes 2 --results bench/results/histories.json
 
 mutants: $(STAMP) ## Plant bugs in a copy of the source, and see that the tests find each; writes tests/mutants/CAUGHT.md
 	$(BIN)/python -m tests.mutants $(ARGS)

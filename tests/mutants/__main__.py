@@ -33,7 +33,7 @@ def main(names: list[str]) -> int:
     missed = []
     with tempfile.TemporaryDirectory(prefix="weir-mutants-") as scratch:
         copy = Path(scratch) / "source"
-        _copy_source(copy)
+        copy_source(copy)
         # A test that is red by itself would catch everything.
         if _is_red(copy, *dict.fromkeys(test for mutant in chosen for test in mutant.caught_by)):
             print("The tests are red without any planted bug: see them green first.", file=sys.stderr)
@@ -50,7 +50,8 @@ def main(names: list[str]) -> int:
     return 1 if missed else 0
 
 
-def _copy_source(to: Path) -> None:
+def copy_source(to: Path) -> None:
+    """Copy what the repository has of this working tree."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, tracked.split("\0")):
         if (ROOT / name).is_file():

@@ -1,0 +1,160 @@
+"""The shipped applications as drivers of the simulator: as `jobs.runtime.run` has them, without Java and waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import deltalake
+import obstore
+
+from jobs.billing.pipeline import JOB as BILLING
+from jobs.ingestion.pipeline import JOB as INGESTION
+from jobs.joins.pipeline import JOB as JOINS
+from jobs.runtime import run
+from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.delta import table
+from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.job import AnyJob, Context
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.session import Session
+from jobs.runtime.waiting import Waiting, until_done
+from jobs.sessionization.pipeline import JOB as SESSIONIZATION
+from tests.clocks import HandClock
+from tests.simulation import rules
+from tests.simulation.calls import Baton, Crashed, Fault, Unanswered, current, idle, outside
+from tests.simulation.frames import Spark, observed
+from tests.simulation.kafka import AbsentOffsets, Admin, Consumer, Heartbeat, Kafka, Look
+
+JOBS: dict[str, AnyJob] = {
+    "ingestion": replace(INGESTION, build=rules.judge),
+    "sessionization": replace(SESSIONIZATION, build=rules.mini_sessions),
+    "joins": replace(JOINS, build=rules.keep),
+    "billing": replace(BILLING, build=rules.sums),
+}
+
+
+class _NeverAsked:
+    """Nobody asks a driver to stop; where it would wait, its turn is over."""
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, _seconds: float) -> bool:
+        idle()
+        return False
+
+
+class _Silent:
+    """Stands in for the reporter."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class Application:
+    """One driver. `end`: why it has ended; empty while it lives."""
+
+    def __init__(self, name: str, config: JobConfig, where: Environment, spark: Spark, clock: HandClock) -> None:
+        self.name, self.end = name, ""
+        self._config, self._where, self._clock = config, where, clock
+        self._spark = spark
+        self.baton = Baton(self._program, name)
+
+    def _program(self) -> None:
+        try:
+            self._live()
+        except (Refused, Fenced) as error:
+            self.end = f"{type(error).__name__}: {error}"
+        except Crashed:
+            self.end = "crashed"
+            raise
+        except Exception as error:  # noqa: BLE001 -- as a process that ends with a traceback
+            self.end = f"crashed by {error!r}"
+
+    def _live(self) -> None:
+        job, stopping, waiting = JOBS[self.name], _NeverAsked(), Waiting(self.name, self._clock)
+        ownership = until_done(lambda: self._own(job), waiting, stopping)  # type: ignore[arg-type]
+        assert ownership is not None
+        context = Context(self._config, self._where, self._spark, ownership, self._clock)  # type: ignore[arg-type]
+        folders = iter(lambda: Path("scratch"), None)
+        until_done(lambda: run._drive(job, context, _Silent(), stopping, folders), waiting, stopping)  # type: ignore[arg-type]
+
+    def _own(self, job: AnyJob) -> Ownership:
+        epochs = [table.committed_epoch(self._where.tables, each, job.name) for each in job.tables]
+        config = self._config.model_dump(mode="json")
+        return Ownership.take(job.name, self._where.postgres_url, config, 1 + max(epochs, default=0))
+
+    def go(self, calls: int, fault: Fault) -> None:
+        """Let it make so many outside calls; then `fault`."""
+        self.baton.run(calls, fault)
+
+    def crash(self) -> None:
+        """Its process is gone, and with it its connections."""
+        self.baton.crash()
+
+
+def _of_store(perform: Callable[..., Any]) -> Callable[..., Any]:
+    def performed(*args: Any, **more: Any) -> Any:
+        return outside("store", lambda: perform(*args, **more))
+
+    return performed
+
+
+def _answered(performed: Callable[..., Any]) -> Callable[..., Any]:
+    """`Session.wait` with what may happen to a statement on its way there or back."""
+
+    def wait(session: Session, gen: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return outside("database", lambda: performed(session, gen, *args, **more))
+        except (Crashed, Unanswered):
+            session.pgconn.finish()
+            raise
+        finally:
+            gen.close()
+
+    return wait
+
+
+def _connected(to: Callable[..., Session]) -> Callable[..., Session]:
+    def connect(*args: Any, **more: Any) -> Session:
+        session = outside("database", lambda: to(*args, **more))
+        if (baton := current()) is not None:
+            baton.sessions.append(session)
+        return session
+
+    return connect
+
+
+@contextmanager
+def simulated(kafka: Kafka, clock: HandClock) -> Iterator[None]:
+    """Within it applications reach this Kafka, and pass by `calls` on their way to a store or a database."""
+    replaced: dict[str, Any] = {
+        "jobs.ingestion.sink.AdminClient": lambda _: Admin(kafka),
+        "jobs.runtime.kafka.source.AdminClient": lambda _: Admin(kafka),
+        "jobs.runtime.kafka.topic.Consumer": lambda _: Consumer(kafka),
+        "jobs.ingestion.sink.AbsentOffsets": lambda *_: AbsentOffsets(kafka),
+        "jobs.ingestion.sink.PlainLook": lambda *_: Look(kafka),
+        "jobs.runtime.kafka.source.PlainLook": lambda *_: Look(kafka),
+        "jobs.ingestion.sink.Heartbeat": lambda *_: Heartbeat(kafka, clock.now()),
+        "jobs.runtime.new_rows.observed": observed,
+        "jobs.joins.sink.price": rules.price,
+        "jobs.runtime.run.java_runs": lambda _: True,
+        "jobs.runtime.kafka.careful_start.java_runs": lambda _: True,
+        "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake),
+        "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
+        "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
+        "obstore.put": _of_store(obstore.put),
+        "obstore.head": _of_store(obstore.head),
+        "obstore.delete": _of_store(obstore.delete),
+        "jobs.runtime.postgres.session.Session.wait": _answered(Session.wait),
+        "jobs.runtime.postgres.session.Session.to": _connected(Session.to),
+    }
+    with ExitStack() as held:
+        for name, stand_in in replaced.items():
+            held.enter_context(patch(name, stand_in))
+        yield

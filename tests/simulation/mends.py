@@ -1,0 +1,182 @@
+"""`python -m tests.simulation.mends [NAME …]`: take each mend out, let the simulator find the fault, keep its history.
+
+Each fault is looked for in a copy of the source, seed after seed, and the history that shows it is made short. It goes
+to `found/NAME.txt`, where `test_found` runs it: without the mend it is red. Decision 0025 lists what was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.mutants.__main__ import copy_source
+from tests.mutants.planted import Mutant
+
+FOUND = Path(__file__).with_name("found")
+OF_FOUND = "tests/simulation/test_found.py::test_a_history_that_showed_a_fault_ends_as_it_must"
+JOINS, INGESTION, DELTA = "jobs/joins", "jobs/ingestion", "jobs/runtime/delta"
+
+
+def _mend(name: str, file: str, sound: str, broken: str) -> Mutant:
+    return Mutant(name, file, sound, broken, (f"{OF_FOUND}[{name}]",))
+
+
+MENDS = (
+    _mend(
+        "F of a commit that goes on behind a chunk",
+        f"{JOINS}/frontier.py",
+        "is_held = pl.lit(ends_table) |",
+        "is_held = pl.lit(True) |",
+    ),
+    _mend(
+        "a table that was rolled back and has grown is read on",
+        f"{DELTA}/upstream.py",
+        "if stored.row not in (None, row):",
+        "if False:",
+    ),
+    _mend(
+        "the log of an open table is never compared",
+        f"{DELTA}/upstream.py",
+        "            self._refuse_another_log(self._table, self._held)\n",
+        "",
+    ),
+    _mend(
+        "usage is priced from version tables made anew",
+        f"{JOINS}/sink.py",
+        "        self._catalog.refuse_other_than(self._usage)\n",
+        "",
+    ),
+    _mend(
+        "a hole is believed without a second look",
+        f"{INGESTION}/sink.py",
+        "proved = self._absent.prove(self._events.gaps(records))",
+        "proved = None",
+    ),
+    _mend(
+        "F does not wait for a partition that was added",
+        f"{INGESTION}/ledger.py",
+        "            self._reception.add(partition)\n",
+        "",
+    ),
+    _mend(
+        "F steps back with a broker's clock",
+        f"{INGESTION}/received.py",
+        'stamp.cum_max().over("partition")',
+        "stamp",
+    ),
+    _mend(
+        "a repeat after an hour is billed again",
+        f"{INGESTION}/identity_index.py",
+        "frontier - self._horizons.whole",
+        "frontier - self._horizons.exact",
+    ),
+    _mend(
+        "identities are forgotten with the driver",
+        f"{INGESTION}/sink.py",
+        "        self._index.restore(self._writer.next_lsn, self._events.frontier())\n",
+        "        self._index.restore(1, None)\n",
+    ),
+    _mend(
+        "a plan that was announced and taken back prices usage",
+        f"{JOINS}/catalog_versions.py",
+        'first=["lsn"]),',
+        'first=["effective_us", "lsn"]),',
+    ),
+    _mend(
+        "a larger gap leaves stored sessions apart",
+        "jobs/sessionization/fold.py",
+        "neighbours=NEIGHBOURS if taken.is_wider else",
+        "neighbours=",
+    ),
+    _mend(
+        "a changed timeout decides the past",
+        f"{JOINS}/decide.py",
+        "history = kept or (present,)\n",
+        "history = (Held(1, present.rules),)\n",
+    ),
+    _mend(
+        "a lowered timeout loses rows that wait",
+        f"{JOINS}/past.py",
+        "    if past.waiting_from is not None:\n",
+        "    if False:\n",
+    ),
+    _mend(
+        "a longer grace opens windows that were shown closed",
+        "jobs/runtime/postgres/rules_table.py",
+        "if self._last is None or self._closes_after is None:",
+        "if True:",
+    ),
+    _mend(
+        "one row twice hides one that is missing",
+        "jobs/runtime/batch.py",
+        "return self.is_chain and self.lowest",
+        "return self.lowest",
+    ),
+    _mend(
+        "a position is not moved with its data",
+        "jobs/runtime/postgres/sink.py",
+        "            self._move(cursor, after, frontier)\n            self._record",
+        "            self._record",
+    ),
+    _mend(
+        "a commit whose outcome is unknown is made again",
+        f"{DELTA}/table.py",
+        "        self._write(rows, {**self._fence(), **transactions})\n",
+        "        try:\n            self._write(rows, {**self._fence(), **transactions})\n"
+        "        except Exception:\n            self._table.update_incremental()\n"
+        "            self._write(rows, {**self._fence(), **transactions})\n",
+    ),
+)
+"""The faults of money that an attack found, and the planted bugs that it takes more than one driver to see."""
+
+
+def main() -> int:
+    """Look for the faults of these names, or for all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mends", description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--histories", type=int, default=500)
+    options = parser.parse_args()
+    chosen = [mend for mend in MENDS if not options.names or mend.name in options.names]
+    missed = 0
+    FOUND.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="weir-mends-") as scratch:
+        copy = Path(scratch) / "source"
+        copy_source(copy)
+        for mend in chosen:
+            file, sound = copy / mend.file, (copy / mend.file).read_text()
+            if sound.count(mend.sound) != 1:
+                raise ValueError(f"{mend.name}: its text does not stand once in {mend.file}")
+            file.write_text(sound.replace(mend.sound, mend.broken))
+            found = _look(copy, FOUND.resolve() / f"{mend.name}.txt", options.histories)
+            file.write_text(sound)
+            missed += not found
+            print(f"{'found ' if found else 'MISSED'} {mend.name}: {found}", flush=True)
+    return 1 if missed else 0
+
+
+def _look(copy: Path, to: Path, histories: int) -> str:
+    """What was found in a copy with a fault: how many histories it took, and of how many steps the short one is."""
+    begun = time.monotonic()
+    searched = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--stop", "--histories", str(histories), "--keep", str(to)],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if searched.returncode == 0:
+        return ""
+    said = [line for line in searched.stdout.splitlines() if line.startswith("shortest: ")]
+    if not said:
+        raise RuntimeError(searched.stdout + searched.stderr)
+    return f"{said[0].removeprefix('shortest: ')}, {time.monotonic() - begun:.0f} s in all"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

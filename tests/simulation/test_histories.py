@@ -1,0 +1,43 @@
+"""What the simulator promises: two hundred histories end as the oracle says, and each can be run again.
+
+`make faults` runs five thousand. `python -m tests.simulation --seed N` runs one, prints it and makes it short.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.calls import Fault
+from tests.simulation.history import Run, drawn
+from tests.simulation.simulate import shrunk, simulate, simulate_seed
+
+HISTORIES, PART = 200, 20
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, PART))
+def test_whatever_happens_the_end_is_what_the_oracle_makes_of_it(histories: str, first: int) -> None:
+    for seed in range(first, first + PART):
+        ended = simulate_seed(histories, seed)
+        assert not ended.broken, str(ended)
+
+
+def test_a_seed_is_one_history(histories: str) -> None:
+    once, again = simulate_seed(histories, 7), simulate_seed(histories, 7)
+    assert once.steps == again.steps
+    assert once.came == again.came
+
+
+def test_a_broken_promise_is_found_and_the_history_made_short(histories: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that forgets to move its position bills again what it has billed."""
+    monkeypatch.setattr("jobs.runtime.postgres.sink.PostgresSink._move", lambda *_: None)
+    seed = next(seed for seed in range(20) if simulate_seed(histories, seed).broken)
+    partitions, steps = drawn(seed)
+    failed = simulate(histories, seed, partitions, steps)
+    short = shrunk(histories, failed, seconds=20)
+    assert short.broken
+    assert len(short.steps) < len(steps)
+
+
+def test_drivers_of_a_history_are_ended_doubled_and_left_unanswered() -> None:
+    faults = {step.fault for seed in range(HISTORIES) for step in drawn(seed)[1] if isinstance(step, Run)}
+    assert faults == set(Fault)

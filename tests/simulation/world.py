@@ -1,0 +1,255 @@
+"""All that a history acts on: a broker, a database, tables, a clock, and the drivers of the four applications."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Container, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from jobs.billing.config import BillingConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins.config import JoinsConfig
+from jobs.retention import Retention, retain_days, retain_rows
+from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.sessionization.config import SessionizationConfig
+from jobs.streams import EVENTS_TOPIC, SCHEMAS, Table
+from metering.instants import rfc3339
+from tests.clocks import HandClock
+from tests.simulation.applications import JOBS, Application
+from tests.simulation.calls import Fault
+from tests.simulation.frames import Spark
+from tests.simulation.kafka import Kafka, beat
+
+START = datetime(2025, 1, 6, 12, tzinfo=UTC)
+"""Long ago, so that no step reaches the present of the database's clock."""
+CONFIGS: Mapping[str, type[JobConfig]] = {
+    "ingestion": IngestionConfig,
+    "sessionization": SessionizationConfig,
+    "joins": JoinsConfig,
+    "billing": BillingConfig,
+}
+ENOUGH_CALLS = 100_000
+MOST_ROUNDS = 12
+
+
+class StandsStillError(AssertionError):
+    """An application does not go on though nothing is in its way."""
+
+
+class World:
+    """What a history begins with: empty topics, tables and database."""
+
+    def __init__(self, folder: Path, database: str, seed: int, partitions: int) -> None:
+        self.tables = folder / "tables"
+        self.tables.mkdir(parents=True)
+        self.database = database
+        self.clock = HandClock(START)
+        self.kafka = Kafka(partitions)
+        self.settings: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}
+        self.sent: list[bytes] = []
+        """Events that can be repeated."""
+        self.removed: dict[Table, dict[int, dict[str, Any]]] = {Table.JOURNAL: {}, Table.USAGE: {}}
+        """By lsn the rows that retention has taken, for the oracle."""
+        self._observer = psycopg.connect(database, autocommit=True)
+        self.closed_usage: list[tuple[int, datetime]] = []
+        """From which usage lsn on windows that ended by then had been shown closed."""
+        self.closed_sessions: dict[int, tuple[Any, ...]] = {}
+        """By id what was shown as a closed session: account, user, start, end, events."""
+        self._is_settling = False
+        self._seed = seed
+        self._lost: dict[Table, Path] = {}
+        self.where = Environment(
+            kafka=KafkaAccess(bootstrap=""),
+            postgres_url=database,
+            tables=str(self.tables),
+            checkpoints=folder / "checkpoints",
+            jars=Path(),
+        )
+
+    def send(self, partition: int, value: bytes | None, behind_s: float = 0) -> None:
+        """A record of `events`, stamped by a broker whose clock is behind by so much; None leaves a hole."""
+        partition %= len(self.kafka.topics[EVENTS_TOPIC])
+        self.kafka.append(EVENTS_TOPIC, partition, value, self.clock.now() - timedelta(seconds=behind_s), b"key")
+
+    def event(self, kind: str, subject: str, ago_s: float, **data: Any) -> bytes:
+        """A CloudEvent that occurred so long ago."""
+        document = {
+            "specversion": "1.0",
+            "id": f"e{len(self.sent)}",
+            "source": "gateway",
+            "type": kind,
+            "subject": subject,
+            "time": rfc3339(self.clock.now() - timedelta(seconds=ago_s)),
+            "data": {name: value for name, value in data.items() if value is not None},
+        }
+        self.sent.append(json.dumps(document).encode())
+        return self.sent[-1]
+
+    def publish(self, topic: str, after: Mapping[str, Any], *, deleted: bool) -> None:
+        """A change of the catalog, in Debezium's envelope."""
+        now_ms = int(self.clock.now().timestamp() * 1_000)
+        state = {"before": dict(after), "after": None} if deleted else {"before": None, "after": dict(after)}
+        value = {**state, "op": "d" if deleted else "u", "ts_ms": now_ms, "source": {"ts_ms": now_ms}}
+        self.kafka.append(topic, 0, json.dumps(value).encode(), self.clock.now())
+
+    def beat(self, partitions: Container[int] = range(100)) -> None:
+        """Heartbeats in these of the partitions that there are."""
+        for partition in range(len(self.kafka.topics[EVENTS_TOPIC])):
+            if partition in partitions:
+                beat(self.kafka, partition, self.clock.now())
+
+    def start(self, name: str) -> Application:
+        """Another driver, whatever became of the one before it."""
+        number = len(self.drivers[name])
+        config = CONFIGS[name].model_validate(self.settings[name])
+        chance = random.Random(f"{self._seed} {name} {number}")
+        spark = Spark(self.kafka, chance, is_sound=self._is_settling or chance.random() < 0.75)
+        self.drivers[name].append(Application(name, config, self.where, spark, self.clock))
+        return self.drivers[name][-1]
+
+    def run(self, name: str, calls: int, fault: Fault) -> Application:
+        """Let the newest driver go on; another one when that has ended."""
+        newest = self.drivers[name][-1] if self.drivers[name] else None
+        if newest is None or newest.baton.is_over:
+            newest = self.start(name)
+        newest.go(calls, fault)
+        self.look()
+        return newest
+
+    def wake(self, name: str, which: int, calls: int) -> Application | None:
+        """Let an older driver, which has been frozen since, go on."""
+        older = [driver for driver in self.drivers[name][:-1] if not driver.baton.is_over]
+        if not older:
+            return None
+        older[which % len(older)].go(calls, Fault.FREEZE)
+        return older[which % len(older)]
+
+    def look(self) -> None:
+        """Remember what everybody may have seen closed by now."""
+        with self._observer.cursor() as cursor:
+            found = cursor.execute(
+                "SELECT next_position, closed_until FROM closed_usage JOIN positions ON job = 'billing'"
+            ).fetchone()
+            if found is not None and found[1] is not None and found not in self.closed_usage:
+                self.closed_usage.append(found)
+            self.closed_sessions |= {
+                session_id: tuple(session)
+                for session_id, *session in cursor.execute(
+                    "SELECT session_id, account, user_id, session_start, session_end, events"
+                    " FROM sessions, closed_sessions WHERE session_end < closed_before"
+                ).fetchall()
+            }
+
+    def retain(self, days: int) -> int:
+        """Remove what is older than so many days; how many rows went."""
+        today, gone = self.clock.now().date(), 0
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            list(retain_rows(connection, Retention(), today))
+            for table, removed in self.removed.items():
+                before = self.rows(table)
+                retain_days(str(self.tables), table, connection, days, today)
+                left = self.rows(table).keys()
+                removed |= {lsn: row for lsn, row in before.items() if lsn not in left}
+                gone += len(before) - len(left)
+        return gone
+
+    def rows(self, table: Table) -> dict[int, dict[str, Any]]:
+        """A table's rows by lsn."""
+        found = open_table(str(self.tables), table)
+        return {} if found is None else {row["lsn"]: row for row in found.to_pyarrow_table().to_pylist()}
+
+    def exchange(self, table: Table, commits: int | None, beyond: int | None) -> None:
+        """Let a table be away, or as it was so many commits ago, until `restore`; `commits` None: all of it is away.
+
+        `beyond`: it has grown since by a stranger's rows, so many further than it reached before.
+        """
+        folder, kept = self.tables / table, self.tables.parent / f"lost {table}"
+        log = sorted((folder / "_delta_log").glob("*.json"))
+        # Of a log that was cut the beginning stands only in a checkpoint, which knows the newest commits, too.
+        if table in self._lost or not log or (commits and (len(log) <= commits + 1 or int(log[0].stem) > 0)):
+            return
+        last = max(self.rows(table).items(), default=(0, None))[1]
+        self._lost[table] = folder.rename(kept)
+        if commits is not None:
+            shutil.copytree(kept, folder)
+            gone = [*log[len(log) - commits :], *(folder / "_delta_log").glob("*checkpoint*")]
+            for file in gone:
+                (folder / "_delta_log" / file.name).unlink()
+        if beyond is not None and last is not None:
+            self._grow(table, last, last["lsn"] + beyond + 1)
+
+    def _grow(self, table: Table, last: Mapping[str, Any], end: int) -> None:
+        stranger = DeltaWriter(str(self.tables), table, "stranger", 1)
+        # Another row than the one that stood there, also where no time has passed.
+        first, now = stranger.next_lsn, self.clock.now() + timedelta(microseconds=1)
+        said = {"account": "stranger", "logged_at": now, "log_date": now.date(), "frontier": None, "rules": None}
+        said = {name: value for name, value in said.items() if name in last}
+        made = [{**last, **said, "lsn": lsn} for lsn in range(first, end)]
+        stranger.commit(pa.Table.from_pylist(made, schema=SCHEMAS[table]), {LSN: end})
+
+    def has_read_beyond(self, job: str, table: Table) -> bool:
+        """Whether an application has read rows that its table does not hold now."""
+        found = open_table(str(self.tables), table)
+        ends = 1 if found is None else found.transaction_version(LSN) or 1
+        usage = open_table(str(self.tables), Table.USAGE)
+        if job == "joins":
+            # What it reads of accounts and prices it has written itself, from the journal.
+            position = Table.JOURNAL.value if table is Table.JOURNAL else f"{table}.journal"
+            read = 1 if usage is None else usage.transaction_version(position) or 1
+            return read > (ends if table is Table.JOURNAL else 1)
+        found_position = self._observer.execute("SELECT next_position FROM positions WHERE job = %s", [job]).fetchone()
+        return found_position is not None and found_position[0] > ends
+
+    def restore(self) -> None:
+        """Put back what was lost."""
+        for table, kept in self._lost.items():
+            shutil.rmtree(self.tables / table, ignore_errors=True)
+            kept.rename(self.tables / table)
+        self._lost = {}
+
+    def settle(self) -> None:
+        """Let everything end: zombies wake, time passes, and each application comes to the end of its input."""
+        self._is_settling = True
+        self.restore()
+        for drivers in self.drivers.values():
+            for driver in drivers[:-1]:
+                driver.go(60, Fault.CRASH)
+        self.end()
+        for _ in range(3):
+            self.clock.go(24 * 3_600)
+            self.beat()
+        moved: object = None
+        for _ in range(MOST_ROUNDS):
+            ended = [self.run(name, ENOUGH_CALLS, Fault.FREEZE) for name in JOBS]
+            before, moved = moved, self._positions()
+            if before == moved and all(driver.baton.is_idle for driver in ended):
+                return
+        ends = {name: drivers[-1].end for name, drivers in self.drivers.items()}
+        raise StandsStillError(f"after {MOST_ROUNDS} rounds: {ends}, {moved}")
+
+    def _positions(self) -> object:
+        positions = self._observer.execute("SELECT job, next_position, frontier FROM positions ORDER BY job").fetchall()
+        logs = [len(list((self.tables / table / "_delta_log").glob("*.json"))) for table in Table]
+        return positions, logs
+
+    def end(self) -> None:
+        """End all drivers."""
+        for drivers in self.drivers.values():
+            for driver in drivers:
+                driver.baton.crash()
+
+    def close(self) -> None:
+        """End all drivers, and look no more."""
+        self.end()
+        self._observer.close()
