@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.simulation import history
+from tests.simulation import steps as known
 from tests.simulation.calls import Fault
-from tests.simulation.history import Step
+from tests.simulation.steps import Step
 
 
 def keep(to: Path, seed: int, partitions: int, steps: Sequence[Step]) -> None:
@@ -19,5 +19,5 @@ def read(kept: Path) -> tuple[int, int, list[Step]]:
     """Its seed, which decides how batches are cut, its partitions, and its steps."""
     first, *lines = kept.read_text().splitlines()
     seed, partitions = map(int, first.split())
-    names = {**vars(history), "Fault": Fault}
+    names = {**vars(known), "Fault": Fault}
     return seed, partitions, [eval(line, names) for line in lines]

@@ -15,8 +15,9 @@ import psycopg
 from jobs.runtime.postgres.schema import migrate
 from laptop.database import embedded_database
 from tests.simulation.applications import simulated
-from tests.simulation.history import Step, drawn
+from tests.simulation.history import drawn
 from tests.simulation.oracle import differences
+from tests.simulation.steps import Step
 from tests.simulation.world import World
 
 MOST_SHOWN = 5

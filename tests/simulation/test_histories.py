@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.calls import Fault
-from tests.simulation.history import Run, drawn
+from tests.simulation.history import drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
+from tests.simulation.steps import Run
 
 HISTORIES, PART = 200, 20
 

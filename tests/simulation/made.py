@@ -1,0 +1,61 @@
+"""What the applications have made by the end of a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from deltalake import DeltaTable
+from psycopg.rows import dict_row
+
+from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.rules_in_force import History, read_history
+from jobs.streams import Table
+from tests.simulation.world import World
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the applications have made: rows of the tables in the order of lsn, and of the database."""
+
+    journal: list[Row]
+    journal_state: DeltaTable
+    usage: list[Row]
+    timeouts: History
+    graces: History
+    gaps: list[tuple[int, timedelta]]
+    windows: list[Row]
+    stragglers: list[Row]
+    sessions: list[Row]
+
+
+def found_in(world: World) -> Found:
+    """All that is there, and what retention took."""
+    journal, usage = (DeltaTable(str(world.tables / table)) for table in (Table.JOURNAL, Table.USAGE))
+    with psycopg.connect(world.database) as connection:
+        cursor = connection.cursor(row_factory=dict_row)
+        windows, stragglers, sessions = (
+            cursor.execute(f"SELECT * FROM {table}").fetchall() for table in ("usage_windows", "stragglers", "sessions")
+        )
+        gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
+        graces = stored_history(connection, "billing")
+    rows, outcomes = (
+        [*world.removed[table].values(), *found.to_pyarrow_table().to_pylist()]
+        for table, found in ((Table.JOURNAL, journal), (Table.USAGE, usage))
+    )
+    for each in (rows, outcomes):
+        each.sort(key=lambda row: row["lsn"])
+    timeouts = read_history(usage)[0]
+    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, sessions)
+
+
+def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:
+    """A sentence for each key under which not the same stands."""
+    for key in found.keys() | wanted.keys():
+        if found.get(key) != wanted.get(key):
+            yield f"{what} {key}: {found.get(key)} instead of {wanted.get(key)}"

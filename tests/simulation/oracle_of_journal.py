@@ -1,0 +1,105 @@
+"""The journal as it must be: I1, I2 and F, from what Kafka holds and the order that the journal gave to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.streams import EVENTS_TOPIC
+from metering.words import Disposition, Reason
+from tests.simulation.kafka import Kafka
+from tests.simulation.made import Found, Row
+from tests.simulation.rules import classified
+
+DEFAULT = IngestionConfig()
+
+
+def journal(found: Found, kafka: Kafka) -> Iterator[str]:
+    """I1, I2: each record once, as it is, in rows numbered without a hole; and what holds no record is counted."""
+    yield from _differ("I1: lsn", [row["lsn"] for row in found.journal], range(1, len(found.journal) + 1))
+    yield from _differ("I1: lsn of usage", [row["lsn"] for row in found.usage], range(1, len(found.usage) + 1))
+    for topic in kafka.topics:
+        held = kafka.records(topic)
+        rows = {(row["partition"], row["offset"]): row for row in found.journal if row["topic"] == topic}
+        count = sum(row["topic"] == topic for row in found.journal)
+        if count != len(rows) or rows.keys() != held.keys():
+            missing, more = sorted(held.keys() - rows.keys()), sorted(rows.keys() - held.keys())
+            yield f"I1: {topic} has {len(held)} records, the journal {count} rows; {missing=}, {more=}"
+        for place in rows.keys() & held.keys():
+            if (rows[place]["value"], rows[place]["key"]) != (held[place].value, held[place].key):
+                yield f"I1: {topic} {place} has another value in the journal"
+        for partition, log in enumerate(kafka.topics[topic]):
+            said = found.journal_state.transaction_version(f"absent:id of {topic}:{partition}") or 0
+            if said != sum(record is None for record in log):
+                yield f"I2: {topic}[{partition}] has {log.count(None)} holes, the journal counts {said}"
+
+
+def _differ(what: str, found: Iterable[Any], wanted: Iterable[Any]) -> Iterator[str]:
+    if (found := list(found)) != (wanted := list(wanted)):
+        first = next((pair for pair in zip(found, wanted, strict=False) if pair[0] != pair[1]), None)
+        yield f"{what}: {len(found)} instead of {len(wanted)}; the first that differ: {first}"
+
+
+def received(found: Found) -> Iterator[str]:
+    """I10: `received_at` is the running maximum of a partition's stamps."""
+    latest: dict[tuple[str, int], datetime] = {}
+    for row in sorted(found.journal, key=lambda row: (row["topic"], row["partition"], row["offset"])):
+        place = row["topic"], row["partition"]
+        if place in latest and row["received_at"] < latest[place]:
+            yield f"I10: lsn {row['lsn']} was received before the record in front of it"
+        latest[place] = row["received_at"]
+
+
+def frontiers(found: Found) -> Iterator[str]:
+    """Nothing that comes after a commit was received before its F; and F never goes back."""
+    earliest: datetime | None = None
+    later: datetime | None = None
+    for _, commit in groupby(reversed(found.journal), key=lambda row: row["logged_at"]):
+        rows = list(commit)
+        frontier, last = rows[0]["frontier"], rows[0]["lsn"]
+        if frontier is not None and earliest is not None and earliest < frontier:
+            yield f"I10: F is {frontier} after lsn {last}, but a later row was received at {earliest}"
+        if frontier is not None and later is not None and frontier > later:
+            yield f"I10: F goes back after lsn {last}: {frontier} to {later}"
+        later = later if frontier is None else frontier
+        received = [row["received_at"] for row in rows if row["topic"] == EVENTS_TOPIC]
+        earliest = min([*received, *([] if earliest is None else [earliest])], default=None)
+
+
+def dispositions(found: Found) -> Iterator[str]:
+    """I2, I10: each row is judged by itself and by the accepted ones before it."""
+    accepted: dict[bytes, list[Row]] = defaultdict(list)
+    for row in found.journal:
+        if row["topic"] != EVENTS_TOPIC:
+            wanted: tuple[Any, ...] = (Disposition.ACCEPTED, None, None)
+        else:
+            stamp = {"timestamp": row["received_at"], "timestampType": 1}
+            said = classified({**{n: row[n] for n in ("topic", "partition", "offset", "key", "value")}, **stamp})
+            wanted = _judged(said, row, accepted[said.get("identity", b"")])
+            if wanted[0] is Disposition.ACCEPTED:
+                accepted[said["identity"]].append({**said, "lsn": row["lsn"], "received_at": row["received_at"]})
+        if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
+            yield f"I2: lsn {row['lsn']} is {row['disposition']}, {row['reason']}, {row['first_lsn']}, not {wanted}"
+
+
+def _judged(said: Row, row: Row, accepted: list[Row]) -> tuple[Any, ...]:
+    exact, whole, early = DEFAULT.horizons.exact, DEFAULT.horizons.whole, DEFAULT.horizons.early
+    if said["reason"] is not None:
+        return Disposition.REJECTED, said["reason"], None
+    if said["occurred_at"] < row["received_at"] - timedelta(seconds=DEFAULT.accept_past_seconds):
+        return Disposition.REJECTED, Reason.TOO_OLD, None
+    if said["occurred_at"] > row["received_at"] + early:
+        return Disposition.REJECTED, Reason.FUTURE, None
+    for first in accepted:
+        is_near = first["received_at"] >= row["received_at"] - exact
+        is_older = said["occurred_at"] <= row["received_at"] - exact + early
+        since = max(row["received_at"] - whole, said["occurred_at"] - early)
+        same_day = first["occurred_at"].date() == said["occurred_at"].date()
+        if is_near or (is_older and first["received_at"] >= since and same_day):
+            same = first["content_digest"] == said["content_digest"]
+            return Disposition.DUPLICATE if same else Disposition.CONFLICT, None, first["lsn"]
+    return Disposition.ACCEPTED, None, None

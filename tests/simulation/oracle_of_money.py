@@ -1,0 +1,159 @@
+"""Outcomes, prices and windows as they must be: I4, I6 and I10, from the rows of the journal."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from jobs.runtime.catalog_changes import parse_change
+from jobs.runtime.delta.table import microseconds_of
+from jobs.runtime.rules_in_force import held_at, rules_at
+from jobs.streams import CatalogTopic
+from metering.joining import Decision, Side, step
+from metering.joining import Row as TimedRow
+from metering.lateness import Arrival, arrival
+from metering.meters import REPORTED, Meter
+from metering.pricing import Version, account_as_of, price_as_of
+from metering.windows import tumbling
+from metering.words import BILLABLE, Disposition, EventType, Outcome
+from tests.simulation.made import Found, Row, differ_by_key
+
+SIDES = {EventType.REQUEST: Side.REQUEST, EventType.COMPLETION: Side.COMPLETION, EventType.USAGE: Side.BOTH}
+FOR_EVER_US = 10**16
+
+
+def outcomes(found: Found) -> Iterator[str]:
+    """I4: every accepted request and completion is in exactly one outcome, the one that the rule says."""
+    keys = defaultdict(list)
+    for row in found.journal:
+        if row["disposition"] == Disposition.ACCEPTED and row["type"] in BILLABLE:
+            rules = rules_at(found.timeouts, row["lsn"])
+            default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
+            longest_s = max(default_s, *models_s.values(), 0)
+            side = SIDES[EventType(row["type"])]
+            seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
+            timed = TimedRow(row["lsn"], side, microseconds_of(row["received_at"]), seconds * 1_000_000)
+            keys[row["account"], row["request_id"]].append(timed)
+    wanted: Counter[Decision] = Counter()
+    for rows in keys.values():
+        wanted.update(step((), rows, FOR_EVER_US)[1])
+    told = Counter(Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"]) for r in found.usage)
+    if told != wanted:
+        yield f"I4: outcomes {list((told - wanted).elements())} instead of {list((wanted - told).elements())}"
+
+
+def prices(found: Found) -> Iterator[str]:
+    """I10: what an outcome says and costs, from its rows and from the versions before it."""
+    by_lsn = {row["lsn"]: row for row in found.journal}
+    accounts, prices = _versions(found)
+    for usage in found.usage:
+        parts = [by_lsn[lsn] for lsn in {usage["request_lsn"], usage["completion_lsn"]} if lsn is not None]
+        decided = max(part["lsn"] for part in parts)
+        request, completion = by_lsn.get(usage["request_lsn"]), by_lsn.get(usage["completion_lsn"])
+        said = completion or request
+        assert said is not None
+        contract = account_as_of(accounts[usage["account"]], said["event_time"], decided)
+        plan, currency = (None, None) if contract is None or contract.value is None else contract.value
+        wanted: Row = {"event_time": said["event_time"], "plan": plan, "currency": currency, "sign": 1}
+        wanted |= {"model": None if request is None else request["model"], "cause": "stream"}
+        wanted |= {"day": said["event_time"].date()}
+        is_billed = usage["outcome"] in (Outcome.MATCHED, Outcome.ABANDONED)
+        for meter in Meter:
+            reported = None if completion is None else completion[REPORTED.get(meter, "input_tokens")]
+            quantity = int(is_billed) if meter not in REPORTED else reported
+            quantity = 0 if usage["outcome"] == Outcome.SUPERSEDED else quantity
+            unit = None
+            if is_billed and quantity is not None:
+                unit = price_as_of(prices[plan, wanted["model"], meter.value, currency], said["event_time"], decided)
+            wanted[meter] = quantity
+            wanted[f"{meter}_price_version"] = None if unit is None else unit.lsn
+            wanted[f"{meter}_unit_price"] = None if unit is None else unit.value
+            amount = None if unit is None or unit.value is None or quantity is None else unit.value * quantity
+            wanted[f"{meter}_amount"] = amount
+        wrong = {name: (usage[name], value) for name, value in wanted.items() if usage[name] != value}
+        if wrong:
+            yield f"I10: usage {usage['lsn']} of {usage['outcome']} says (instead of): {wrong}"
+
+
+Versions = defaultdict[Any, list[Version[Any]]]
+
+
+def _versions(found: Found) -> tuple[Versions, Versions]:
+    accounts: Versions = defaultdict(list)
+    prices: Versions = defaultdict(list)
+    last: dict[Any, Any] = {}
+    for row in found.journal:
+        if row["topic"] not in (CatalogTopic.ACCOUNTS, CatalogTopic.PRICES):
+            continue
+        change = parse_change(row["topic"], row["value"], row["lsn"])
+        assert change is not None
+        is_account = row["topic"] == CatalogTopic.ACCOUNTS
+        names = ("plan", "currency") if is_account else ("unit_price",)
+        value = None if change["deleted"] else tuple(change[name] for name in names)
+        price_key = ("plan", "model", "meter", "currency")
+        key: Any = change["account"] if is_account else tuple(change[name] for name in price_key)
+        # What says the same as the one before it is no new version.
+        said = (value, change["effective_from"] if is_account else None, change.get("timezone"), change.get("name"))
+        place = key if is_account else (*key, change["effective_from"])
+        if last.get(place) == said:
+            continue
+        last[place] = said
+        held = value if value is None or is_account else value[0]
+        (accounts if is_account else prices)[key].append(Version(row["lsn"], change["effective_from"], held))
+    return accounts, prices
+
+
+def windows(found: Found) -> Iterator[str]:
+    """I6, I10: every signed quantity is in the window or the straggler that the rule says, to the last digit."""
+    windows: dict[Any, Row] = {}
+    stragglers: dict[Any, Row] = {}
+    for usage in found.usage:
+        held = held_at(found.graces, usage["lsn"])
+        window = tumbling(usage["event_time"])
+        grace = timedelta(seconds=held.rules["grace_seconds"])
+        came = arrival(usage["received_at"], window, grace, held.closed_before)
+        for meter in Meter:
+            quantity = usage[meter]
+            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None
+            if not quantity and not is_unmetered:
+                continue
+            decision = held.rules["late_policy"][meter] if came is Arrival.STRAGGLER else None
+            version, unit = usage[f"{meter}_price_version"], usage[f"{meter}_unit_price"]
+            if decision is not None and quantity:
+                stragglers[usage["lsn"], meter.value] = {
+                    "decision": decision,
+                    "quantity": Decimal(quantity),
+                    "unit_price": unit,
+                    "window_start": window.start,
+                    "price_version": version,
+                }
+            if decision == "drop":
+                continue
+            key = (window.start, usage["account"], usage["model"], meter.value, usage["currency"], version)
+            row = windows.setdefault(key, {**_EMPTY, "unit_price": unit})
+            row["quantity"] += Decimal(quantity or 0)
+            row["late_rows"] += int(bool(quantity) and came is Arrival.LATE)
+            row["late_quantity"] += Decimal(quantity or 0) if came is Arrival.LATE else 0
+            row["unmetered_rows"] += int(is_unmetered)
+            row["corrected"] |= bool(quantity) and came is Arrival.STRAGGLER
+    names = ("window_start", "account", "model", "meter", "currency", "price_version")
+    told = {tuple(row[name] for name in names): {n: row[n] for n in (*_EMPTY, "unit_price")} for row in found.windows}
+    yield from differ_by_key("I6: window", told, windows)
+    if len(told) != len(found.windows):
+        yield "I6: two windows have one key"
+    fields = ("decision", "quantity", "unit_price", "window_start", "price_version")
+    yield from differ_by_key(
+        "I6: straggler", {(r["usage_lsn"], r["meter"]): {n: r[n] for n in fields} for r in found.stragglers}, stragglers
+    )
+
+
+_EMPTY: Row = {
+    "quantity": Decimal(0),
+    "late_rows": 0,
+    "late_quantity": Decimal(0),
+    "unmetered_rows": 0,
+    "corrected": False,
+}

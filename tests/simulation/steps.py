@@ -1,0 +1,252 @@
+"""The steps of a history. A step says all that it does, so that a history without it can be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from deltalake import DeltaTable
+
+from jobs.runtime.delta.compaction import compact
+from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
+from metering.instants import rfc3339
+from metering.words import EventType
+from tests.simulation.calls import Fault
+from tests.simulation.world import World
+
+ENOUGH = 1_000
+"""Outside calls with which a driver comes to the end of what these histories hold."""
+KINDS = {"request": EventType.REQUEST, "completion": EventType.COMPLETION, "usage": EventType.USAGE}
+READS = {
+    Table.JOURNAL: ("sessionization", "joins"),
+    Table.USAGE: ("billing",),
+    Table.ACCOUNTS: ("joins",),
+    Table.PRICES: ("joins",),
+}
+
+
+class Step(Protocol):
+    """One thing that happens."""
+
+    def do(self, world: World) -> str:
+        """Let it happen; what came of it, for whoever reads the history."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """A gateway sends an event, or one again (`again`: which of those sent before), or another under its identity."""
+
+    partition: int
+    kind: str
+    account: int
+    request: int
+    ago_s: float
+    tokens: int | None
+    behind_s: float = 0
+    again: int = 0
+
+    def do(self, world: World) -> str:
+        """Append it."""
+        world.send(self.partition, self._value(world), self.behind_s)
+        return ""
+
+    def _value(self, world: World) -> bytes | None:
+        match self.kind:
+            case "hole":
+                return None
+            case "malformed":
+                return b"{"
+            case "again" if world.sent:
+                return world.sent[self.again % len(world.sent)]
+            case "conflict" if world.sent:
+                return world.sent[self.again % len(world.sent)].replace(b'"data": {', b'"data": {"other": 1, ')
+        data: dict[str, Any] = {"request_id": f"r{self.request}"}
+        if self.kind != "completion":
+            data |= {"user_id": f"u{self.request % 2}", "model": "slow" if self.request % 3 == 0 else "fast"}
+        if self.kind != "request":
+            data |= {"status": "completed", "input_tokens": self.tokens, "output_tokens": self.request}
+        kind = KINDS.get(self.kind)
+        return world.event(kind.value if kind else "some.other.v1", f"a{self.account}", self.ago_s, **data)
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Somebody changes the catalog: an account's plan and currency, or a unit price of a plan."""
+
+    what: str
+    plan: int
+    currency: str
+    amount: int
+    from_s: float | None
+    deleted: bool = False
+
+    def do(self, world: World) -> str:
+        """Append it to its topic."""
+        key: dict[str, Any]
+        from_text = None
+        if self.from_s is not None:
+            from_text = rfc3339(world.clock.now().replace(microsecond=0) + timedelta(seconds=self.from_s))
+        if self.what == "account":
+            key = {"account": f"a{self.amount % 2}"}
+            said = {"plan": f"p{self.plan}", "currency": self.currency, "timezone": "UTC", "effective_from": from_text}
+            world.publish(CatalogTopic.ACCOUNTS, key if self.deleted else key | said, deleted=self.deleted)
+        else:
+            key = {"plan": f"p{self.plan}", "model": "fast", "meter": self.what, "currency": self.currency}
+            key |= {"effective_from": from_text or rfc3339(world.clock.now().replace(microsecond=0, second=0))}
+            said = {"unit_price": f"0.{self.amount:06d}1"}
+            world.publish(CatalogTopic.PRICES, key if self.deleted else key | said, deleted=self.deleted)
+        return ""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Time passes, and heartbeats come to some partitions."""
+
+    seconds: float
+    beats: tuple[int, ...]
+
+    def do(self, world: World) -> str:
+        """Move the clock."""
+        world.clock.go(self.seconds)
+        world.beat(self.beats)
+        return ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The newest driver of an application makes so many outside calls; then `fault` happens to it."""
+
+    job: str
+    calls: int
+    fault: Fault
+
+    def do(self, world: World) -> str:
+        """Let it go on; another driver where that one has ended."""
+        driver = world.run(self.job, self.calls, self.fault)
+        return f"driver {len(world.drivers[self.job])}, {driver.baton.made} calls; {driver.end or 'lives'}"
+
+
+@dataclass(frozen=True)
+class Double:
+    """Another driver is started beside the one that lives, which stays frozen where it is."""
+
+    job: str
+    calls: int
+
+    def do(self, world: World) -> str:
+        """Start it."""
+        driver = world.start(self.job)
+        driver.go(self.calls, Fault.FREEZE)
+        return driver.end or "lives"
+
+
+@dataclass(frozen=True)
+class Wake:
+    """A driver that was followed by another wakes."""
+
+    job: str
+    which: int
+    calls: int
+
+    def do(self, world: World) -> str:
+        """Let it go on."""
+        driver = world.wake(self.job, self.which, self.calls)
+        return "there is none" if driver is None else driver.end or "lives"
+
+
+@dataclass(frozen=True)
+class Configure:
+    """A field of an application's configuration changes; its next driver reads it."""
+
+    job: str
+    field: str
+    value: Any
+
+    def do(self, world: World) -> str:
+        """Change it."""
+        world.settings[self.job][self.field] = self.value
+        return ""
+
+
+@dataclass(frozen=True)
+class AddPartition:
+    """`events` gets one more partition."""
+
+    def do(self, world: World) -> str:
+        """Add it."""
+        if len(world.kafka.topics[EVENTS_TOPIC]) >= 4:
+            return "enough"
+        world.kafka.topics[EVENTS_TOPIC].append([])
+        return ""
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Maintenance merges the files of a table and deletes those that were replaced."""
+
+    table: str
+
+    def do(self, world: World) -> str:
+        """Compact it, with all log dates and without any patience for readers."""
+        tomorrow = (world.clock.now() + timedelta(days=1)).date()
+        done = compact(str(world.tables), Table(self.table), before=tomorrow, keep=timedelta(0))
+        return "there is none" if done is None else f"{done.files_before} files became {done.files_after}"
+
+
+@dataclass(frozen=True)
+class CutLog:
+    """The log of a table is cleaned up to its newest checkpoint, as if all of it had expired."""
+
+    table: str
+
+    def do(self, world: World) -> str:
+        """Delete the commits before a checkpoint of now."""
+        folder = world.tables / self.table / "_delta_log"
+        if not folder.exists():
+            return "there is none"
+        found = DeltaTable(str(world.tables / self.table))
+        found.create_checkpoint()
+        expired = [commit for commit in folder.glob("*.json") if int(commit.stem) < found.version()]
+        for commit in expired:
+            commit.unlink()
+        return f"{len(expired)} commits"
+
+
+@dataclass(frozen=True)
+class Retain:
+    """`weir retain` removes what is old enough."""
+
+    days: int
+
+    def do(self, world: World) -> str:
+        """Remove it."""
+        return f"{world.retain(self.days)} rows"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A table is away, or as it was some commits ago and then a stranger's, while its readers run; then it is back."""
+
+    table: str
+    commits: int | None
+    beyond: int | None
+    is_restarted: bool
+
+    def do(self, world: World) -> str:
+        """Only those run that have read beyond what is left: others would go on from it, and be right to."""
+        table = Table(self.table)
+        world.exchange(table, self.commits, None)
+        ahead = [job for job in READS[table] if world.has_read_beyond(job, table)]
+        world.restore()
+        if table in (Table.ACCOUNTS, Table.PRICES):
+            # What is priced from them comes from elsewhere.
+            Send(0, "usage", 0, 1, 0, 7).do(world)
+            world.run("ingestion", ENOUGH, Fault.FREEZE)
+        world.exchange(table, self.commits, self.beyond)
+        for job in ahead if self.is_restarted else []:
+            world.run(job, 0, Fault.CRASH)
+        # One that lives and sees it ends; the next one starts on what is there.
+        ends = [f"{job}: {world.run(job, ENOUGH, Fault.FREEZE).end or 'lives'}" for job in ahead * 2]
+        world.restore()
+        return "; ".join(ends)
