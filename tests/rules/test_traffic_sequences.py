@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.rules.test_traffic_truth import EXAMPLES, large, run, seeds, sizes
 from traffic.sequences import OF_GATEWAY, runs_of
@@ -68,8 +68,7 @@ def test_numbers_are_lost_given_twice_late_and_begun_anew_and_never_too_many() -
     }
 
 
-@settings(max_examples=5)
-@given(seeds)
-def test_rejected_events_have_numbers_that_are_missing(seed: int) -> None:
-    traffic = run(seed)
-    assert any(record.disposition == "rejected" and record.sequence is not None for record in traffic.records)
+def test_rejected_events_have_numbers_that_are_missing() -> None:
+    # One small run in a hundred rejects none that has a number.
+    records = [record for seed in range(5) for record in run(seed).records]
+    assert any(record.disposition == "rejected" and record.sequence is not None for record in records)
