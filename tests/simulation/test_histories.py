@@ -12,7 +12,7 @@ from tests.simulation.history import drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
 from tests.simulation.steps import Run
 
-HISTORIES, PART = 200, 20
+HISTORIES, PART = 200, 10
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, PART))
