@@ -151,6 +151,8 @@ def test_killed_process_groups_that_find_their_checkpoints_deleted_change_nothin
 ) -> None:
     customer.send(stack, tmp_path, PAIRS)
     for job in jobs:
+        # Stopped first: what writes to a folder keeps it from being deleted.
+        os.killpg(pid_of(stack, job), signal.SIGSTOP)
         shutil.rmtree(stack.data_dir / "checkpoints" / job)
     kill(stack, jobs)
     customer.send(stack, tmp_path, PAIRS)
