@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -195,7 +196,8 @@ def _strict_object(document: bytes, what: str) -> dict[str, Any]:
 def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) != len(members):
-        twice = next(name for name in found if sum(name == member for member, _ in members) > 1)
+        # In one pass: a record of a mebibyte has 100,000 members, and to count each anew takes minutes.
+        twice = next(name for name, times in Counter(name for name, _ in members).items() if times > 1)
         raise InvalidChangeError(f"{twice} stands there twice")
     return found
 

@@ -164,6 +164,12 @@ def test_a_key_in_which_a_member_stands_twice_is_a_problem() -> None:
     assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a2", "account": "a1"}', change(ACCOUNT))
 
 
+def test_one_member_twice_among_a_hundred_thousand_holds_nobody_up() -> None:
+    """Each compared with all took minutes, in which a driver is taken to hang, is ended, and begins again, for ever."""
+    members = b"".join(b'"m%d": 1, ' % number for number in range(100_000))
+    assert change_problem(CatalogTopic.PLANS, None, b'{"after": {%b"m99999": 1}}' % members)
+
+
 def test_what_an_earlier_version_accepted_is_read_as_it_was() -> None:
     row = parse_change(CatalogTopic.PRICES, change(PRICE).replace(*TWICE[0]), 9)
     assert row is not None
