@@ -21,7 +21,7 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Record:
-    """A row of the journal; `digest` is the SHA-256 of the bytes."""
+    """A row of the journal; `digest` is the SHA-256 of its bytes, empty where they were not kept (too_large)."""
 
     digest: str
     disposition: str
@@ -130,7 +130,7 @@ def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
     scanner = DeltaTable(f"{tables}/journal").to_pyarrow_dataset().scanner(columns=columns, filter=where)
     for batch in scanner.to_batches():
         for row in batch.to_pylist():
-            digest = hashlib.sha256(row["value"] or b"").hexdigest()
+            digest = "" if row["value"] is None else hashlib.sha256(row["value"]).hexdigest()
             if digest in known or (row["source"] or "").endswith(truth["tag"]):
                 yield Record(digest, row["disposition"], row["reason"], row["source"], row["id"])
 

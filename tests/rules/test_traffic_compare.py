@@ -7,15 +7,19 @@ from dataclasses import fields, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from jobs.streams import JOURNAL
 from tests.rules.test_traffic_truth import run
 from traffic import compare, found
 from traffic.meters import METERS
-from traffic.truth import Truth, truth_of
+from traffic.truth import Truth, digest, truth_of
 
 SOME_DAY = datetime(2026, 11, 3, tzinfo=UTC)
 METERED = ((1, 5), (None, None), (0, None), (7, 6), *[(None, None)] * len(METERS[4:]))
@@ -231,3 +235,14 @@ def test_a_window_of_a_price_that_nobody_knows_is_told_from_an_unpriced_one() ->
     of_nobody, unpriced = found.windows(cast("psycopg.Connection[Any]", Stored()), ["a"], {5: SOME_DAY})
     assert (of_nobody.price_from, of_nobody.unit_price) == (None, Decimal("0.1"))
     assert (unpriced.price_from, unpriced.unit_price) == (None, None)
+
+
+def test_a_record_that_was_too_large_to_keep_is_not_taken_for_the_empty_one_that_was_sent(tmp_path: Path) -> None:
+    sent_at = datetime.fromisoformat(truth()["started_at"])
+    row = {"lsn": 1, "topic": "events", "partition": 0, "offset": 0, "disposition": "rejected"}
+    row |= {"received_at": sent_at, "logged_at": sent_at, "log_date": sent_at.date()}
+    rows = [{**row, "value": b"", "reason": "malformed"}, {**row, "value": None, "reason": "too_large"}]
+    write_deltalake(tmp_path / "journal", pa.Table.from_pylist(rows, JOURNAL))
+    empty = {"digest": digest(b""), "disposition": "rejected", "kind": "malformed", "reason": "malformed"}
+    held = [(record.digest, record.reason) for record in found.records(str(tmp_path), {**truth(), "records": [empty]})]
+    assert held == [(digest(b""), "malformed")]
