@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,26 @@ def summary(result: Result) -> str:
         f"{result['wrong']} wrong; longest stall {result['longest_stall']['seconds']:.0f} s; alerts: "
         f"{len(alerts['right'])} right, wrong {alerts['wrong'] or 'none'}, missed {alerts['missed'] or 'none'}."
     )
+
+
+def said_of(results: Sequence[Result]) -> str:
+    """What several runs prove together, in the words of the README."""
+    faults, records, lost, doubled, wrong = (
+        sum(result[name] for result in results) for name in ("faults", "records", "lost", "doubled", "wrong")
+    )
+    said = f"{faults} faults in {len(results)} runs, {records:,} records: {lost} lost, {doubled} doubled, {wrong} wrong"
+    below = bound(faults, lost + doubled + wrong)
+    # Rounded up: a bound that is too low would be none.
+    return (
+        said
+        if below is None
+        else f"{said}; so, with 95 % confidence, fewer than {ceil(below * 1000) / 10} % of such faults cost anything"
+    )
+
+
+def kept() -> list[Result]:
+    """The results that the repository has, in the order of their runs."""
+    return [json.loads(file.read_text()) for file in sorted(RESULTS.glob("faults-*.json"))]
 
 
 def write(result: Result) -> Path:

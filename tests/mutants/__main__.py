@@ -6,7 +6,6 @@ Exit status 0 only if every planted bug was caught; the list goes to tests/mutan
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.mutants.copying import copy_source
 from tests.mutants.planted import MUTANTS, Mutant
+from tests.simulation.mends import kept_mends
 
-ROOT = Path(__file__).parents[2]
+PLANTED = (*MUTANTS, *kept_mends())
+"""Those that a test catches, and those that a history of the simulator does."""
 LIST = Path(__file__).with_name("CAUGHT.md")
 SOME_FAILED = 1
 """pytest's exit status; any other but 0 says that it could not run the tests."""
@@ -25,10 +27,10 @@ SOME_FAILED = 1
 
 def main(names: list[str]) -> int:
     """Plant the bugs of these names, or all."""
-    if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
+    if unknown := set(names) - {mutant.name for mutant in PLANTED}:
         print(f"There is no mutant {', '.join(sorted(unknown))}.", file=sys.stderr)
         return 2
-    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    chosen = [mutant for mutant in PLANTED if not names or mutant.name in names]
     console = Console(highlight=False)
     missed = []
     with tempfile.TemporaryDirectory(prefix="weir-mutants-") as scratch:
@@ -48,15 +50,6 @@ def main(names: list[str]) -> int:
         LIST.write_text(listed())
     console.print(f"{len(chosen) - len(missed)} of {len(chosen)} planted bugs were caught.")
     return 1 if missed else 0
-
-
-def copy_source(to: Path) -> None:
-    """Copy what the repository has of this working tree."""
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, tracked.split("\0")):
-        if (ROOT / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name)
 
 
 def _is_caught(mutant: Mutant, test: str, copy: Path) -> bool:
@@ -89,7 +82,7 @@ def listed() -> str:
     """The bugs and what catches each, as Markdown."""
     rows = "\n".join(
         f"| {mutant.name} | `{mutant.file}` | {', '.join(f'`{test}`' for test in mutant.caught_by)} |"
-        for mutant in MUTANTS
+        for mutant in PLANTED
     )
     return (
         "# Planted bugs, and what caught each\n\nWritten by `make mutants`, which plants them one after the other in a"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from monitoring.alerts import ALERTS
 from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, judge
 from tests.faults.plan import KINDS, Kind, bound, draw
+from tests.faults.result import kept, said_of
 from tests.faults.strikes import STRIKES
 from tests.faults.verdict import verdict
 from traffic.compare import Check, Comparison
 
+ROOT = Path(__file__).parents[2]
 ROUND = {(kind, target): drawn.times for kind, drawn in KINDS.items() for target in drawn.targets}
 EQUAL = (
     Check("accepted: normal", 7, 7),
@@ -94,3 +97,15 @@ def test_no_check_can_differ_without_a_failure(check: Check, count: int) -> None
     others = [each for each in EQUAL if each is not check]
     worse = Check(check.name, check.expected, check.found, count, is_money=check.is_money)
     assert verdict(Comparison((*others, worse)), (), poison_sent=0, poison_found=0).failures == count
+
+
+def test_the_readme_says_what_the_runs_have_found() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert said_of(kept()) in readme, f"say in the README: {said_of(kept())}"
+
+
+def test_every_run_that_is_kept_could_have_seen_a_fault_and_saw_none() -> None:
+    assert sum(result["faults"] for result in kept()) >= 300
+    for result in kept():
+        assert result["passed"], result["began_at"]
+        assert result["planted_and_seen"] == {"lost event": True, "lost window": True}

@@ -13,7 +13,9 @@ import deltalake
 import obstore
 
 from jobs.billing.pipeline import JOB as BILLING
+from jobs.ingestion.identity_index import AcceptedIdentities, IdentityIndex
 from jobs.ingestion.pipeline import JOB as INGESTION
+from jobs.ingestion.repeats import Horizons
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.runtime import run
 from jobs.runtime.config import Environment, JobConfig
@@ -24,7 +26,7 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.waiting import Waiting, until_done
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
-from tests.clocks import HandClock
+from metering.instants import Clock
 from tests.simulation import rules
 from tests.simulation.calls import Baton, Crashed, Fault, Unanswered, current, idle, outside
 from tests.simulation.frames import Spark, observed
@@ -59,9 +61,9 @@ class _Silent:
 class Application:
     """One driver. `end`: why it has ended; empty while it lives."""
 
-    def __init__(self, name: str, config: JobConfig, where: Environment, spark: Spark, clock: HandClock) -> None:
+    def __init__(self, name: str, config: JobConfig, where: Environment, spark: Spark, clock: Clock) -> None:
         self.name, self.end = name, ""
-        self._config, self._where, self._clock = config, where, clock
+        self.config, self._where, self._clock = config, where, clock
         self._spark = spark
         self.baton = Baton(self._program, name)
 
@@ -80,13 +82,13 @@ class Application:
         job, stopping, waiting = JOBS[self.name], _NeverAsked(), Waiting(self.name, self._clock)
         ownership = until_done(lambda: self._own(job), waiting, stopping)  # type: ignore[arg-type]
         assert ownership is not None
-        context = Context(self._config, self._where, self._spark, ownership, self._clock)  # type: ignore[arg-type]
+        context = Context(self.config, self._where, self._spark, ownership, self._clock)  # type: ignore[arg-type]
         folders = iter(lambda: Path("scratch"), None)
         until_done(lambda: run._drive(job, context, _Silent(), stopping, folders), waiting, stopping)  # type: ignore[arg-type]
 
     def _own(self, job: AnyJob) -> Ownership:
         epochs = [table.committed_epoch(self._where.tables, each, job.name) for each in job.tables]
-        config = self._config.model_dump(mode="json")
+        config = self.config.model_dump(mode="json")
         return Ownership.take(job.name, self._where.postgres_url, config, 1 + max(epochs, default=0))
 
     def go(self, calls: int, fault: Fault) -> None:
@@ -130,14 +132,20 @@ def _connected(to: Callable[..., Session]) -> Callable[..., Session]:
     return connect
 
 
+def _small_index(journal: AcceptedIdentities, horizons: Horizons, memory_bytes: int) -> IdentityIndex:
+    """Four rows in a segment, so that these short journals have old ones, too."""
+    return IdentityIndex(journal, horizons, memory_bytes, segment_lsns=4)
+
+
 @contextmanager
-def simulated(kafka: Kafka, clock: HandClock) -> Iterator[None]:
+def simulated(kafka: Kafka, clock: Clock) -> Iterator[None]:
     """Within it applications reach this Kafka, and pass by `calls` on their way to a store or a database."""
     replaced: dict[str, Any] = {
         "jobs.ingestion.sink.AdminClient": lambda _: Admin(kafka),
         "jobs.runtime.kafka.source.AdminClient": lambda _: Admin(kafka),
         "jobs.runtime.kafka.topic.Consumer": lambda _: Consumer(kafka),
         "jobs.ingestion.sink.AbsentOffsets": lambda *_: AbsentOffsets(kafka),
+        "jobs.ingestion.sink.IdentityIndex": _small_index,
         "jobs.ingestion.sink.PlainLook": lambda *_: Look(kafka),
         "jobs.runtime.kafka.source.PlainLook": lambda *_: Look(kafka),
         "jobs.ingestion.sink.Heartbeat": lambda *_: Heartbeat(kafka, clock.now()),

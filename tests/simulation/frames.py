@@ -157,11 +157,12 @@ class Spark:
 
     def _wrong(self, rows: pa.Table) -> pa.Table:
         places = list(range(len(rows)))
+        if len(places) > 2 and self._chance.random() < 0.5:
+            # Neither the first nor the last: count and ends stay as they are.
+            lost = self._chance.choice(places[1:-1])
+            return rows.take([place if place != lost else lost - 1 for place in places])
         lost = self._chance.choice(places)
-        others = [place for place in places if place != lost]
-        if others and self._chance.random() < 0.5:
-            return rows.take([*others, self._chance.choice(others)])
-        return rows.take(pa.array(others, pa.int64()))
+        return rows.take(pa.array([place for place in places if place != lost], pa.int64()))
 
 
 class _Reader:
@@ -203,7 +204,7 @@ def topic_batches(kafka: Kafka, options: dict[str, Any], chance: random.Random) 
         rows: list[dict[str, Any]] = []
         for partition, log in enumerate(kafka.topics[topic]):
             begin = at.setdefault(partition, 0)
-            end = len(log) if chance.random() < 0.5 else chance.randint(begin, max(begin, len(log)))
+            end = chance.choice([begin, len(log), len(log), chance.randint(begin, max(begin, len(log)))])
             end = min(end, begin + int(options["maxOffsetsPerTrigger"]))
             rows += [record.row(topic, partition) for record in log[begin:end] if record is not None]
             at[partition] = max(begin, end)

@@ -40,7 +40,8 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     steps = _catalog() if chance.random() < 0.7 else []
     steps += [step for _ in range(chance.randrange(5)) for step in _publish(chance)]
     steps += [_chunk(chance, job) for job in JOBS if chance.random() < 0.4]
-    for _ in range(chance.randint(5, 18)):
+    steps += _configure(chance) if chance.random() < 0.2 else []
+    for _ in range(chance.randint(4, 14)):
         steps += chance.choices(list(weights), list(weights.values()))[0](chance)
     return chance.randint(1, 3), steps
 
@@ -133,20 +134,39 @@ CHANGES: dict[tuple[str, str], tuple[Any, ...]] = {
 
 
 def _configure(chance: random.Random) -> list[Step]:
-    """A configuration and then another, with traffic under both; only a start reads it."""
+    """A configuration and then another, with traffic under both and what waits between; only a start reads it."""
     (job, field), values = chance.choice(list(CHANGES.items()))
+    waits = _sent(chance, "request")
     steps: list[Step] = []
     for value in chance.sample(values, 2):
         steps += [Configure(job, field, value), Run(job, 0, Fault.CRASH)]
-        steps += [step for _ in range(chance.randint(1, 3)) for step in _pair(chance)]
-        steps += [Pass(chance.choice([1, 60, 300, 700]), ALL), *_round(chance)]
+        steps += [step for _ in range(chance.randint(0, 2)) for step in chance.choice([_pair, _send])(chance)]
+        steps += [waits, Pass(chance.choice([1, 60, 300, 700]), ALL), *_round(chance)]
+        # Later it is its completion that comes, or another request of the same user.
+        waits = replace(waits, kind=chance.choice(["completion", "request", "usage"]), ago_s=chance.choice(AGO_S))
     return steps
 
 
+def _announced(chance: random.Random) -> list[Step]:
+    """A plan that was to begin later, another one at once, and usage when the first would have begun."""
+    first = Publish("account", chance.randrange(2), "EUR", chance.randrange(2), 60)
+    second = replace(first, plan=1 - first.plan, from_s=chance.choice([None, 0, -60, 30, 90]))
+    sent = replace(_sent(chance, "usage"), account=first.amount, ago_s=chance.choice([0, 0, 30, 600]))
+    return [
+        first,
+        second,
+        Pass(chance.choice([30, 60, 120]), ALL),
+        *(_round(chance) if chance.random() < 0.5 else []),
+        sent,
+    ]
+
+
 def _add_partition(chance: random.Random) -> list[Step]:
-    """A partition that stays empty for a while, and then has a record by a clock that is behind."""
-    late = replace(_sent(chance, "request"), partition=-1, behind_s=chance.choice([0, 20, 100]))
-    return [AddPartition(), Pass(chance.choice([1, 60, 300]), chance.choice([ALL, (0,)])), _ingest(), late]
+    """A partition is known, and others are read further than what it holds; or it stays empty for a while."""
+    first = replace(_sent(chance, "request"), partition=-1, behind_s=chance.choice([0, 0, 0, 100]))
+    silence = [Pass(chance.choice([1, 60, 300]), ALL, but_newest=chance.random() < 0.7), _ingest()]
+    steps: list[Step] = [AddPartition(), *([Pass(1, (0, 1)), _ingest()] if chance.random() < 0.7 else [])]
+    return [*steps, first, *silence] if chance.random() < 0.7 else [*steps, *silence, first]
 
 
 def _ingest() -> Step:
@@ -158,9 +178,11 @@ def _chunk(chance: random.Random, job: str) -> Step:
 
 
 def _exchange(chance: random.Random) -> list[Step]:
+    """A table is exchanged; half of the time all are up to date and alive."""
     tables = [Table.JOURNAL, Table.JOURNAL, Table.USAGE, Table.USAGE, Table.ACCOUNTS, Table.PRICES]
-    commits = chance.choice([None, None, 1, 2, 5])
-    return [Exchange(chance.choice(tables).value, commits, chance.choice([None, 0, 1, 3]), chance.random() < 0.5)]
+    commits = chance.choice([None, None, 1, 1, 2, 5])
+    step = Exchange(chance.choice(tables).value, commits, chance.choice([None, 0, 1, 3]), chance.random() < 0.5)
+    return [*(_round(chance) if chance.random() < 0.5 else []), step]
 
 
 DRAWS: dict[Draw, int] = {
@@ -173,8 +195,9 @@ DRAWS: dict[Draw, int] = {
     _round: 2,
     lambda chance: [Double(_job(chance), _calls(chance))]: 3,
     lambda chance: [Wake(_job(chance), chance.randrange(3), _calls(chance))]: 4,
-    _configure: 2,
-    _add_partition: 2,
+    _configure: 4,
+    _announced: 1,
+    _add_partition: 3,
     lambda chance: [Compact(chance.choice([Table.JOURNAL, Table.USAGE]).value)]: 2,
     lambda _: [Retain(36)]: 1,
     lambda chance: [CutLog(chance.choice(list(Table)).value)]: 1,

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutants.__main__ import copy_source
+from tests.mutants.copying import copy_source
 from tests.mutants.planted import Mutant
 
 FOUND = Path(__file__).with_name("found")
@@ -133,6 +133,11 @@ MENDS = (
     ),
 )
 """The faults of money that an attack found, and the planted bugs that it takes more than one driver to see."""
+
+
+def kept_mends() -> tuple[Mutant, ...]:
+    """Those of which a history is kept: `make mutants` takes each out, and its history must be red."""
+    return tuple(mend for mend in MENDS if (FOUND / f"{mend.name}.txt").exists())
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+from jobs.sessionization.config import SessionizationConfig
 from metering.meters import Meter
 from metering.sessions import Session, merge
 from metering.windows import tumbling
@@ -26,7 +27,7 @@ def differences(world: World) -> Iterator[str]:
     """A sentence for each promise that is broken; none for a history that ended as it must."""
     found = found_in(world)
     yield from journal(found, world.kafka)
-    yield from received(found)
+    yield from received(found, world)
     yield from frontiers(found)
     yield from dispositions(found)
     yield from outcomes(found)
@@ -34,6 +35,7 @@ def differences(world: World) -> Iterator[str]:
     yield from windows(found)
     yield from _sessions(found)
     yield from _closed(found, world)
+    yield from _rules(found, world)
 
 
 def _sessions(found: Found) -> Iterator[str]:
@@ -68,3 +70,18 @@ def _closed(found: Found, world: World) -> Iterator[str]:
     for session_id, shown in world.closed_sessions.items():
         if stored.get(session_id) != shown:
             yield f"I5: session {session_id} was shown closed as {shown}, and is {stored.get(session_id)}"
+
+
+def _rules(found: Found, world: World) -> Iterator[str]:
+    """What decided last is what was configured last: all else here is recomputed by the rules that are stored."""
+    sessionization = world.configured("sessionization")
+    assert isinstance(sessionization, SessionizationConfig)
+    decided = {
+        "joins": (found.timeouts[-1:], world.configured("joins").deciding),
+        "billing": (found.graces[-1:], world.configured("billing").deciding),
+    }
+    for name, (last, configured) in decided.items():
+        if [held.rules for held in last] != [configured]:
+            yield f"I10: {name} decides by {last}, not by {configured}"
+    if [gap for _, gap in found.gaps[-1:]] != [sessionization.session_gap]:
+        yield f"I5: sessions are cut by {found.gaps}, not by {sessionization.session_gap}"

@@ -10,12 +10,16 @@ from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.streams import EVENTS_TOPIC
+from metering.instants import EPOCH
 from metering.words import Disposition, Reason
 from tests.simulation.kafka import Kafka
 from tests.simulation.made import Found, Row
-from tests.simulation.rules import classified
+from tests.simulation.rules import FIELDS, classified
+from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
+READ = ("source", "id", "type", "account", "occurred_at", *FIELDS)
+"""What a journal row says of its event, and all money is made of."""
 
 
 def journal(found: Found, kafka: Kafka) -> Iterator[str]:
@@ -44,14 +48,22 @@ def _differ(what: str, found: Iterable[Any], wanted: Iterable[Any]) -> Iterator[
         yield f"{what}: {len(found)} instead of {len(wanted)}; the first that differ: {first}"
 
 
-def received(found: Found) -> Iterator[str]:
-    """I10: `received_at` is the running maximum of a partition's stamps."""
+def received(found: Found, world: World) -> Iterator[str]:
+    """I10: `received_at` is the running maximum of a partition's stamps.
+
+    Only where a broker's clock was ahead may the first record of a partition have been received later: at F.
+    """
     latest: dict[tuple[str, int], datetime] = {}
     for row in sorted(found.journal, key=lambda row: (row["topic"], row["partition"], row["offset"])):
-        place = row["topic"], row["partition"]
-        if place in latest and row["received_at"] < latest[place]:
-            yield f"I10: lsn {row['lsn']} was received before the record in front of it"
-        latest[place] = row["received_at"]
+        place, received_at = (row["topic"], row["partition"]), row["received_at"]
+        record = world.kafka.topics[row["topic"]][row["partition"]][row["offset"]]
+        assert record is not None
+        stamped_at = EPOCH + timedelta(milliseconds=record.stamp_ms)
+        wanted = max(stamped_at, latest.get(place, EPOCH))
+        is_raised = received_at > wanted and place not in latest and world.has_wrong_stamps
+        if received_at != wanted and not is_raised:
+            yield f"I10: lsn {row['lsn']} was received at {received_at}, not at {wanted}"
+        latest[place] = received_at
 
 
 def frontiers(found: Found) -> Iterator[str]:
@@ -84,6 +96,11 @@ def dispositions(found: Found) -> Iterator[str]:
                 accepted[said["identity"]].append({**said, "lsn": row["lsn"], "received_at": row["received_at"]})
         if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
             yield f"I2: lsn {row['lsn']} is {row['disposition']}, {row['reason']}, {row['first_lsn']}, not {wanted}"
+        if row["topic"] == EVENTS_TOPIC and row["disposition"] == Disposition.ACCEPTED:
+            wrong = {name: (row[name], said[name]) for name in READ if row[name] != said[name]}
+            wrong |= {} if row["event_time"] == said["occurred_at"] else {"event_time": row["event_time"]}
+            if wrong:
+                yield f"I2: lsn {row['lsn']} says (instead of its record): {wrong}"
 
 
 def _judged(said: Row, row: Row, accepted: list[Row]) -> tuple[Any, ...]:

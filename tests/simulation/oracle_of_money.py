@@ -28,15 +28,18 @@ FOR_EVER_US = 10**16
 def outcomes(found: Found) -> Iterator[str]:
     """I4: every accepted request and completion is in exactly one outcome, the one that the rule says."""
     keys = defaultdict(list)
-    for row in found.journal:
-        if row["disposition"] == Disposition.ACCEPTED and row["type"] in BILLABLE:
-            rules = rules_at(found.timeouts, row["lsn"])
-            default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
-            longest_s = max(default_s, *models_s.values(), 0)
-            side = SIDES[EventType(row["type"])]
-            seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
-            timed = TimedRow(row["lsn"], side, microseconds_of(row["received_at"]), seconds * 1_000_000)
-            keys[row["account"], row["request_id"]].append(timed)
+    billable = [row for row in found.journal if row["disposition"] == Disposition.ACCEPTED and row["type"] in BILLABLE]
+    if billable and not found.timeouts:
+        yield f"I4: no outcome of {len(billable)} requests and completions"
+        return
+    for row in billable:
+        rules = rules_at(found.timeouts, row["lsn"])
+        default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
+        longest_s = max(default_s, *models_s.values(), 0)
+        side = SIDES[EventType(row["type"])]
+        seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
+        timed = TimedRow(row["lsn"], side, microseconds_of(row["received_at"]), seconds * 1_000_000)
+        keys[row["account"], row["request_id"]].append(timed)
     wanted: Counter[Decision] = Counter()
     for rows in keys.values():
         wanted.update(step((), rows, FOR_EVER_US)[1])
@@ -126,9 +129,11 @@ def windows(found: Found) -> Iterator[str]:
                 stragglers[usage["lsn"], meter.value] = {
                     "decision": decision,
                     "quantity": Decimal(quantity),
+                    "amount": usage[f"{meter}_amount"],
                     "unit_price": unit,
                     "window_start": window.start,
                     "price_version": version,
+                    **{name: usage[name] for name in COPIED},
                 }
             if decision == "drop":
                 continue
@@ -144,12 +149,15 @@ def windows(found: Found) -> Iterator[str]:
     yield from differ_by_key("I6: window", told, windows)
     if len(told) != len(found.windows):
         yield "I6: two windows have one key"
-    fields = ("decision", "quantity", "unit_price", "window_start", "price_version")
     yield from differ_by_key(
-        "I6: straggler", {(r["usage_lsn"], r["meter"]): {n: r[n] for n in fields} for r in found.stragglers}, stragglers
+        "I6: straggler",
+        {(r["usage_lsn"], r["meter"]): {n: r[n] for n in OF_STRAGGLER} for r in found.stragglers},
+        stragglers,
     )
 
 
+COPIED = ("account", "model", "currency", "request_id")
+OF_STRAGGLER = ("decision", "quantity", "amount", "unit_price", "window_start", "price_version", *COPIED)
 _EMPTY: Row = {
     "quantity": Decimal(0),
     "late_rows": 0,

@@ -24,6 +24,7 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import EVENTS_TOPIC, SCHEMAS, Table
 from metering.instants import rfc3339
+from metering.words import EventType
 from tests.clocks import HandClock
 from tests.simulation.applications import JOBS, Application
 from tests.simulation.calls import Fault
@@ -40,6 +41,21 @@ CONFIGS: Mapping[str, type[JobConfig]] = {
 }
 ENOUGH_CALLS = 100_000
 MOST_ROUNDS = 12
+SKEWS_S = (0, 0, 0, 2, -90, 600, -18_000)
+"""How far the clock of a driver's machine is ahead."""
+
+
+class Skewed:
+    """The clock of a machine that is ahead of the others."""
+
+    def __init__(self, clock: HandClock, ahead: timedelta) -> None:
+        self._clock, self._ahead = clock, ahead
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
 
 
 class StandsStillError(AssertionError):
@@ -59,6 +75,7 @@ class World:
         self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}
         self.sent: list[bytes] = []
         """Events that can be repeated."""
+        self.has_wrong_stamps = False
         self.removed: dict[Table, dict[int, dict[str, Any]]] = {Table.JOURNAL: {}, Table.USAGE: {}}
         """By lsn the rows that retention has taken, for the oracle."""
         self._observer = psycopg.connect(database, autocommit=True)
@@ -80,6 +97,7 @@ class World:
     def send(self, partition: int, value: bytes | None, behind_s: float = 0) -> None:
         """A record of `events`, stamped by a broker whose clock is behind by so much; None leaves a hole."""
         partition %= len(self.kafka.topics[EVENTS_TOPIC])
+        self.has_wrong_stamps |= behind_s != 0
         self.kafka.append(EVENTS_TOPIC, partition, value, self.clock.now() - timedelta(seconds=behind_s), b"key")
 
     def event(self, kind: str, subject: str, ago_s: float, **data: Any) -> bytes:
@@ -115,7 +133,8 @@ class World:
         config = CONFIGS[name].model_validate(self.settings[name])
         chance = random.Random(f"{self._seed} {name} {number}")
         spark = Spark(self.kafka, chance, is_sound=self._is_settling or chance.random() < 0.75)
-        self.drivers[name].append(Application(name, config, self.where, spark, self.clock))
+        clock = self.clock if self._is_settling else Skewed(self.clock, timedelta(seconds=chance.choice(SKEWS_S)))
+        self.drivers[name].append(Application(name, config, self.where, spark, clock))
         return self.drivers[name][-1]
 
     def run(self, name: str, calls: int, fault: Fault) -> Application:
@@ -134,6 +153,10 @@ class World:
             return None
         older[which % len(older)].go(calls, Fault.FREEZE)
         return older[which % len(older)]
+
+    def configured(self, name: str) -> JobConfig:
+        """What an application's newest driver was started with."""
+        return self.drivers[name][-1].config
 
     def look(self) -> None:
         """Remember what everybody may have seen closed by now."""
@@ -229,6 +252,10 @@ class World:
         for _ in range(3):
             self.clock.go(24 * 3_600)
             self.beat()
+        # Whatever was configured last has something to decide.
+        self.send(
+            0, self.event(EventType.USAGE, "a0", 0, request_id="last", user_id="u0", model="fast", status="completed")
+        )
         moved: object = None
         for _ in range(MOST_ROUNDS):
             ended = [self.run(name, ENOUGH_CALLS, Fault.FREEZE) for name in JOBS]
