@@ -113,11 +113,13 @@ class Straggler:
     """What arrived after grace, and what was decided."""
 
     account: str
+    model: str | None
     request_id: str
     meter: str
     window_start: datetime
     decision: str
     quantity: int
+    currency: str | None
     amount: Decimal | None
 
 
@@ -212,13 +214,13 @@ def stragglers(database: psycopg.Connection[Any], accounts: list[str]) -> Iterat
     """What arrived after grace."""
     rows = database.execute(
         """
-        SELECT account, request_id, meter, window_start, decision, quantity, amount
+        SELECT account, model, request_id, meter, window_start, decision, quantity, currency, amount
         FROM stragglers WHERE account = ANY (%s)
         """,
         [accounts],
     )
-    for account, request_id, meter, start, decision, quantity, amount in rows:
-        yield Straggler(account, request_id, meter, start, decision, int(quantity), amount)
+    for account, model, request_id, meter, start, decision, quantity, currency, amount in rows:
+        yield Straggler(account, model, request_id, meter, start, decision, int(quantity), currency, amount)
 
 
 def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tuple[str, str], list[Session]]:
@@ -312,10 +314,12 @@ def straggler(expected: Mapping[str, Any]) -> Straggler:
     """A straggler of the truth in the same shape."""
     return Straggler(
         expected["account"],
+        expected.get("model"),
         expected["request_id"],
         expected["meter"],
         datetime.fromisoformat(expected["window_start"]),
         expected["decision"],
         int(expected["quantity"]),
+        expected.get("currency"),
         None if expected["amount"] is None else Decimal(expected["amount"]),
     )

@@ -7,7 +7,8 @@ The truth is a JSON object (instants RFC 3339 in UTC, amounts as strings):
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
   `unit_price`; null: unpriced) the `quantity`, the `amount`, and whether a straggler has `corrected` it; without what a
   dropped straggler would have added;
-* `stragglers`: `account, request_id, meter, window_start, decision, quantity, amount`; those of quantity 0 left out;
+* `stragglers`: `account, model, request_id, meter, window_start, decision, quantity, currency, amount`; those of
+  quantity 0 left out;
 * `sessions`: per `account, user_id` the sessions in their order: the number of `events`, and `start` and `end`, null
   where an event may lie up to the slack later; null instead where a gap is too near to tell;
 * `late`: outcomes that are certainly late;
@@ -155,21 +156,23 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
             if not quantity:
                 continue
             price = catalog.price(outcome.account, outcome.model, meter, outcome.event_ms)
+            currency = catalog.currency(outcome.account, outcome.event_ms)
             decision = placement.policy.late_policy.get(meter, "correct") if straggles else None
             if decision is not None:
                 stragglers.append(
                     {
                         "account": outcome.account,
+                        "model": outcome.model,
                         "request_id": outcome.request_id,
                         "meter": meter,
                         "window_start": rfc3339(start_ms),
                         "decision": decision,
                         "quantity": str(quantity),
+                        "currency": currency,
                         "amount": None if price is None else f"{price.unit_price * quantity:f}",
                     }
                 )
             if decision != "drop":
-                currency = catalog.currency(outcome.account, outcome.event_ms)
                 total = sums[Cell(start_ms, outcome.account, outcome.model, meter, currency, price)]
                 total.quantity += quantity
                 total.corrected |= straggles
