@@ -97,9 +97,11 @@ TABLES = (
             "timezone": "text",
             "effective_from": "timestamptz",
         },
-        # A file without `effective_from` says "from now on", which is no change where all else is so already.
+        # A file without `effective_from` says "from now on", which is no change where all else is so already. What was
+        # only announced is not so yet.
         "(t.name, t.plan, t.currency, t.timezone) <> (f.name, f.plan, f.currency, f.timezone)"
-        " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from",
+        " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from"
+        " OR f.effective_from IS NULL AND coalesce(t.effective_from > now(), false)",
     ),
 )
 """In the order in which they are stored and told: an account's usage has a price as soon as it has a contract. (Whoever

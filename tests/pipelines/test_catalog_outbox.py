@@ -17,6 +17,7 @@ from catalog.store import alone, store
 from cli.main import app
 from deployment.errors import CannotRun
 from deployment.job_states import Unpublished, read_unpublished
+from metering.instants import rfc3339
 
 
 def file(plan: str = "team", unit_price: str = "0.1", **account: Any) -> CatalogFile:
@@ -74,6 +75,30 @@ def test_what_joins_has_is_not_told_again(database: str) -> None:
     tell_all(database)
     assert [change.op for change in store(database, file())] == ["r", "r", "r"]
     assert untold(database) == []
+
+
+def accounts_told(database: str, catalog: CatalogFile) -> list[tuple[str, Any, Any]]:
+    """What storing the catalog did to its account, as it is told from now on: nothing where it was so already."""
+    store(database, catalog)
+    told_now = [change for change in untold(database) if change.topic == "catalog.accounts"]
+    tell_all(database)
+    return [(change.op, change.after["plan"], change.after["effective_from"]) for change in told_now]
+
+
+def test_what_was_announced_holds_from_now_on_once_a_file_says_it_without_an_instant(database: str) -> None:
+    """Else the plan before would be billed until then, though the file says that it is over."""
+    to_come = rfc3339(datetime.now(UTC).replace(microsecond=0) + timedelta(days=200))
+    accounts_told(database, file())
+    assert accounts_told(database, file("pro", effective_from=to_come)) == [("u", "pro", to_come)]
+
+    assert accounts_told(database, file("pro")) == [("u", "pro", None)]
+    assert accounts_told(database, file("pro")) == []
+
+
+def test_what_has_begun_is_so_already_for_a_file_without_an_instant(database: str) -> None:
+    begun = rfc3339(datetime.now(UTC).replace(microsecond=0) - timedelta(days=1))
+    assert accounts_told(database, file(effective_from=begun)) == [("c", "team", begun)]
+    assert accounts_told(database, file()) == []
 
 
 def test_what_was_changed_by_others_and_joins_lacks_begins_when_it_is_first_told(database: str) -> None:
