@@ -66,7 +66,8 @@ class Known:
             case CatalogTopic.PRICES:
                 return self._prices.get(_price_key(change.after)) == Decimal(change.after["unit_price"])
             case CatalogTopic.ACCOUNTS:
-                return self._accounts.get(change.after["account"]) == _account_values(change.after)
+                held = self._accounts.get(change.after["account"])
+                return held is not None and _says_the_same(held, change)
         return True
 
     @cached_property
@@ -76,9 +77,10 @@ class Known:
         return {_price_key(row): None if row["deleted"] else row["unit_price"] for row in rows}
 
     @cached_property
-    def _accounts(self) -> dict[str, tuple[str, ...] | None]:
+    def _accounts(self) -> dict[str, dict[str, Any] | None]:
+        """The newest version by account, None where the account was deleted."""
         rows = _versions(self._tables, Table.ACCOUNTS)
-        return {row["account"]: None if row["deleted"] else _account_values(row) for row in rows}
+        return {row["account"]: None if row["deleted"] else row for row in rows}
 
 
 def _versions(tables: str, table: Table) -> list[dict[str, Any]]:
@@ -93,6 +95,16 @@ def _price_key(row: Any) -> tuple[Any, ...]:
     since = row["effective_from"]
     instant = since if isinstance(since, datetime) else datetime.fromisoformat(since)
     return row["plan"], row["model"], row["meter"], row["currency"], instant
+
+
+def _says_the_same(version: dict[str, Any], change: Change) -> bool:
+    """Whether an account's version is what the change would make of it (`without_repeats` in joins).
+
+    Without `effective_from` the change was told at an instant that its row does not keep: then whatever has begun.
+    """
+    since, held_since = change.after["effective_from"], version["effective_from"]
+    is_since = held_since <= change.committed_at if since is None else held_since == datetime.fromisoformat(since)
+    return bool(is_since) and _account_values(version) == _account_values(change.after)
 
 
 def _account_values(row: Any) -> tuple[str, ...]:
