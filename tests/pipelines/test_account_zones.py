@@ -83,6 +83,71 @@ def test_what_was_taken_back_before_this_version_is_forgotten_and_what_is_planne
     assert history(connection)[2:] == [(planned, "Asia/Kolkata")]
 
 
+def pass_days(connection: psycopg.Connection[Any], days: int) -> None:
+    """As if the clock had gone on: what is written down lies that much further back."""
+    with connection.transaction():
+        connection.execute("ALTER TABLE catalog.accounts DISABLE TRIGGER keep_account_zone")
+        for column in ("accounts SET effective_from", "account_zones SET holds_from"):
+            name = column.split()[-1]
+            connection.execute(f"UPDATE catalog.{column} = {name} - make_interval(days => %s)", [days])
+        connection.execute("ALTER TABLE catalog.accounts ENABLE TRIGGER keep_account_zone")
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize("revision", ["0018", "0019"])
+@pytest.mark.parametrize("taken_back_with", [None, datetime.fromisoformat("2026-01-01T00:00Z")])
+def test_what_was_taken_back_and_began_before_this_version_ends_with_it(
+    database: str, connection: psycopg.Connection[Any], taken_back_with: datetime | None, revision: str
+) -> None:
+    """It named days until now, which stay; from now on the row does, as it does for prices."""
+    with migrator(database) as config:
+        command.downgrade(config, "0018")
+    planned = set_zone(connection, "Asia/Tokyo") + timedelta(days=40)
+    set_zone(connection, "Asia/Kolkata", planned)
+    set_zone(connection, "Asia/Tokyo", taken_back_with)
+    pass_days(connection, 41)
+    before = history(connection)
+    assert before[2:] == [(planned - timedelta(days=41), "Asia/Kolkata")]
+    with migrator(database) as config:
+        command.upgrade(config, revision)
+    assert history(connection) == before
+
+    [earliest] = connection.execute("SELECT clock_timestamp()").fetchone() or [None]
+    connection.commit()
+    migrate(database)
+    [began] = history(connection)[3:]
+    assert history(connection)[:3] == before
+    assert began[1] == "Asia/Tokyo"
+    assert isinstance(earliest, datetime)
+    assert began[0] is not None
+    assert began[0] >= earliest
+    set_zone(connection, "Asia/Tokyo", taken_back_with)
+    with migrator(database) as config:
+        command.downgrade(config, "0019")
+    migrate(database)
+    assert history(connection) == [*before, began]
+
+
+@pytest.mark.usefixtures("account")
+def test_what_holds_by_the_row_and_what_is_planned_stay_with_this_version(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    with migrator(database) as config:
+        command.downgrade(config, "0019")
+    planned = set_zone(connection, "UTC") + timedelta(days=40)
+    set_zone(connection, "Asia/Tokyo", planned)
+    before = history(connection)
+    migrate(database)
+    assert history(connection) == before
+    with migrator(database) as config:
+        command.downgrade(config, "0019")
+    assert history(connection) == before
+    pass_days(connection, 41)
+    before = history(connection)
+    migrate(database)
+    assert history(connection) == before
+
+
 @pytest.mark.usefixtures("account")
 def test_an_account_that_is_deleted_and_made_again_keeps_its_history(connection: psycopg.Connection[Any]) -> None:
     with connection.transaction():
