@@ -86,9 +86,7 @@ def plant_and_look(truth: Truth, deployment: Deployment) -> dict[str, bool]:
     lost = next(
         record for record in truth["records"] if record["disposition"] == "accepted" and "'" not in record["id"]
     )
-    DeltaTable(f"{deployment.tables}/journal").delete(
-        f"source = '{lost['source']}' AND id = '{lost['id']}'"
-    )
+    DeltaTable(f"{deployment.tables}/journal").delete(f"source = '{lost['source']}' AND id = '{lost['id']}'")
     with psycopg.connect(deployment.postgres_url) as database:
         database.execute(
             "DELETE FROM usage_windows WHERE ctid = (SELECT ctid FROM usage_windows"

@@ -131,8 +131,33 @@ MENDS = (
         "        except Exception:\n            self._table.update_incremental()\n"
         "            self._write(rows, {**self._fence(), **transactions})\n",
     ),
+    _mend(
+        "the journal doubles tokens",
+        f"{INGESTION}/sink.py",
+        "    complete = rows.with_columns(\n",
+        "    rows = rows.with_columns(pl.col('input_tokens') * 2)\n    complete = rows.with_columns(\n",
+    ),
+    _mend(
+        "received_at is cut to the minute",
+        f"{INGESTION}/received.py",
+        'stamp.cum_max().over("partition")',
+        'stamp.cum_max().over("partition").dt.truncate("1m")',
+    ),
+    _mend(
+        "what is configured never decides",
+        "jobs/runtime/config.py",
+        'return self.model_dump(mode="json", include=set(self.DECIDING))',
+        'return type(self)().model_dump(mode="json", include=set(self.DECIDING))',
+    ),
+    _mend(
+        "a straggler has another currency",
+        "jobs/billing/fold.py",
+        "       decision, quantity, unit_price, currency, price_version\n",
+        "       decision, quantity, unit_price, 'XXX', price_version\n",
+    ),
 )
-"""The faults of money that an attack found, and the planted bugs that it takes more than one driver to see."""
+"""Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an
+oracle sees that believes nothing the product wrote."""
 
 
 def kept_mends() -> tuple[Mutant, ...]:

@@ -72,16 +72,17 @@ def _closed(found: Found, world: World) -> Iterator[str]:
             yield f"I5: session {session_id} was shown closed as {shown}, and is {stored.get(session_id)}"
 
 
+TIMEOUTS = {"completion_timeout_seconds", "completion_timeouts"}
+GRACE = {"grace_seconds", "late_policy"}
+
+
 def _rules(found: Found, world: World) -> Iterator[str]:
     """What decided last is what was configured last: all else here is recomputed by the rules that are stored."""
     sessionization = world.configured("sessionization")
     assert isinstance(sessionization, SessionizationConfig)
-    decided = {
-        "joins": (found.timeouts[-1:], world.configured("joins").deciding),
-        "billing": (found.graces[-1:], world.configured("billing").deciding),
-    }
-    for name, (last, configured) in decided.items():
-        if [held.rules for held in last] != [configured]:
-            yield f"I10: {name} decides by {last}, not by {configured}"
+    for name, history, fields in (("joins", found.timeouts, TIMEOUTS), ("billing", found.graces, GRACE)):
+        configured = world.configured(name).model_dump(mode="json", include=fields)
+        if [held.rules for held in history[-1:]] != [configured]:
+            yield f"I10: {name} decides by {history[-1:]}, not by {configured}"
     if [gap for _, gap in found.gaps[-1:]] != [sessionization.session_gap]:
         yield f"I5: sessions are cut by {found.gaps}, not by {sessionization.session_gap}"
