@@ -8,6 +8,8 @@ from functools import partial
 
 import psycopg
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
 
 from deployment.stack import Deployment
 from tests.e2e import test_invariants
@@ -86,7 +88,7 @@ def plant_and_look(truth: Truth, deployment: Deployment) -> dict[str, bool]:
     lost = next(
         record for record in truth["records"] if record["disposition"] == "accepted" and "'" not in record["id"]
     )
-    DeltaTable(f"{deployment.tables}/journal").delete(f"source = '{lost['source']}' AND id = '{lost['id']}'")
+    _delete(f"{deployment.tables}/journal", f"source = '{lost['source']}' AND id = '{lost['id']}'")
     with psycopg.connect(deployment.postgres_url) as database:
         database.execute(
             "DELETE FROM usage_windows WHERE ctid = (SELECT ctid FROM usage_windows"
@@ -97,3 +99,11 @@ def plant_and_look(truth: Truth, deployment: Deployment) -> dict[str, bool]:
     lost_events = seen.unexpected(f"events {LOST}")
     money = sum(_wrong(check) for check in seen.checks if check.is_money)
     return {"lost event": lost_events >= 1, "lost window": money >= 1}
+
+
+@retry(
+    retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(10), wait=wait_random(0, 1), reraise=True
+)
+def _delete(table: str, rows: str) -> None:
+    """Delete rows of a table to which ingestion goes on to append heartbeats."""
+    DeltaTable(table).delete(rows)
