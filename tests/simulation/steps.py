@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+import psycopg
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.compaction import compact
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
+from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
 from metering.words import EventType
 from tests.simulation.calls import Fault
@@ -192,6 +194,8 @@ class Compact:
     def do(self, world: World) -> str:
         """Compact it, with all log dates and without any patience for readers."""
         tomorrow = (world.clock.now() + timedelta(days=1)).date()
+        with psycopg.connect(world.database, autocommit=True) as connection:
+            refuse_tables_not_read(str(world.tables), connection)
         done = compact(str(world.tables), Table(self.table), before=tomorrow, keep=timedelta(0))
         return "there is none" if done is None else f"{done.files_before} files became {done.files_after}"
 

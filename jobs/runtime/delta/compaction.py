@@ -34,9 +34,9 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
     (`skipChangeCommits`). A reader that lags by more than `keep`, at most MOST_KEPT_DAYS, would miss its files.
-    A file of a commit that never was goes, too, `keep` after it was written. None when there is no such table, or when
-    it has no log dates and is too small to need it: then only its log is cleaned. Raises Refused for a table that a
-    newer version writes.
+    A file of a commit that never was goes, too, `keep` after it was written. So would one whose commit was rolled back:
+    `refuse_tables_not_read` comes before this. None when there is no such table, or when it has no log dates and is too
+    small to need it: then only its log is cleaned. Raises Refused for a table that a newer version writes.
     """
     found = open_to_change(tables, table)
     if found is None:

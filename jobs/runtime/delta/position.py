@@ -57,6 +57,12 @@ def position_after(table: Table, before: Position, next_lsn: int, last_row: Mapp
     return Position(next_lsn, before.table, row_hash(table, next_lsn - 1, last_row))
 
 
+def position_in(made: DeltaTable, table: Table) -> Position:
+    """The position in `table` that the last commit of a Delta table holds, which was made of it."""
+    number, identity, row = (made.transaction_version(name) for name in (table.value, f"{table}.table", f"{table}.row"))
+    return Position(number or 1, identity, row)
+
+
 def recall_position(writer: DeltaWriter, table: Table) -> Position:
     """The position in `table` that a Delta table's transactions hold; the number stays watched."""
     next_lsn = writer.watch(table.value) or 1

@@ -92,36 +92,45 @@ class Upstream:
         """
         if self._table is None:
             return stored
-        folded = f"{job} has read {self._name} up to lsn {stored.next_lsn - 1}"
-        table = table_hash(self._table)
-        if stored.table not in (None, table):
-            raise Refused(
-                f"{folded}, but of another table than {self._path}: that was made anew, or belongs to another "
-                f"database; put back the {self._name} that was read, {BEGIN_ANEW}"
-            )
-        if stored.next_lsn > self.next_lsn:
-            raise Refused(
-                f"{folded}, but {self._path} ends before lsn {self.next_lsn}: it is older than what was made of it; "
-                f"restore the newer {self._name}, {BEGIN_ANEW}"
-            )
-        row = self._row_before(self._table, stored.next_lsn)
-        if row is None:
-            # Retention took it. A table that was rolled back and has grown since has a row there, and another one.
-            row = stored.row
-        if stored.row not in (None, row):
-            raise Refused(
-                f"{folded}, but {self._path} has another row there: it was rolled back and has grown since; restore "
-                f"the {self._name} that was read, {BEGIN_ANEW}"
-            )
+        verified = identified(self._table, self._name, self._path, job, stored)
         if stored.table is None and stored.next_lsn > 1:
             log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
-        return Position(stored.next_lsn, table, row)
+        return verified
 
-    def _row_before(self, table: DeltaTable, next_lsn: int) -> int | None:
-        """The fingerprint of the row before a position, read from the only file that can hold it."""
-        if next_lsn == 1:
-            return None
-        is_before = ds.field("lsn") == next_lsn - 1
-        columns = list(FINGERPRINT[self._name])
-        rows = table.to_pyarrow_dataset().to_table(columns=columns, filter=is_before).to_pylist()
-        return row_hash(self._name, next_lsn - 1, rows[0]) if len(rows) == 1 else None
+
+def identified(found: DeltaTable, name: Table, path: str, job: str, stored: Position) -> Position:
+    """`stored`, the position of `job` in the table at `path`, with the identity of both.
+
+    Raises Refused for a position of another table, of a later state of this one, or of a state that was rolled back.
+    """
+    folded = f"{job} has read {name} up to lsn {stored.next_lsn - 1}"
+    table, next_lsn = table_hash(found), found.transaction_version(LSN) or 1
+    if stored.table not in (None, table):
+        raise Refused(
+            f"{folded}, but of another table than {path}: that was made anew, or belongs to another database; put "
+            f"back the {name} that was read, {BEGIN_ANEW}"
+        )
+    if stored.next_lsn > next_lsn:
+        raise Refused(
+            f"{folded}, but {path} ends before lsn {next_lsn}: it is older than what was made of it; restore the "
+            f"newer {name}, {BEGIN_ANEW}"
+        )
+    row = _row_before(found, name, stored.next_lsn)
+    if row is None:
+        # Retention took it. A table that was rolled back and has grown since has a row there, and another one.
+        row = stored.row
+    if stored.row not in (None, row):
+        raise Refused(
+            f"{folded}, but {path} has another row there: it was rolled back and has grown since; restore the "
+            f"{name} that was read, {BEGIN_ANEW}"
+        )
+    return Position(stored.next_lsn, table, row)
+
+
+def _row_before(table: DeltaTable, name: Table, next_lsn: int) -> int | None:
+    """The fingerprint of the row before a position, read from the only file that can hold it."""
+    if next_lsn == 1:
+        return None
+    is_before = ds.field("lsn") == next_lsn - 1
+    rows = table.to_pyarrow_dataset().to_table(columns=list(FINGERPRINT[name]), filter=is_before).to_pylist()
+    return row_hash(name, next_lsn - 1, rows[0]) if len(rows) == 1 else None
