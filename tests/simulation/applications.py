@@ -28,7 +28,7 @@ from jobs.runtime.waiting import Waiting, until_done
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from metering.instants import Clock
 from tests.simulation import rules
-from tests.simulation.calls import Baton, Crashed, Fault, Unanswered, current, idle, outside
+from tests.simulation.calls import COMMIT, Baton, Crashed, Fault, Unanswered, current, idle, outside
 from tests.simulation.frames import Spark, observed
 from tests.simulation.kafka import AbsentOffsets, Admin, Consumer, Heartbeat, Kafka, Look
 
@@ -91,18 +91,18 @@ class Application:
         config = self.config.model_dump(mode="json")
         return Ownership.take(job.name, self._where.postgres_url, config, 1 + max(epochs, default=0))
 
-    def go(self, calls: int, fault: Fault) -> None:
-        """Let it make so many outside calls; then `fault`."""
-        self.baton.run(calls, fault)
+    def go(self, calls: int, fault: Fault, at: str = "") -> None:
+        """Let it make so many outside calls; then `fault`, at the first call of the kind `at` where one is named."""
+        self.baton.run(calls, fault, at)
 
     def crash(self) -> None:
         """Its process is gone, and with it its connections."""
         self.baton.crash()
 
 
-def _of_store(perform: Callable[..., Any]) -> Callable[..., Any]:
+def _of_store(perform: Callable[..., Any], kind: str = "store") -> Callable[..., Any]:
     def performed(*args: Any, **more: Any) -> Any:
-        return outside("store", lambda: perform(*args, **more))
+        return outside(kind, lambda: perform(*args, **more))
 
     return performed
 
@@ -153,7 +153,7 @@ def simulated(kafka: Kafka, clock: Clock) -> Iterator[None]:
         "jobs.joins.sink.price": rules.price,
         "jobs.runtime.run.java_runs": lambda _: True,
         "jobs.runtime.kafka.careful_start.java_runs": lambda _: True,
-        "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake),
+        "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
         "obstore.put": _of_store(obstore.put),

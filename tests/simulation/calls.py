@@ -20,6 +20,10 @@ from pyspark.errors import PySparkException
 T = TypeVar("T")
 
 
+COMMIT = "commit"
+"""A kind of outside call: a commit of a Delta table."""
+
+
 class Fault(StrEnum):
     """What happens at the end of a run."""
 
@@ -48,7 +52,7 @@ class Baton:
 
     def __init__(self, program: Callable[[], None], name: str) -> None:
         self._go, self._parked = threading.Semaphore(0), threading.Semaphore(0)
-        self._left, self._fault = 0, Fault.FREEZE
+        self._left, self._fault, self._at = 0, Fault.FREEZE, ""
         self._is_doomed = False
         self.is_over = self.is_idle = False
         self.made = 0
@@ -73,11 +77,14 @@ class Baton:
             self.is_over = True
             self._parked.release()
 
-    def run(self, calls: int, fault: Fault) -> None:
-        """Let it go on for so many outside calls, and then `fault` happen; less when it ends or waits for news."""
+    def run(self, calls: int, fault: Fault, at: str = "") -> None:
+        """Let it go on for so many outside calls, and then `fault` happen; less when it ends or waits for news.
+
+        `at`: the fault waits for the first call of this kind.
+        """
         if self.is_over:
             return
-        self._left, self._fault, self.is_idle = calls, fault, False
+        self._left, self._fault, self._at, self.is_idle = calls, fault, at, False
         self._go.release()
         self._parked.acquire()
 
@@ -92,8 +99,9 @@ class Baton:
         if self._is_doomed:
             raise Crashed
         self.made += 1
-        while self._left <= 0:
+        while self._left <= 0 and self._at in ("", kind):
             fault, self._fault = self._fault, Fault.FREEZE
+            self._at = ""
             if fault is Fault.CRASH:
                 self._is_doomed = True
                 raise Crashed

@@ -10,7 +10,7 @@ from typing import Any
 from jobs.streams import Table
 from metering.meters import Meter
 from tests.simulation.applications import JOBS
-from tests.simulation.calls import Fault
+from tests.simulation.calls import COMMIT, Fault
 from tests.simulation.steps import (
     ENOUGH,
     AddPartition,
@@ -116,7 +116,7 @@ def _calls(chance: random.Random) -> int:
 
 def _run(chance: random.Random) -> list[Step]:
     faults = [Fault.FREEZE] * 4 + [Fault.CRASH, Fault.FAIL, Fault.LOSE_ANSWER]
-    return [Run(_job(chance), _calls(chance), chance.choice(faults))]
+    return [Run(_job(chance), _calls(chance), chance.choice(faults), chance.choice(["", "", COMMIT]))]
 
 
 def _round(_: random.Random) -> list[Step]:

@@ -119,15 +119,16 @@ class Pass:
 
 @dataclass(frozen=True)
 class Run:
-    """The newest driver of an application makes so many outside calls; then `fault` happens to it."""
+    """The newest driver of an application makes so many outside calls; then `fault` happens, at a call `at`."""
 
     job: str
     calls: int
     fault: Fault
+    at: str = ""
 
     def do(self, world: World) -> str:
         """Let it go on; another driver where that one has ended."""
-        driver = world.run(self.job, self.calls, self.fault)
+        driver = world.run(self.job, self.calls, self.fault, self.at)
         return f"driver {len(world.drivers[self.job])}, {driver.baton.made} calls; {driver.end or 'lives'}"
 
 

@@ -137,12 +137,12 @@ class World:
         self.drivers[name].append(Application(name, config, self.where, spark, clock))
         return self.drivers[name][-1]
 
-    def run(self, name: str, calls: int, fault: Fault) -> Application:
+    def run(self, name: str, calls: int, fault: Fault, at: str = "") -> Application:
         """Let the newest driver go on; another one when that has ended."""
         newest = self.drivers[name][-1] if self.drivers[name] else None
         if newest is None or newest.baton.is_over:
             newest = self.start(name)
-        newest.go(calls, fault)
+        newest.go(calls, fault, at)
         self.look()
         return newest
 
