@@ -85,12 +85,10 @@ def said_of(results: Sequence[Result]) -> str:
     )
     said = f"{faults} faults in {len(results)} runs, {records:,} records: {lost} lost, {doubled} doubled, {wrong} wrong"
     below = bound(faults, lost + doubled + wrong)
+    if below is None:
+        return said
     # Rounded up: a bound that is too low would be none.
-    return (
-        said
-        if below is None
-        else f"{said}; so, with 95 % confidence, fewer than {ceil(below * 1000) / 10} % of such faults cost anything"
-    )
+    return f"{said}; so, with 95 % confidence, fewer than {ceil(below * 1000) / 10} % of such faults cost anything"
 
 
 def kept() -> list[Result]:

@@ -76,6 +76,7 @@ class World:
         self.sent: list[bytes] = []
         """Events that can be repeated."""
         self.has_wrong_stamps = False
+        """Whether a broker's clock was ever wrong."""
         self.removed: dict[Table, dict[int, dict[str, Any]]] = {Table.JOURNAL: {}, Table.USAGE: {}}
         """By lsn the rows that retention has taken, for the oracle."""
         self._observer = psycopg.connect(database, autocommit=True)
