@@ -87,7 +87,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
             stall=stall,
             commits=committed,
             alerts=judged,
-            planted={} if found.failures else plant_and_look(sending.truth, stage.deployment),
+            planted={} if found.failures else plant_and_look(sending.truth, stage),
         )
 
 

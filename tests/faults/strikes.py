@@ -71,8 +71,13 @@ def _frozen(processes: list[ProcessId]) -> Undo:
     return wake
 
 
+def frozen(stage: Stage, target: str) -> Undo:
+    """Stop all processes of a target; calling what is given lets them go on. Raises NobodyThere."""
+    return _frozen(session_members(_alive(stage, target), stage.stack_id))
+
+
 def _freeze(stage: Stage, fault: Fault) -> Undo:
-    return _frozen(session_members(_alive(stage, fault.target), stage.stack_id))
+    return frozen(stage, fault.target)
 
 
 def _freeze_java(stage: Stage, fault: Fault) -> Undo:

@@ -13,6 +13,7 @@ from deltalake.exceptions import CommitFailedError
 from deployment.stack import Deployment
 from tests.e2e import test_invariants
 from tests.faults.stage import Stage
+from tests.faults.strikes import frozen
 from traffic.compare import DUPLICATED, LOST, Check, Comparison, compare
 from traffic.truth import Truth
 
@@ -83,12 +84,18 @@ def poison_found(deployment: Deployment) -> int:
     return sum(reason == "too_large" for reason in journal.to_table(columns=["reason"])["reason"].to_pylist())
 
 
-def plant_and_look(truth: Truth, deployment: Deployment) -> dict[str, bool]:
+def plant_and_look(truth: Truth, stage: Stage) -> dict[str, bool]:
     """Lose an event in the journal and a window of the bill, really; whether each is then seen. Nothing may follow."""
+    deployment = stage.deployment
     lost = next(
         record for record in truth["records"] if record["disposition"] == "accepted" and "'" not in record["id"]
     )
-    _delete(f"{deployment.tables}/journal", f"source = '{lost['source']}' AND id = '{lost['id']}'")
+    # Over a store a deletion takes longer than ingestion waits between two commits, which would each undo it.
+    go_on = frozen(stage, "ingestion")
+    try:
+        _delete(f"{deployment.tables}/journal", f"source = '{lost['source']}' AND id = '{lost['id']}'")
+    finally:
+        go_on()
     with psycopg.connect(deployment.postgres_url) as database:
         database.execute(
             "DELETE FROM usage_windows WHERE ctid = (SELECT ctid FROM usage_windows"
@@ -102,7 +109,7 @@ def plant_and_look(truth: Truth, deployment: Deployment) -> dict[str, bool]:
 
 
 def _delete(table: str, rows: str) -> None:
-    """Delete rows of a table to which ingestion goes on to append heartbeats."""
+    """Delete rows of a table, to which a commit that was under way may still be added."""
     for left in reversed(range(TRIES)):
         try:
             DeltaTable(table).delete(rows)
