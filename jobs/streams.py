@@ -48,12 +48,14 @@ JOURNAL = pa.schema(
         pa.field("rules", pa.string()),
         pa.field("disposition", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
+        pa.field("violation", pa.string()),
         pa.field("first_lsn", pa.int64()),
         pa.field("identity", pa.binary()),
         pa.field("content_digest", pa.int64()),
         pa.field("source", pa.string()),
         pa.field("id", pa.string()),
         pa.field("type", pa.string()),
+        pa.field("family", pa.string()),
         pa.field("account", pa.string()),
         pa.field("occurred_at", INSTANT),
         pa.field("sent_at", INSTANT),
@@ -71,6 +73,7 @@ JOURNAL = pa.schema(
         pa.field("content_hash", pa.string()),
         pa.field("status", pa.string()),
         *[pa.field(name, pa.int64()) for name in REPORTED_COLUMNS],
+        pa.field("reasoning_tokens", pa.int64()),
         pa.field("cached", pa.bool_()),
         pa.field("usage_source", pa.string()),
         pa.field("latency_ms", pa.float64()),
@@ -80,8 +83,11 @@ JOURNAL = pa.schema(
 )
 """One row per Kafka record. `lsn` starts at 1. `frontier` is F of the journal prefix that ends with the row's commit
 (null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file.
-`first_received_at` (null: it is `received_at`) decides lateness and the accept window, and nothing else. `rules` is
-what decides from this row on, as JSON; null: nothing changed. Columns may be added, nullable, and are never renamed."""
+`family` says what an event is to an outcome (null: its type has no contract, or the row is older than contracts are),
+`violation` which rule of which contract a rejected one breaks, and where. `first_received_at` (null: it is
+`received_at`) decides lateness and the accept window, and nothing else. `rules` is what decides from this row on, as
+JSON; null: nothing changed. Columns may be added, nullable, and are never renamed; what contracts declare beyond these
+are columns, too."""
 
 
 def _metered(meter: Meter) -> list[pa.Field]:
@@ -153,6 +159,6 @@ PRICES = pa.schema(
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 2, Table.USAGE: 2, Table.ACCOUNTS: 1, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 3, Table.USAGE: 2, Table.ACCOUNTS: 1, Table.PRICES: 1}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

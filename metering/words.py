@@ -15,7 +15,7 @@ class Job(StrEnum):
 
 
 class EventType(StrEnum):
-    """CloudEvents types that Weir gives a meaning; any other type is kept and counted."""
+    """CloudEvents types of the first release. What others are, their contracts say; without one they are counted."""
 
     REQUEST = "ai.inference.request.v1"
     COMPLETION = "ai.inference.completion.v1"
@@ -23,11 +23,22 @@ class EventType(StrEnum):
     HEARTBEAT = "source.heartbeat.v1"
 
 
-REQUESTS = (EventType.REQUEST.value, EventType.USAGE.value)
-"""Types that say that a request began."""
-COMPLETIONS = (EventType.COMPLETION.value, EventType.USAGE.value)
-"""Types that say that it ended, and what it took."""
-BILLABLE = (EventType.REQUEST.value, EventType.COMPLETION.value, EventType.USAGE.value)
+class Family(StrEnum):
+    """What an event is to an outcome: its contract says so."""
+
+    REQUEST = "request"
+    COMPLETION = "completion"
+    BOTH = "both"
+    """A request and its completion in one."""
+    HEARTBEAT = "heartbeat"
+    """Nothing: its source is alive."""
+
+
+REQUESTS = (Family.REQUEST.value, Family.BOTH.value)
+"""Families that say that a request began."""
+COMPLETIONS = (Family.COMPLETION.value, Family.BOTH.value)
+"""Families that say that it ended, and what it took."""
+BILLABLE = (Family.REQUEST.value, Family.COMPLETION.value, Family.BOTH.value)
 """All that an outcome is made of."""
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from jobs.ingestion.fingerprints import DIGEST
+from jobs.ingestion.judge import Judge
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
 from jobs.runtime.names import Name
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
+from metering.contracts.model import Contract
+from metering.contracts.schema import SHIPPED_REF, Document, contracts_of
+from metering.contracts.shipped import shipped
 from metering.limits import MAX_NAME_BYTES
 
 DAY_SECONDS = 86_400
@@ -104,6 +111,12 @@ class IngestionConfig(JobConfig):
         le=67_108_864,
         description="A record whose key and value have more bytes than this, unpacked, is rejected as too_large.",
     )
+    contracts: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        max_length=100,
+        description="What events of further types are: JSON Schema documents, each with the type as its `$id`. One "
+        "with the `$id` of a contract that Weir ships replaces that.",
+    )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
     source_silent_after_seconds: int = Field(
         default=900,
@@ -137,6 +150,31 @@ class IngestionConfig(JobConfig):
                 f"source_silent_after_seconds, which is {self.source_silent_after_seconds}"
             )
         return self
+
+    @field_validator("contracts")
+    @classmethod
+    def _are_contracts(cls, documents: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        contracts_of(documents, shipped())
+        return documents
+
+    @cached_property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents of the contracts that hold, by type; one of Weir's that is replaced stands as `weir:<type>`."""
+        own = {document["$id"]: document for document in self.contracts}
+        return {**shipped(), **own, **{f"{SHIPPED_REF}{name}": shipped()[name] for name in own if name in shipped()}}
+
+    def contracts_in_force(self) -> dict[str, Contract]:
+        """The contract of each type."""
+        return contracts_of(self.contracts, shipped())
+
+    def judge(self) -> Judge:
+        """What judges records under this configuration."""
+        return Judge(self.contracts_in_force(), self.clocks.device)
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """With the contracts that hold, whoever brought them, and the version of the digest of contents."""
+        return {**super().deciding, "contracts": dict(self.documents), "digest": DIGEST}
 
     @property
     def max_clock_ahead(self) -> timedelta:

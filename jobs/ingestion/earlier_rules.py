@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.repeats import Horizons
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.rules_in_force import Held, History, Rules
 
 
 def looked_for(config: IngestionConfig, history: Iterable[Held]) -> tuple[Horizons, tuple[str, ...]]:
@@ -22,3 +22,16 @@ def looked_for(config: IngestionConfig, history: Iterable[Held]) -> tuple[Horizo
     devices = [*config.clocks.device, *(pattern for rules in earlier for pattern in rules["clocks"]["device"])]
     horizons = replace(config.horizons, early=timedelta(seconds=early_seconds))
     return horizons, tuple(dict.fromkeys(devices))
+
+
+def comparable_since(present: Rules, history: History, next_lsn: int) -> int:
+    """The lsn from which on digests of contents can be compared with those of `present` rules.
+
+    An earlier digest is of another version, or of other contracts, and so of other fields of the same event.
+    """
+    since = next_lsn
+    for held in reversed(history):
+        if any(held.rules.get(name) != present[name] for name in ("contracts", "digest")):
+            break
+        since = held.first
+    return since

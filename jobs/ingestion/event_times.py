@@ -9,15 +9,13 @@ from __future__ import annotations
 import polars as pl
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.judge import END_STORABLE_US, FIRST_STORABLE_US
 from jobs.ingestion.received import INSTANT
 from metering.words import Isolation, Reason
 
-FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
-"""1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
-
 
 def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
-    """Records of `classify` with `received_at`, judged to the end: the journal's columns of one record.
+    """Records of `Judge.schema` with `received_at`, judged to the end: the journal's columns of one record.
 
     By `first_received_at` where a record has one: its device sent it then, and its way since is no lateness of its own.
     A record that a producer stamped is `unstamped`, whatever else it is, unless it is isolated: then nothing that it
@@ -30,16 +28,31 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
     is_wrong = offset_us.abs() > config.clocks.tolerance_seconds * 1_000_000
     event_us = occurred_us + pl.when(is_wrong).then(offset_us).otherwise(0)
     early_us = event_us - received_us
+    is_isolated = pl.col("reason").is_in(list(Isolation)).fill_null(value=False)
+    past, future = config.accept_past_seconds, config.accept_future_seconds
+
+    def judged(own: str, *given: str) -> pl.Expr:
+        unstamped, too_old, too_early = (pl.lit(text, pl.String) for text in given)
+        return (
+            pl.when(~pl.col("is_broker_stamp") & ~is_isolated)
+            .then(unstamped)
+            .when(pl.col("reason").is_not_null())
+            .then(own)
+            .when(early_us < -past * 1_000_000)
+            .then(too_old)
+            .when(early_us > future * 1_000_000)
+            .then(too_early)
+            .alias(own)
+        )
+
     return records.with_columns(
-        pl.when(~pl.col("is_broker_stamp") & ~pl.col("reason").is_in(list(Isolation)).fill_null(value=False))
-        .then(pl.lit(Reason.UNSTAMPED.value))
-        .when(pl.col("reason").is_not_null())
-        .then("reason")
-        .when(early_us < -config.accept_past_seconds * 1_000_000)
-        .then(pl.lit(Reason.TOO_OLD.value))
-        .when(early_us > config.accept_future_seconds * 1_000_000)
-        .then(pl.lit(Reason.FUTURE.value))
-        .alias("reason"),
+        judged("reason", Reason.UNSTAMPED, Reason.TOO_OLD, Reason.FUTURE),
+        judged(
+            "violation",
+            "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
+            f"accept window /time: at most {past} s before it was received",
+            f"accept window /time: at most {future} s after it was received",
+        ),
         pl.when((event_us >= FIRST_STORABLE_US) & (event_us < END_STORABLE_US))
         .then(event_us)
         .cast(INSTANT)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
-from jobs.ingestion.repeats import ENTRY, entries
+from jobs.ingestion.repeats import entries
 from jobs.runtime.delta.table import DeltaWriter
+from jobs.runtime.families import family
 from metering.words import Disposition
 
 READ = ("identity", "content_digest", "lsn", "received_at", "occurred_at")
 """The columns that `entries` takes."""
+_INSTANT = pl.Datetime("us", "UTC")
+_READ_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "lsn": pl.Int64,
+    "identity": pl.Binary,
+    "content_digest": pl.Int64,
+    "received_at": _INSTANT,
+    "occurred_at": _INSTANT,
+    "disposition": pl.String,
+    "type": pl.String,
+    "family": pl.String,
+    "value": pl.Binary,
+}
 STATISTICS_UNIT_US = 1_000
 """Writers may cut the instants of statistics to milliseconds."""
 
@@ -40,25 +53,37 @@ class JournalIdentities:
 
     def read(self, first_lsn: int, end_lsn: int) -> pl.DataFrame:
         """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn), in lsn order."""
-        holding = self._files().filter(pl.col("last_lsn") >= first_lsn, pl.col("first_lsn") < end_lsn)
-        paths = [f"{self._writer.path.rstrip('/')}/{path}" for path in holding["path"]]
+        is_held = (pl.col("lsn") >= first_lsn) & (pl.col("lsn") < end_lsn)
+        is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null()
+        held = (pl.col("last_lsn") >= first_lsn) & (pl.col("first_lsn") < end_lsn)
+        # A repeat of what had no contract then is judged as what it is now.
+        rows = self._rows(held, is_held & is_accepted & family().is_not_null(), READ)
+        return entries(rows).sort("lsn")
+
+    def values(self, lsns: Sequence[int]) -> pl.DataFrame:
+        """The values (lsn, value) of rows, in lsn order."""
+        wanted = sorted(set(lsns))
+        holding = [(pl.col("first_lsn") <= lsn) & (pl.col("last_lsn") >= lsn) for lsn in wanted]
+        held = pl.any_horizontal(pl.lit(value=False), *holding)
+        return self._rows(held, pl.col("lsn").is_in(wanted), ("lsn", "value")).sort("lsn")
+
+    def _rows(self, held: pl.Expr, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
+        """The wanted rows of the files that may hold them."""
+        paths = [f"{self._writer.path.rstrip('/')}/{path}" for path in self._files().filter(held)["path"]]
         if not paths:
-            return pl.DataFrame(schema=ENTRY)
+            return pl.DataFrame(schema={name: _READ_SCHEMA[name] for name in columns})
         # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.
-        rows = (
-            pl.scan_parquet(
-                paths, hive_partitioning=False, glob=False, extra_columns="ignore", missing_columns="insert"
-            )
-            .filter(
-                (pl.col("lsn") >= first_lsn)
-                & (pl.col("lsn") < end_lsn)
-                & (pl.col("disposition") == Disposition.ACCEPTED)
-                & pl.col("identity").is_not_null()
-            )
-            .select(READ)
+        rows = pl.scan_parquet(
+            paths,
+            # Files of older versions lack columns that later ones have.
+            schema=_READ_SCHEMA,
+            hive_partitioning=False,
+            glob=False,
+            extra_columns="ignore",
+            missing_columns="insert",
         )
         try:
-            return entries(rows.collect()).sort("lsn")
+            return rows.filter(wanted).select(columns).collect()
         except pl.exceptions.ComputeError as error:
             # So Polars tells of a store that is away, which is waited for by what it says.
             raise OSError(str(error)) from error

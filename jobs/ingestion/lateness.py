@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from jobs.runtime.families import family
 from jobs.runtime.job import Lateness
 from metering.words import BILLABLE, Disposition
 from monitoring import metrics
@@ -15,7 +16,7 @@ def lateness_of(rows: pl.DataFrame) -> Lateness:
     minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
     received_at = pl.coalesce("first_received_at", "received_at")
     seconds = (
-        rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(list(BILLABLE)))
+        rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)))
         .select((received_at - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
         .to_series()
         .to_numpy()

@@ -5,9 +5,12 @@ The journal's commit holds the offsets that it has read, so a driver may die, re
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Iterator
 
-from jobs.ingestion.classify import classify
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
 from jobs.ingestion.sink import JournalSink
@@ -17,9 +20,23 @@ from metering.words import Job
 
 
 def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
-    """Kafka records, judged each by itself; the columns of `classify`. When they were received is the driver's."""
-    return classify(records, config)
+    """Kafka records, judged each by itself in Spark's Python workers; the columns of `Judge.schema`.
 
+    When they were received is the driver's.
+    """
+    judge = config.judge()
+
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from judge.judge(batch).to_batches()
+
+    # Arrow's schema says which instants have a zone, which Spark asks for.
+    schema = from_arrow_schema(judge.schema, prefer_timestamp_ntz=False)
+    return records.select(*RECORD).mapInArrow(judged, schema)
+
+
+RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""What is read of a Kafka record."""
 
 JOB = TopicJob(
     name=Job.INGESTION.value,

@@ -13,11 +13,11 @@ from jobs.runtime.kafka.topic import Topic
 from metering.words import Isolation, Reason
 
 KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "key"}
-"""The columns of `classify` that a record has which is too large: the others could not be read of a larger one."""
+"""The columns of `Judge.schema` that a record has which is too large: the others could not be read of a larger one."""
 
 
 def set_aside(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> pl.DataFrame:
-    """Records of `classify` with the reason of those that are isolated, and of those above `largest_bytes`.
+    """Records of `Judge.schema` with the reason of those that are isolated, and of those above `largest_bytes`.
 
     A record that is too large keeps neither value nor columns, and of its key only a short one, as when nobody could
     read it.
@@ -27,7 +27,9 @@ def set_aside(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> 
         places = [{"partition": p, "offset": o, "isolated": reason.value} for (p, o), reason in isolated.items()]
         schema = {"partition": pl.Int32, "offset": pl.Int64, "isolated": pl.String}
         found = rows.join(pl.DataFrame(places, schema), on=["partition", "offset"], how="left", maintain_order="left")
-        rows = found.with_columns(reason=pl.coalesce("isolated", "reason")).drop("isolated")
+        # Nothing that it says was judged, so nothing is said of that.
+        violation = pl.when(pl.col("isolated").is_null()).then("violation")
+        rows = found.with_columns(reason=pl.coalesce("isolated", "reason"), violation=violation).drop("isolated")
     is_large = rows.select(sizes() > largest_bytes).to_series() | (rows["reason"] == Reason.TOO_LARGE).fill_null(False)
     if not is_large.any():
         return rows

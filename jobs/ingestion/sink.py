@@ -16,7 +16,7 @@ from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_f
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.device_clocks import uncorrected_events
-from jobs.ingestion.earlier_rules import looked_for
+from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
@@ -25,6 +25,7 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
+from jobs.runtime.families import family
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import Heartbeat
@@ -55,7 +56,9 @@ class JournalSink:
         events, *topics = [
             describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
         ]
-        self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver)
+        self._judge = config.judge()
+        declared = [field for field in self._judge.fields if field.name not in JOURNAL.names]
+        self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
@@ -66,7 +69,8 @@ class JournalSink:
         self._believe_clocks()
         self._rules = RulesInForce(self._writer, config.deciding)
         self._looked_for = looked_for(config, self._rules.history)
-        self._index = IdentityIndex(JournalIdentities(self._writer), config.horizons, config.identity_memory_bytes)
+        self._identities = JournalIdentities(self._writer)
+        self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
         settings = settings_of(admin, config.topic)
@@ -118,7 +122,7 @@ class JournalSink:
         said = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(said).alias("rules"))
         self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE))
-        self._writer.commit(journal_rows(rows, frontier, now), transactions)
+        self._writer.commit(journal_rows(rows, self._writer.schema, frontier, now), transactions)
         if in_force:
             self._rules.kept(first_lsn, now)
         self._settle(seen)
@@ -149,7 +153,8 @@ class JournalSink:
         """Every record's disposition; a repeat names the lsn of its first."""
         events = events.with_columns(pl.col("lsn").cast(pl.Int64))
         valid = events.filter(pl.col("reason").is_null())
-        repeats = self._index.find_repeats(candidates(valid, *self._looked_for))
+        repeats = self._index.find_repeats(candidates(valid.filter(family().is_not_null()), *self._looked_for))
+        repeats = self._read_again(repeats, valid)
         return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
             pl.when(pl.col("reason").is_not_null())
             .then(pl.lit(Disposition.REJECTED.value))
@@ -161,6 +166,21 @@ class JournalSink:
             .alias("disposition")
         )
 
+    def _read_again(self, repeats: pl.DataFrame, valid: pl.DataFrame) -> pl.DataFrame:
+        """Compare the contents themselves where the digest of a first is of another version, or of another contract."""
+        since = comparable_since(self._config.deciding, self._rules.history, self._writer.next_lsn)
+        doubtful = repeats.filter(pl.col("same").not_() & (pl.col("first_lsn") < since))
+        if doubtful.is_empty():
+            return repeats
+        firsts = self._identities.values(doubtful["first_lsn"].to_list())
+        digests = firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
+        mine = valid.select("lsn", "content_digest")
+        compared = repeats.join(digests, on="first_lsn", how="left", maintain_order="left").join(
+            mine, on="lsn", how="left", maintain_order="left"
+        )
+        is_same = (pl.col("first_digest") == pl.col("content_digest")).fill_null(value=False)
+        return compared.select("lsn", "first_lsn", same=pl.col("same") | is_same)
+
     def _tell_isolated(self, too_large: pl.DataFrame) -> None:
         places = too_large.select("partition", "offset", sizes().alias("bytes"))
         found = {(partition, offset): size_bytes for partition, offset, size_bytes in places.iter_rows()}
@@ -168,7 +188,8 @@ class JournalSink:
             self._isolated.add(found, Isolation.TOO_LARGE, "too_large")
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
-        accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null())
+        has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()
+        accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
         self._index.add(entries(accepted))
         self._index.forget(frontier)
 
@@ -203,15 +224,15 @@ class JournalSink:
         self._catalog.close()
 
 
-def journal_rows(rows: pl.DataFrame, frontier: datetime | None, logged_at: datetime) -> pa.Table:
+def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:
     """Rows with the journal's columns; what a row does not have is null. All rows of a commit share their log date."""
     complete = rows.with_columns(
         pl.lit(logged_at).alias("logged_at"),
         pl.lit(logged_at.date()).alias("log_date"),
         pl.lit(frontier, dtype=pl.Datetime("us", "UTC")).alias("frontier"),
     )
-    missing = [pl.lit(None).alias(name) for name in JOURNAL.names if name not in complete.columns]
-    return complete.with_columns(missing).select(JOURNAL.names).to_arrow().cast(JOURNAL)
+    missing = [pl.lit(None).alias(name) for name in schema.names if name not in complete.columns]
+    return complete.with_columns(missing).select(schema.names).to_arrow().cast(schema)
 
 
 def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:

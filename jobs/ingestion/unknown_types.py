@@ -1,4 +1,4 @@
-"""Events of a type that Weir gives no meaning: kept, billed to nobody, and counted by type, exactly.
+"""Events of a type without a contract: kept, billed to nobody, and counted by type, exactly.
 
 A new version of a type or a typo looks like any other event until somebody misses it on a bill.
 """
@@ -11,7 +11,8 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.limits import LIMITS, Limits
-from metering.words import Disposition, EventType
+from jobs.runtime.families import family
+from metering.words import Disposition
 
 OTHERS = ""
 """Where the events of types are counted that are too many to be listed."""
@@ -31,8 +32,8 @@ ON CONFLICT (type) DO UPDATE SET
 
 
 def of_unknown_type(rows: pl.DataFrame) -> pl.DataFrame:
-    """The accepted events among journal rows whose type nobody knows. Catalog rows have no type."""
-    is_unknown = pl.col("type").is_in([kind.value for kind in EventType]).not_()
+    """The accepted events among journal rows whose type has no contract. Catalog rows have no type."""
+    is_unknown = pl.col("type").is_not_null() & family().is_null()
     return rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & is_unknown)
 
 

@@ -12,6 +12,7 @@ from jobs.joins.memory import Memory
 from jobs.joins.past import Past, is_paired, preceding_frontier, remembered
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
+from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import Held, History, Rules, extended
 
 
@@ -53,7 +54,8 @@ def decide(
     """
     frontier = held_frontier(journal, ends_table=ends_table, before=known.frontier, preceding=known.preceding_frontier)
     timeout_us = Timeouts(known.history).of_row()
-    involved = known.memory.involved(journal.filter(is_paired()).with_columns(timeout_us), frontier)
+    paired = journal.filter(is_paired()).with_columns(family())
+    involved = known.memory.involved(paired.with_columns(timeout_us), frontier)
     outcomes = resolve(involved, frontier)
     memory = known.memory.after(involved, outcomes, frontier).within(limit_bytes, frontier)
     next_lsn = int(journal["lsn"].max()) + 1  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from metering.words import Outcome
 KEY = ("account", "request_id")
 CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {
     "lsn": pl.Int64,
-    "type": pl.String,
+    "family": pl.String,
     "account": pl.String,
     "request_id": pl.String,
     "user_id": pl.String,

@@ -9,9 +9,9 @@ import polars as pl
 from jobs.joins.memory import KEY
 from metering.joining import Row, Side, Winner, fold_all
 from metering.meters import REPORTED
-from metering.words import COMPLETIONS, REQUESTS, EventType, Outcome
+from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
 
-SIDES = {EventType.REQUEST.value: Side.REQUEST, EventType.COMPLETION.value: Side.COMPLETION}
+SIDES = {Family.REQUEST.value: Side.REQUEST, Family.COMPLETION.value: Side.COMPLETION, Family.BOTH.value: Side.BOTH}
 FOUND = {
     **dict.fromkeys(KEY, pl.String),
     **dict.fromkeys(("request", "completion"), pl.UInt32),
@@ -24,10 +24,10 @@ def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of `memory.CARRIED` → (pairs, contested): `paired` rows of the keys that nobody contests, and other rows.
 
     A key is uncontested when it has one row, or one request and one completion, none decided before: these are a pair
-    within the timeout, and else two rows that wait alone. `usage.v1` by itself is both sides of its pair.
+    within the timeout, and else two rows that wait alone. An event of both families is both sides of its pair.
     """
-    number, event_type = pl.int_range(pl.len(), dtype=pl.UInt32), pl.col("type")
-    begins, ends = event_type.is_in(list(REQUESTS)), event_type.is_in(list(COMPLETIONS))
+    number, family = pl.int_range(pl.len(), dtype=pl.UInt32), pl.col("family")
+    begins, ends = family.is_in(list(REQUESTS)), family.is_in(list(COMPLETIONS))
     counted = (
         rows.with_columns(pl.when(begins).then(number).alias("begun"), pl.when(ends).then(number).alias("ended"))
         .group_by(KEY)
@@ -59,15 +59,16 @@ def folded(contested: pl.DataFrame) -> pl.DataFrame:
     Row by row: contested keys are few, and one of a whole batch costs no more than as many of a few rows.
     """
     ordered = contested.sort(*KEY, "lsn")
-    columns = ("type", "lsn", "remembered", "decided_side", "timeout_us")
+    columns = ("family", "lsn", "remembered", "decided_side", "timeout_us")
     received_us = ordered["received_at"].dt.epoch("us")
     listed = zip(ordered.select(KEY).iter_rows(), received_us, ordered.select(columns).iter_rows(), strict=True)
     numbers = {lsn: number for number, lsn in enumerate(ordered["lsn"])}
     found: list[tuple[str, str, int | None, int | None, bool]] = []
     for key, of_key in groupby(listed, key=lambda row: row[0]):
         memory, rows = [], []
-        for _, received, (event_type, lsn, is_remembered, decided_side, timeout_us) in of_key:
-            side = SIDES.get(event_type, Side.BOTH)
+        for _, received, (of_row, lsn, is_remembered, decided_side, timeout_us) in of_key:
+            # What was decided before has no family any more: it is known by the side on which it won.
+            side = SIDES.get(of_row, Side.BOTH)
             if not is_remembered:
                 rows.append(Row(lsn, side, received, timeout_us))
             elif decided_side is None:

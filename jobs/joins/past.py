@@ -11,17 +11,18 @@ import polars as pl
 from jobs.joins.frontier import last_frontier
 from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.timeouts import Timeouts
+from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import History
 from metering.words import BILLABLE, Disposition
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
-READ = [name for name in CARRIED if name not in ("timeout_us", "remembered", "decided_side")]
+READ = ["type", *(name for name in CARRIED if name not in ("timeout_us", "remembered", "decided_side"))]
 
 
 def is_paired() -> pl.Expr:
     """Whether a row of the journal is a request or completion that counts."""
-    return (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("type").is_in(list(BILLABLE))
+    return (pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE))
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
         parts.append(held & _since(past.frontier, most_us))
     stored = past.journal.collect_schema().names()
     # joins may start before ingestion has given an older journal the columns of this version.
-    read = [pl.col(name) if name in stored else pl.lit(None, CARRIED[name]).alias(name) for name in READ]
-    return [past.journal.filter(part & below).select(read).collect() for part in parts]
+    added = [pl.lit(None, CARRIED[name]).alias(name) for name in READ if name not in stored]
+    journal = past.journal.with_columns(added)
+    return [journal.filter(part & below).select(READ).with_columns(family()).collect() for part in parts]
 
 
 def _since(frontier: datetime | None, longest_us: int) -> pl.Expr:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from jobs.runtime.rules_in_force import History
-from metering.words import EventType
+from metering.words import Family
 
 SECOND_US = 1_000_000
 
@@ -50,8 +50,8 @@ class Timeouts:
         )
 
     def of_row(self) -> pl.Expr:
-        """`timeout_us` of a row (lsn, type, model)."""
-        completion = pl.col("type") == EventType.COMPLETION
+        """`timeout_us` of a row (lsn, family, model)."""
+        completion = pl.col("family") == Family.COMPLETION
         own = pl.when(completion).then(self._of_completion("lsn")).otherwise(self._of_request("lsn"))
         return own.alias("timeout_us")
 

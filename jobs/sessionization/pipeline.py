@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.delta.position import with_fingerprint
+from jobs.runtime.families import FAMILY_SQL
 from jobs.runtime.job import PostgresJob
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.fold import fold
@@ -37,7 +38,7 @@ def build(journal: DataFrame, config: SessionizationConfig, _closed_before: date
 
     Only accepted requests with a user count. Spark joins two events that are exactly one gap apart, as the rule asks.
     """
-    is_request = F.col("type").isin(*REQUESTS)
+    is_request = F.expr(FAMILY_SQL).isin(*REQUESTS)
     is_accepted = F.col("disposition") == Disposition.ACCEPTED.value
     gap = f"{config.session_gap_seconds} seconds"
     return (
@@ -57,7 +58,9 @@ def build(journal: DataFrame, config: SessionizationConfig, _closed_before: date
 JOB = PostgresJob(
     name=Job.SESSIONIZATION.value,
     reads=Table.JOURNAL,
-    columns=with_fingerprint(Table.JOURNAL, ("lsn", "type", "disposition", "account", "user_id", "event_time")),
+    columns=with_fingerprint(
+        Table.JOURNAL, ("lsn", "type", "family", "disposition", "account", "user_id", "event_time")
+    ),
     config=SessionizationConfig,
     build=build,
     staged=STAGED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 import obstore
@@ -82,10 +82,16 @@ class DeltaWriter:
     delta-rs then refuses two concurrent commits, because both carry the transaction `lsn`.
     """
 
-    def __init__(self, tables: str, table: Table, job: str, epoch: int, driver: int = 0) -> None:
-        """`driver` is a number that only one process has: with it that process may take its own epoch again."""
+    def __init__(
+        self, tables: str, table: Table, job: str, epoch: int, driver: int = 0, *, declared: Iterable[pa.Field] = ()
+    ) -> None:
+        """`driver` is a number that only one process has: with it that process may take its own epoch again.
+
+        `declared`: columns that a configuration adds to those of the table's schema.
+        """
         self.path = f"{tables}/{table}"
-        self._schema, self._version = SCHEMAS[table], SCHEMA_VERSIONS[table]
+        self._version = SCHEMA_VERSIONS[table]
+        self._schema = pa.schema([*SCHEMAS[table], *declared])
         self._epoch = f"{job}.epoch"
         self._driver = f"{job}.driver"
         statistics = ",".join(name for name in self._schema.names if name in STATISTICS)
@@ -162,6 +168,11 @@ class DeltaWriter:
     def table(self) -> DeltaTable:
         """The snapshot of this driver's last commit."""
         return self._table
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that this driver writes; the table may have more, of another configuration."""
+        return self._schema
 
     @property
     def next_lsn(self) -> int:

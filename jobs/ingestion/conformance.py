@@ -1,0 +1,93 @@
+"""What a contract says of the fields of its events, checked on columns: which break it, where, and which rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from metering.contracts.model import Contract, Field, Kind, pointer
+from metering.words import Family, Reason
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition that is true of a bad event, never null; what it gives, and how it is told."""
+
+    is_broken: pl.Expr
+    reason: Reason
+    text: str
+
+
+def rules_of(contract: Contract, *, any_misread: bool) -> list[Rule]:
+    """The rules of a contract over `Paths.schema`, in the order in which the first broken one gives the reason.
+
+    `any_misread`: whether a value of any event is of another kind than its contract says.
+    """
+    rules = list(_object(contract, any_misread=any_misread))
+    for field in contract.fields:
+        rules += _of_field(contract, field, any_misread=any_misread)
+    return rules
+
+
+def fields_of(contract: Contract) -> list[pl.Expr]:
+    """The columns that the contract's events fill; an empty text is none."""
+    columns = []
+    for field in contract.fields:
+        value = pl.col(field.pointer)
+        if field.kind is Kind.TEXT:
+            value = pl.when(value != "").then(value)
+        columns.append(value.alias(field.column))
+    return columns
+
+
+def is_misread(at: str) -> pl.Expr:
+    """Whether what stood at a pointer was of another kind."""
+    return pl.col("misread").str.contains(f"\0{at}\0", literal=True).fill_null(value=False)
+
+
+def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
+    """Events that become usage say what they say in an object."""
+    if contract.family is Family.HEARTBEAT:
+        return
+    is_base64 = pl.col("/data_base64").is_not_null()
+    if any_misread:
+        is_base64 |= is_misread("/data_base64")
+    yield Rule(~pl.col("/data"), Reason.INVALID_DATA, f"{contract.type} /data: an object is required")
+    yield Rule(is_base64, Reason.INVALID_DATA, f"{contract.type} /data_base64: data is JSON")
+
+
+def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterator[Rule]:
+    value, at = pl.col(field.pointer), field.pointer
+
+    def rule(is_broken: pl.Expr, text: str, where: str = at) -> Rule:
+        return Rule(is_broken, field.reason, f"{contract.type} {where}: {text}")
+
+    if any_misread:
+        for length in range(2, len(field.path)):
+            above = pointer(field.path[:length])
+            yield rule(is_misread(above), "type is object", above)
+        yield rule(is_misread(at), f"type is {_KINDS[field.kind]}")
+    if field.is_required:
+        is_missing = value.is_null() | (value == "") if field.kind is Kind.TEXT else value.is_null()
+        yield rule(is_missing.fill_null(value=True), "required")
+    if field.values is not None:
+        yield rule(value.is_in(list(field.values)).not_().fill_null(value=False), f"one of {', '.join(field.values)}")
+    elif field.most_bytes is not None:
+        is_long = (value.str.len_bytes() > field.most_bytes).fill_null(value=False)
+        yield rule(is_long, f"at most {field.most_bytes} bytes")
+    for bound, text in ((field.minimum, "at least"), (field.maximum, "at most")):
+        if bound is not None:
+            limit = float(bound) if field.kind is Kind.DOUBLE else int(bound) if bound == int(bound) else bound
+            is_beyond = value < pl.lit(limit) if text == "at least" else value > pl.lit(limit)
+            yield rule(is_beyond.fill_null(value=False), f"{text} {bound}")
+
+
+_KINDS = {
+    Kind.TEXT: "string",
+    Kind.INTEGER: "integer",
+    Kind.DECIMAL: "number, below 10^11 and with six decimals",
+    Kind.DOUBLE: "number",
+    Kind.BOOLEAN: "boolean",
+}

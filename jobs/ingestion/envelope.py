@@ -1,0 +1,81 @@
+"""What CloudEvents 1.0 says of an event's attributes, and Weir of its own extensions, checked on columns."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from jobs.ingestion import rules
+from jobs.ingestion.conformance import Rule, is_misread
+from jobs.ingestion.reading import NUMBER
+from jobs.ingestion.rfc3339 import instants_us
+from metering.limits import MAX_NAME_BYTES
+from metering.words import Reason
+
+NAMES = {"id": "/id", "source": "/source", "type": "/type", "account": "/subject"}
+NAMED = f"1 to {MAX_NAME_BYTES} bytes without control characters"
+
+
+def attributes(read: pl.DataFrame) -> pl.DataFrame:
+    """`read` (`Paths.schema`) with a column for each attribute; null where nothing usable stood.
+
+    Adds `id, source, type, account, occurred_us, sent_us` (microseconds since 1970), `sequence, source_epoch`, and
+    `has_controls`: whether a name holds control characters.
+    """
+    names = [_name(pl.col(at)).alias(column) for column, at in NAMES.items()]
+    sequence, epoch = pl.col("/sequence"), pl.col("/sourceepoch")
+    is_digits = sequence.str.contains(rf"\A[0-9]{{1,{rules.MAX_SEQUENCE_DIGITS}}}\z")
+    return read.with_columns(
+        *names,
+        pl.Series("occurred_us", instants_us(read["/time"]), pl.Int64),
+        pl.Series("sent_us", _instants_us(read["/senttime"]), pl.Int64),
+        pl.coalesce(f"/sequence{NUMBER}", pl.when(is_digits).then(sequence).cast(pl.Int64)).alias("sequence"),
+        pl.coalesce(pl.col(f"/sourceepoch{NUMBER}").cast(pl.String), _name(epoch)).alias("source_epoch"),
+        has_controls=pl.concat_str(*(pl.col(at) for at in NAMES.values()), ignore_nulls=True).str.contains(
+            rules.ATTRIBUTE_CONTROLS
+        ),
+    )
+
+
+def envelope_rules(*, any_misread: bool) -> list[Rule]:
+    """The rules over `attributes` with `needs_subject`, in the order in which the first broken one gives the reason."""
+
+    def misread(at: str) -> pl.Expr:
+        return is_misread(at) if any_misread else pl.lit(value=False)
+
+    def is_bad(column: str) -> pl.Expr:
+        return pl.col(column).is_null() | (pl.col("has_controls") & _has_controls(NAMES[column]))
+
+    def rule(is_broken: pl.Expr, reason: Reason, at: str, text: str) -> Rule:
+        return Rule(is_broken, reason, f"CloudEvents 1.0 {at}: {text}")
+
+    has_subject = pl.col("/subject").is_not_null() | misread("/subject")
+    sent, epoch = pl.col("/senttime").is_not_null() | misread("/senttime"), pl.col("/sourceepoch").is_not_null()
+    number = pl.col("sequence")
+    said = pl.col("/sequence").is_not_null() | misread("/sequence")
+    no_sequence = (number.is_null() & said) | number.is_between(0, rules.MAX_SEQUENCE).not_().fill_null(value=False)
+    no_epoch = pl.col("source_epoch").is_null() & (epoch | misread("/sourceepoch"))
+    return [
+        rule(pl.col("/specversion").ne_missing(rules.SPECVERSION), Reason.INVALID_SPECVERSION, "/specversion", "1.0"),
+        rule(is_bad("id"), Reason.INVALID_ID, "/id", NAMED),
+        rule(is_bad("source"), Reason.INVALID_SOURCE, "/source", NAMED),
+        rule(is_bad("type"), Reason.INVALID_TYPE, "/type", NAMED),
+        rule(is_bad("account") & has_subject, Reason.INVALID_SUBJECT, "/subject", NAMED),
+        rule(pl.col("account").is_null() & pl.col("needs_subject"), Reason.MISSING_SUBJECT, "/subject", "required"),
+        rule(pl.col("occurred_us").is_null(), Reason.INVALID_TIME, "/time", "RFC 3339, with an offset"),
+        rule(pl.col("sent_us").is_null() & sent, Reason.INVALID_SENTTIME, "/senttime", "RFC 3339, with an offset"),
+        rule(no_sequence, Reason.INVALID_SEQUENCE, "/sequence", f"a whole number from 0 to {rules.MAX_SEQUENCE}"),
+        rule(no_epoch, Reason.INVALID_SEQUENCE, "/sourceepoch", f"a whole number, or 1 to {MAX_NAME_BYTES} bytes"),
+    ]
+
+
+def _name(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.len_bytes().is_between(1, MAX_NAME_BYTES)).then(text)
+
+
+def _has_controls(at: str) -> pl.Expr:
+    return pl.col(at).str.contains(rules.ATTRIBUTE_CONTROLS).fill_null(value=False)
+
+
+def _instants_us(texts: pl.Series) -> pl.Series:
+    nothing = pl.Series([None], dtype=pl.Int64)
+    return nothing.new_from_index(0, len(texts)) if texts.null_count() == len(texts) else instants_us(texts)

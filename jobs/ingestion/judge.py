@@ -1,0 +1,179 @@
+"""Kafka records → the columns of a journal row and the reason to reject it: one pure function of an Arrow batch.
+
+It runs in Spark's Python workers, for the stream and for a batch frame alike. Nothing here raises, whatever the bytes
+are: what cannot be read is null, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.ingestion.conformance import Rule, fields_of, rules_of
+from jobs.ingestion.device_clocks import is_device
+from jobs.ingestion.envelope import attributes, envelope_rules
+from jobs.ingestion.fingerprints import contents, identities
+from jobs.ingestion.reading import ARROW, Paths, Reader
+from metering.contracts.model import Contract
+from metering.words import Family
+
+LOG_APPEND_TIME = 1
+"""Kafka's `timestampType` of a record that the broker stamped."""
+FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
+"""1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
+INSTANT = pa.timestamp("us", tz="UTC")
+
+_PLACE = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("stamped_at", INSTANT),
+    pa.field("is_broker_stamp", pa.bool_()),
+    pa.field("first_received_at", INSTANT),
+]
+_ENVELOPE = [
+    pa.field("reason", pa.string()),
+    pa.field("violation", pa.string()),
+    pa.field("identity", pa.binary()),
+    pa.field("content_digest", pa.int64()),
+    pa.field("source", pa.string()),
+    pa.field("id", pa.string()),
+    pa.field("type", pa.string()),
+    pa.field("family", pa.string()),
+    pa.field("account", pa.string()),
+    pa.field("occurred_at", INSTANT),
+    pa.field("sent_at", INSTANT),
+    pa.field("occurred_us", pa.int64()),
+    pa.field("device_sent_us", pa.int64()),
+    pa.field("source_epoch", pa.string()),
+    pa.field("sequence", pa.int64()),
+]
+_RECEIVED = [pa.field("key", pa.binary()), pa.field("value", pa.binary())]
+
+
+class Judge:
+    """Judges each record by itself: malformed, then invalid. (`event_times` says what is too old or future.)"""
+
+    def __init__(self, contracts: Mapping[str, Contract], devices: Iterable[str] = ()) -> None:
+        self._contracts = dict(contracts)
+        self._devices = tuple(devices)
+        self._reader = Reader(Paths.of(contracts.values()))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of what is judged: those of the journal from `topic` on that a record gives by itself.
+
+        Beside them, for the driver: `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us` (microseconds
+        since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where.
+        `family` is null of a type without a contract. Columns of a rejected row are filled as far as they could be
+        read. `content_digest` is null for a rejected row.
+        """
+        return pa.schema([*_PLACE, *_ENVELOPE, *self.fields, *_RECEIVED])
+
+    @cached_property
+    def fields(self) -> list[pa.Field]:
+        """The columns of the contracts' fields."""
+        found = {field.column: ARROW[field.kind] for each in self._contracts.values() for field in each.fields}
+        return [pa.field(name, kind) for name, kind in found.items()]
+
+    def digests(self, values: pl.Series) -> pl.Series:
+        """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
+        read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
+        parts = [
+            part.select("number", contents(part, self._contracts.get(str(kind))), "unreadable")
+            for (kind,), part in read.partition_by("type", as_dict=True).items()
+        ]
+        empty = pl.DataFrame(schema={"number": pl.UInt32, "content_digest": pl.Int64, "unreadable": pl.String})
+        found = pl.concat([empty, *parts]).sort("number")
+        return found.select(pl.when(pl.col("unreadable").is_null()).then("content_digest")).to_series()
+
+    def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
+        """Records (`key, value, topic, partition, offset, timestamp, timestampType`) → `schema`, in their order."""
+        frame = pl.DataFrame(records)
+        values = frame["value"].cast(pl.Binary)
+        return self._judged(frame, self._reader.read(values))
+
+    def judge_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
+        """The same, each record read by itself: what `judge` gives, at ten times the cost."""
+        frame = pl.DataFrame(records)
+        return self._judged(frame, self._reader.read_strictly(frame["value"].cast(pl.Binary).to_list()))
+
+    def _judged(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
+        any_misread = read["misread"].null_count() < len(read)
+        families = {name: contract.family.value for name, contract in self._contracts.items()}
+        number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("number")
+        events = attributes(read).with_columns(
+            number, family=pl.col("type").replace_strict(families, default=None, return_dtype=pl.String)
+        )
+        events = events.with_columns(needs_subject=pl.col("family").ne_missing(Family.HEARTBEAT.value))
+        reason, violation = _first_broken(events, envelope_rules(any_misread=any_misread))
+        is_unreadable = events["unreadable"].is_not_null()
+        events = events.with_columns(
+            reason=pl.coalesce(events["unreadable"], reason),
+            violation=pl.when(is_unreadable).then("JSON (RFC 8259): " + pl.col("problem")).otherwise(violation),
+        )
+        said = [
+            self._of_contract(part, self._contracts.get(str(kind)), any_misread=any_misread)
+            for (kind,), part in events.partition_by("type", as_dict=True).items()
+        ]
+        nothing = self._of_contract(events.clear(), None, any_misread=False)
+        return self._columns(records, pl.concat([nothing, *said], how="diagonal").sort("number"))
+
+    def _of_contract(self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool) -> pl.DataFrame:
+        """Events of one type, with the columns of its contract, and what it says of them."""
+        digests = contents(events, contract)
+        if contract is None:
+            return events.select(*_JUDGED, digests)
+        reason, violation = _first_broken(events, rules_of(contract, any_misread=any_misread))
+        is_first = pl.col("reason").is_null()
+        judged = events.with_columns(
+            reason=pl.when(is_first).then(reason).otherwise("reason"),
+            violation=pl.when(is_first).then(violation).otherwise("violation"),
+        )
+        return judged.select(*_JUDGED, digests, *fields_of(contract))
+
+    def _columns(self, records: pl.DataFrame, said: pl.DataFrame) -> pa.Table:
+        is_sent_by_device = is_device(said["source"], self._devices)
+        columns = said.with_columns(
+            *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
+            records["timestamp"].alias("stamped_at"),
+            (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
+            # Of a record that is sent again from the journal; until that is known of one, none has it.
+            pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
+            identities(said["source"], said["id"]),
+            pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),
+            _storable("occurred_us").alias("occurred_at"),
+            _storable("sent_us").alias("sent_at"),
+            pl.when(is_sent_by_device).then("sent_us").alias("device_sent_us"),
+        )
+        missing = [name for name in self.schema.names if name not in columns.columns]
+        # What no event of these had.
+        columns = columns.with_columns(pl.lit(None).alias(name) for name in missing)
+        return columns.select(self.schema.names).to_arrow().cast(self.schema)
+
+
+_JUDGED = (
+    *("number", "reason", "violation", "source", "id", "type", "family", "account"),
+    *("occurred_us", "sent_us", "source_epoch", "sequence"),
+)
+
+
+def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, pl.Series]:
+    """The reason and the text of the first rule that each event breaks; null where it breaks none."""
+    nothing = pl.Series([None], dtype=pl.String).new_from_index(0, len(events))
+    broken = events.select(rule.is_broken.alias(str(number)) for number, rule in enumerate(rules)) if rules else None
+    if broken is None or not broken.select(pl.any_horizontal(pl.all().any())).item():
+        return nothing, nothing
+    first = broken.select(
+        pl.coalesce(pl.when(str(number)).then(pl.lit(number, pl.Int32)) for number in range(len(rules)))
+    ).to_series()
+    told = pl.DataFrame({"reason": [rule.reason.value for rule in rules], "text": [rule.text for rule in rules]})
+    return told["reason"].gather(first), told["text"].gather(first)
+
+
+def _storable(microseconds: str) -> pl.Expr:
+    at = pl.col(microseconds)
+    return pl.when((at >= FIRST_STORABLE_US) & (at < END_STORABLE_US)).then(at).cast(pl.Datetime("us", "UTC"))

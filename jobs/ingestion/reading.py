@@ -1,0 +1,347 @@
+"""The bytes of records → what stands in them, as columns: whole blocks at once, and record by record where that fails.
+
+Both ways give the same (`Paths.schema`). What a block's reader (`pyarrow.json`) would take and a strict one would not
+is looked for first, and goes the second way; docs/decisions/0028-events-by-contract.md lists it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from jobs.ingestion import strict_json
+from metering.contracts.model import Contract, Kind, Path, pointer
+from metering.contracts.schema import ENVELOPE
+from metering.words import Reason
+
+ARROW = {
+    Kind.TEXT: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.DECIMAL: pa.decimal128(17, 6),
+    Kind.DOUBLE: pa.float64(),
+    Kind.BOOLEAN: pa.bool_(),
+}
+POLARS: dict[Kind, pl.DataType] = {
+    Kind.TEXT: pl.String(),
+    Kind.INTEGER: pl.Int64(),
+    Kind.DECIMAL: pl.Decimal(17, 6),
+    Kind.DOUBLE: pl.Float64(),
+    Kind.BOOLEAN: pl.Boolean(),
+}
+
+SEQUENCE, EPOCH = ("sequence",), ("sourceepoch",)
+"""Attributes that are texts or whole numbers; of the two columns of each at most one has a value."""
+NUMBER = " number"
+"""Behind the pointer of such an attribute: the column of what was written as a number."""
+DATA = ("data",)
+
+MOST_BLOCK_BYTES = 16 << 20
+SPLIT = 16
+FEWEST_RECORDS = 32
+"""A block that is refused is split; one with no more records than this is read record by record."""
+MOST_HINTED_RECORDS, MOST_LEFT_OUT = 1_000, 8
+"""Of so many records so many may be left out, one by one; where more are bad, all are read record by record."""
+SHORTEST_DEEP_BYTES = 2 * strict_json.MOST_LEVELS
+"""A shorter record cannot be nested too deep."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """What is read of an event: the fields of all contracts, and the attributes that Weir itself needs."""
+
+    fields: dict[Path, Kind] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, contracts: Iterable[Contract]) -> Paths:
+        """All that some contract reads."""
+        found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64")}
+        found |= {part.path: part.kind for contract in contracts for part in contract.fields}
+        return cls(found)
+
+    @cached_property
+    def schema(self) -> dict[str, pl.DataType]:
+        """The columns of what was read.
+
+        By pointer each field, null where nothing stood; `/data`: whether it is an object; `unreadable`: the `Reason`
+        for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the pointers of values of
+        another kind than the contracts have there, each between two NULs.
+        """
+        return {
+            **{pointer(path): POLARS[kind] for path, kind in self.fields.items()},
+            **{pointer(path) + behind: kind for path in (SEQUENCE, EPOCH) for behind, kind in _EITHER.items()},
+            pointer(DATA): pl.Boolean(),
+            **dict.fromkeys(("unreadable", "problem", "misread"), pl.String()),
+        }
+
+    @cached_property
+    def tree(self) -> strict_json.Tree:
+        """The keys that are read."""
+        return strict_json.tree_of((*self.fields, SEQUENCE, EPOCH, DATA))
+
+    @cached_property
+    def typed(self) -> list[tuple[Path, Callable[[Any], Any]]]:
+        """What makes a field's value out of what a strict reader found."""
+        return [(path, strict_json.TYPED[kind]) for path, kind in self.fields.items()]
+
+    @cached_property
+    def arrow_schemas(self) -> list[pa.Schema]:
+        """Of a block: one for each way in which its sources write the attributes that are texts or numbers."""
+        return [
+            pa.schema(_members({**self.fields, SEQUENCE: sequence, EPOCH: epoch, DATA: None}))
+            for sequence in (Kind.TEXT, Kind.INTEGER)
+            for epoch in (Kind.TEXT, Kind.INTEGER)
+        ]
+
+    @cached_property
+    def decimals_as_text(self) -> str | None:
+        """Finds records in which a decimal may be written as a text, which the block's reader would take."""
+        names = [re.escape(path[-1]) for path, kind in self.fields.items() if kind is Kind.DECIMAL]
+        # A key may also be written with escapes; a letter, digit or underscore is so by nobody.
+        return rf'"(?:{"|".join(names)})"\s*:\s*"|\\u00[0-7]' if names else None
+
+
+_NOTHING: Mapping[str, Any] = {}
+_EITHER: dict[str, pl.DataType] = {"": pl.String(), NUMBER: pl.Int64()}
+
+
+def _members(kinds: dict[Path, Kind | None]) -> list[pa.Field]:
+    """The fields of an object; a path with None is an object, whether or not something in it is read."""
+    names = dict.fromkeys(path[0] for path in kinds)
+    members = []
+    for name in names:
+        kind = kinds.get((name,))
+        below = {path[1:]: each for path, each in kinds.items() if path[0] == name and len(path) > 1}
+        members.append(pa.field(name, ARROW[kind] if kind is not None else pa.struct(_members(below))))
+    return members
+
+
+_ROW = re.compile(r" in row (\d+)")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Records [start, end) that are read as a block; `bad`: how many were left out beside it so far."""
+
+    start: int
+    end: int
+    bad: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def left_out(self, bad: int | None) -> list[int]:
+        """The record that is not read with the others again."""
+        return [] if bad is None or len(self) > MOST_HINTED_RECORDS or bad >= len(self) else [self.start + bad]
+
+    def without(self, bad: int | None) -> list[_Part] | None:
+        """What is read next instead, the first of it last; None: nothing more as a block."""
+        if out := self.left_out(bad):
+            if self.bad >= MOST_LEFT_OUT:
+                return None
+            parts = [_Part(out[0] + 1, self.end, self.bad + 1), _Part(self.start, out[0], self.bad + 1)]
+            return [part for part in parts if len(part)]
+        step = -(-len(self) // SPLIT)
+        return [_Part(at, min(at + step, self.end), 0) for at in reversed(range(self.start, self.end, step))]
+
+
+class Reader:
+    """Reads blocks of records."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._schemas = list(paths.arrow_schemas)
+
+    def read(self, values: pl.Series) -> pl.DataFrame:
+        """Values of records (binary) → one row each, in their order (`Paths.schema`)."""
+        texts = _texts(values)
+        is_simple = self._is_simple(values, texts)
+        number = pl.int_range(len(values), dtype=pl.UInt32, eager=True)
+        if is_simple.all():
+            frames, slow = self._read_all(values.to_list())
+        else:
+            kept = number.filter(is_simple)
+            frames, refused = self._read_all(values.gather(kept).to_list())
+            frames = [(kept.gather(rows), frame) for rows, frame in frames]
+            slow = pl.concat([kept.gather(refused), number.filter(~is_simple)])
+        if len(frames) == 1 and slow.is_empty():
+            return frames[0][1]
+        if len(slow):
+            frames.append((slow, self.read_strictly(values.gather(slow).to_list())))
+        read = pl.concat([frame.with_columns(number=rows) for rows, frame in frames]) if frames else None
+        return pl.DataFrame(schema=self._paths.schema) if read is None else read.sort("number").drop("number")
+
+    def read_strictly(self, values: Sequence[bytes | None]) -> pl.DataFrame:
+        """The same, record by record."""
+        schema = self._paths.schema
+        rows = [self._row(value) for value in values]
+        columns = zip(*rows, strict=True) if rows else [() for _ in schema]
+        return pl.DataFrame(
+            [
+                pl.Series(name, list(column), kind, strict=True)
+                for (name, kind), column in zip(schema.items(), columns, strict=True)
+            ]
+        )
+
+    def _row(self, value: bytes | None) -> tuple[Any, ...]:
+        reason, problem, event = None, None, _NOTHING
+        try:
+            event = strict_json.document(value, self._paths.tree)
+        except UnicodeDecodeError as error:
+            reason, problem = Reason.NOT_UTF8.value, f"byte {error.start}: {error.reason}"
+        except strict_json.HoldsNul as error:
+            reason, problem = Reason.NUL_CHARACTER.value, str(error)
+        except strict_json.NotStrict as error:
+            reason, problem = Reason.MALFORMED.value, str(error)
+        misread: list[str] = []
+        said = [_member(event, path, typed, misread) for path, typed in self._paths.typed]
+        for path in (SEQUENCE, EPOCH):
+            is_number = isinstance(event.get(path[0]), strict_json.Number)
+            said.append(None if is_number else _member(event, path, strict_json.TYPED[Kind.TEXT], misread))
+            said.append(_member(event, path, strict_json.TYPED[Kind.INTEGER], misread) if is_number else None)
+        data = event.get("data")
+        has_data = isinstance(data, dict)
+        if data is not None and not has_data:
+            misread.append("/data")
+        told = "\0" + "\0\0".join(dict.fromkeys(misread)) + "\0" if misread else None
+        return (*said, has_data, reason, problem, told)
+
+    def _is_simple(self, values: pl.Series, texts: pl.Series) -> pl.Series:
+        """Whether a record is surely read alike by both readers, once the block's reader takes it."""
+        looks = texts.str.starts_with("{") & texts.str.ends_with("}")
+        odd = [r"\u0000", "NaN", "Inf"]
+        found = texts.str.contains_any(odd)
+        if self._paths.decimals_as_text is not None:
+            found |= texts.str.contains(self._paths.decimals_as_text)
+        is_long = values.bin.size() > SHORTEST_DEEP_BYTES
+        if is_long.any():
+            nested = texts.filter(is_long).str.count_matches(r"[\[{]") > strict_json.MOST_LEVELS
+            found = found.scatter(is_long.arg_true(), found.filter(is_long) | nested)
+        return (looks & ~found).fill_null(value=False)
+
+    def _read_all(self, values: list[bytes]) -> tuple[list[tuple[pl.Series, pl.DataFrame]], pl.Series]:
+        """What blocks give, with the numbers of their records, and the numbers of those that no block took.
+
+        A block that is refused is read in parts. Of those the reader mostly says at which record it stopped: that one
+        is left out, until too many are.
+        """
+        frames: list[tuple[pl.Series, pl.DataFrame]] = []
+        refused: list[int] = []
+        pending = [_Part(start, end, 0) for start, end in reversed(_blocks(values))]
+        while pending:
+            part = pending.pop()
+            read = self._read_block(values[part.start : part.end])
+            if isinstance(read, pl.DataFrame):
+                frames.append((pl.int_range(part.start, part.end, dtype=pl.UInt32, eager=True), read))
+            elif len(part) <= FEWEST_RECORDS or (parts := part.without(read)) is None:
+                refused += range(part.start, part.end)
+            else:
+                refused += part.left_out(read)
+                pending += parts
+        return frames, pl.Series(refused, dtype=pl.UInt32)
+
+    def _read_block(self, values: list[bytes]) -> pl.DataFrame | int | None:
+        """One row per record; or the number of a record that is probably bad; or None where nobody knows which."""
+        block = b"\n".join(values)
+        for schema in self._schemas:
+            try:
+                table = arrow_json.read_json(
+                    io.BytesIO(block),
+                    read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                    parse_options=arrow_json.ParseOptions(
+                        explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                if any(pointer(path) in str(error) for path in (SEQUENCE, EPOCH)):
+                    continue
+                row = _ROW.search(str(error))
+                return int(row[1]) if row else None
+            if len(table) != len(values):
+                return None
+            # The next block is most likely written by the same sources.
+            self._schemas.sort(key=lambda other: other is not schema)
+            return self._flat(pl.DataFrame(table))
+        return None
+
+    def _flat(self, read: pl.DataFrame) -> pl.DataFrame | None:
+        """The columns of `schema`; None where a number is none."""
+        columns = [_at(path).alias(pointer(path)) for path in self._paths.fields]
+        for path in (SEQUENCE, EPOCH):
+            is_text = read.schema[path[0]] == pl.String
+            for behind, kind in _EITHER.items():
+                has = (behind == "") is is_text
+                columns.append((pl.col(path[0]) if has else pl.lit(None, kind)).alias(pointer(path) + behind))
+        flat = read.select(
+            *columns,
+            pl.col("data").is_not_null().alias(pointer(DATA)),
+            *[pl.lit(None, pl.String).alias(name) for name in ("unreadable", "problem", "misread")],
+        )
+        return flat if flat.select(self._are_numbers).item() else None
+
+    @cached_property
+    def _are_numbers(self) -> pl.Expr:
+        """Whether each double is finite, and each decimal no larger than its column holds, which nobody has checked."""
+        kinds = self._paths.fields.items()
+        doubles = [pl.col(pointer(path)).is_finite() for path, kind in kinds if kind is Kind.DOUBLE]
+        decimals = [pl.col(pointer(path)).abs() < 10**11 for path, kind in kinds if kind is Kind.DECIMAL]
+        each = [is_number.fill_null(value=True).all() for is_number in (*doubles, *decimals)]
+        return pl.all_horizontal(pl.lit(value=True), *each)
+
+
+def _texts(values: pl.Series) -> pl.Series:
+    """Binary values as texts; null where a value is none."""
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series([_text(value) for value in values.to_list()], dtype=pl.String)
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], misread: list[str]) -> Any:
+    """What stands at a path, typed; a value of another kind is none, and its pointer is told."""
+    value: Any = event
+    for level, name in enumerate(path):
+        if value.__class__ is not dict:
+            misread.append(pointer(path[:level]))
+            return None
+        value = value.get(name)
+        if value is None:
+            return None
+    found = typed(value)
+    if found is None:
+        misread.append(pointer(path))
+    return found
+
+
+def _at(path: Path) -> pl.Expr:
+    expression = pl.col(path[0])
+    for name in path[1:]:
+        expression = expression.struct.field(name)
+    return expression
+
+
+def _blocks(values: list[bytes]) -> list[tuple[int, int]]:
+    """Ranges of records with no more bytes than a block may have, or a single record."""
+    if sum(map(len, values)) <= MOST_BLOCK_BYTES:
+        return [(0, len(values))] if values else []
+    blocks, start, size = [], 0, 0
+    for number, value in enumerate(values):
+        if size + len(value) > MOST_BLOCK_BYTES and number > start:
+            blocks.append((start, number))
+            start, size = number, 0
+        size += len(value)
+    return [*blocks, (start, len(values))]

@@ -1,0 +1,47 @@
+"""Texts → instants: RFC 3339, with a date, a time and an offset; leap seconds are refused."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from jobs.ingestion.rules import RFC3339
+
+OFFSET_BYTES = 6
+"""Of `+05:30`."""
+MOST_OFFSET_MINUTES = 18 * 60
+
+
+def instants_us(texts: pl.Series) -> pl.Series:
+    """Microseconds since 1970 of each text (what is below is cut off); null where it is none."""
+    named = texts.str.contains(rf"\A(?:{RFC3339})\z")
+    upper = texts.set(~named.fill_null(value=False), None).str.to_uppercase()
+    is_utc = upper.str.ends_with("Z")
+    if is_utc.all():
+        return _local_us(upper.str.slice(0, upper.str.len_bytes() - 1)) if len(upper) else upper.cast(pl.Int64)
+    cut = pl.when(is_utc).then(1).otherwise(OFFSET_BYTES)
+    parts = pl.select(upper=upper, is_utc=is_utc).with_columns(
+        local=pl.col("upper").str.slice(0, pl.col("upper").str.len_bytes() - cut),
+        offset=pl.when(~pl.col("is_utc")).then(pl.col("upper").str.tail(OFFSET_BYTES)),
+    )
+    hours, minutes = (pl.col("offset").str.slice(start, 2).cast(pl.Int64) for start in (1, 4))
+    ahead = (
+        pl.when(minutes > 59)
+        .then(None)
+        .when(hours * 60 + minutes > MOST_OFFSET_MINUTES)
+        .then(None)
+        .when(pl.col("offset").str.starts_with("-"))
+        .then(-(hours * 60 + minutes))
+        .otherwise(hours * 60 + minutes)
+    )
+    ahead_us = pl.when("is_utc").then(0).otherwise(ahead) * 60_000_000
+    local_us = pl.Series("local_us", _local_us(parts["local"]))
+    return parts.select(local_us - ahead_us).to_series()
+
+
+def _local_us(texts: pl.Series) -> pl.Series:
+    """Of a date and a time without offset."""
+    # The calendar of Polars knows a sixtieth second.
+    is_leap = texts.str.slice(17, 2) == "60"
+    if is_leap.any():
+        texts = texts.set(is_leap.fill_null(value=False), None)
+    return texts.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False).to_physical()

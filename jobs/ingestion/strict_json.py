@@ -1,0 +1,190 @@
+"""One record → what stands in it, by a reader that takes nothing but one RFC 8259 object.
+
+A key that Weir reads may stand once. What it does not read is looked at for its syntax only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+from metering.contracts.model import Kind, Path
+
+MOST_LEVELS = 999
+"""Of objects and arrays in each other; what is nested deeper is malformed."""
+INT64 = range(-(2**63), 2**63)
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class NotStrict(ValueError):
+    """No strict JSON object; the text says why."""
+
+
+class HoldsNul(NotStrict):
+    """An escaped U+0000, which no text column of a database can hold."""
+
+
+class Number(str):
+    """A number, as it was written."""
+
+    __slots__ = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is written without a fraction and without an exponent."""
+        return self.lstrip("-").isdecimal()
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object, as it was written."""
+
+
+Tree = Mapping[str, "Tree | None"]
+"""The keys of an object that are read, and of those that are objects themselves theirs."""
+
+
+def tree_of(paths: Iterable[Path]) -> Tree:
+    """The keys on some paths."""
+    tree: dict[str, Any] = {}
+    for path in paths:
+        here = tree
+        for name in path[:-1]:
+            here = here.setdefault(name, {})
+        here.setdefault(path[-1], None)
+    return tree
+
+
+def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
+    """The object in a record, of it the members that are `read`. Raises NotStrict, UnicodeDecodeError."""
+    if value is None:
+        raise NotStrict("the record has no value")
+    text = value.decode()
+    if "\\u0000" in text and _NUL.search(text):
+        raise HoldsNul("the character U+0000")
+    levels = levels_of(text)
+    if levels > MOST_LEVELS:
+        raise NotStrict(f"nested deeper than {MOST_LEVELS} levels")
+    try:
+        with _stack_for(levels):
+            found = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise NotStrict(f"{error.msg}, at character {error.pos}") from None
+    if not isinstance(found, _Pairs):
+        raise NotStrict("the document is no object")
+    if _ESCAPED_SURROGATE.search(text) and any(_LONE_SURROGATE.search(each) for each in _texts(found)):
+        raise NotStrict("half of a surrogate pair")
+    return _members(found, read)
+
+
+def levels_of(text: str) -> int:
+    """How deep objects and arrays are nested in a JSON text; of a short one a number that is no smaller."""
+    bound = text.count("{") + text.count("[")
+    if bound <= MOST_LEVELS:
+        return bound
+    level = deepest = 0
+    for character in _STRING.sub("", text):
+        if character in "[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif character in "]}":
+            level -= 1
+    return deepest
+
+
+def _text(value: Any) -> str | None:
+    return value if value.__class__ is str else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _double(value: Any) -> float | None:
+    number = float(value) if isinstance(value, Number) else math.inf
+    return number if math.isfinite(number) else None
+
+
+def _integer(value: Any) -> int | None:
+    is_short = isinstance(value, Number) and value.is_whole and len(value) <= 20
+    return int(value) if is_short and int(value) in INT64 else None
+
+
+def _decimal(value: Any) -> Decimal | None:
+    if not isinstance(value, Number):
+        return None
+    exact = Decimal(value)
+    if not exact:
+        return Decimal(0)
+    if not -7 < exact.adjusted() < 11:
+        return None
+    # Beyond its six decimals there may be zeros.
+    _, digits, exponent = exact.as_tuple()
+    assert isinstance(exponent, int)
+    surplus = -exponent - 6
+    return None if surplus > 0 and any(digits[-surplus:]) else Decimal(f"{exact:.6f}")
+
+
+TYPED: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.TEXT: _text,
+    Kind.BOOLEAN: _boolean,
+    Kind.DOUBLE: _double,
+    Kind.INTEGER: _integer,
+    Kind.DECIMAL: _decimal,
+}
+"""A member as its kind's column holds it; None where it is of another kind."""
+
+
+def _members(pairs: _Pairs, read: Tree) -> dict[str, Any]:
+    """Of an object what is read. A key that is read and stands twice is refused."""
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in read:
+            continue
+        if name in members:
+            raise NotStrict(f"the key {name} stands twice")
+        below = read[name]
+        members[name] = _members(value, below) if below is not None and isinstance(value, _Pairs) else value
+    return members
+
+
+def _texts(value: Any) -> Iterator[str]:
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, _Pairs):
+            for name, member in each:
+                yield name
+                pending.append(member)
+        elif isinstance(each, list):
+            pending += each
+        elif isinstance(each, str):
+            yield each
+
+
+@contextmanager
+def _stack_for(levels: int) -> Iterator[None]:
+    """Room for a document so deep; Python's own limit is a thousand calls in each other."""
+    limit = sys.getrecursionlimit()
+    if levels > limit // 4:
+        sys.setrecursionlimit(limit + 3 * levels)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _refuse(name: str) -> None:
+    raise NotStrict(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_refuse, parse_int=Number, parse_float=Number)

@@ -1,0 +1,25 @@
+"""What a row of the journal is to an outcome: its `family`, or what its type said before there was one."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from metering.words import EventType, Family
+
+EARLIER = {
+    EventType.REQUEST.value: Family.REQUEST.value,
+    EventType.COMPLETION.value: Family.COMPLETION.value,
+    EventType.USAGE.value: Family.BOTH.value,
+    EventType.HEARTBEAT.value: Family.HEARTBEAT.value,
+}
+"""The families of rows that versions before contracts wrote: they knew these types and no other."""
+
+_CASES = " ".join(f"WHEN '{kind}' THEN '{each}'" for kind, each in EARLIER.items())
+FAMILY_SQL = f"coalesce(family, CASE type {_CASES} END)"
+"""`family` for Spark and Postgres."""
+
+
+def family() -> pl.Expr:
+    """Of rows with `family` and `type`; null: of a type without a contract."""
+    earlier = pl.col("type").replace_strict(EARLIER, default=None, return_dtype=pl.String)
+    return pl.coalesce(pl.col("family"), earlier).alias("family")

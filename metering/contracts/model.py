@@ -1,0 +1,69 @@
+"""A contract as the judge uses it: which fields an event has, what each may hold, and which columns they fill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from metering.words import Family, Reason
+
+Path = tuple[str, ...]
+"""Where a value stands in an event: ("data", "usage", "input")."""
+
+
+class Kind(StrEnum):
+    """What a field holds, and so what its column is."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    """Written without a fraction and without an exponent: `12`, never `12.0`."""
+    DECIMAL = "decimal"
+    """A number below 10^11 with at most six decimals, kept exactly: a quantity."""
+    DOUBLE = "double"
+    """A number that nobody bills."""
+    BOOLEAN = "boolean"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value that Weir reads of an event. Null is the same as nothing."""
+
+    path: Path
+    kind: Kind
+    column: str
+    """Of the journal."""
+    reason: Reason = Reason.INVALID_DATA
+    is_required: bool = False
+    values: tuple[str, ...] | None = None
+    """The texts it may hold; None: any."""
+    most_bytes: int | None = None
+    """Of a text, in UTF-8."""
+    minimum: Decimal | None = None
+    maximum: Decimal | None = None
+
+    @property
+    def pointer(self) -> str:
+        """The path as a JSON pointer (RFC 6901)."""
+        return pointer(self.path)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What an event of one type is."""
+
+    type: str
+    family: Family
+    fields: tuple[Field, ...]
+    """In the order in which they are judged: the first that is wrong gives the reason."""
+    description: str = ""
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether its events become usage."""
+        return self.family is not Family.HEARTBEAT
+
+
+def pointer(path: Path) -> str:
+    """A path as a JSON pointer (RFC 6901)."""
+    return "".join(f"/{name.replace('~', '~0').replace('/', '~1')}" for name in path)

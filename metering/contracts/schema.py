@@ -1,0 +1,326 @@
+"""JSON Schema documents → contracts. Only keywords that Weir keeps are allowed: what it would not check is refused.
+
+The dialect is draft 2020-12 with three differences: null is the same as nothing, an `integer` is written without
+fraction and exponent, and a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from metering.contracts.model import Contract, Field, Kind, Path, pointer
+from metering.limits import MAX_NAME_BYTES
+from metering.words import Family, Reason
+
+Document = Mapping[str, Any]
+"""A JSON Schema, as Python's `json` reads it."""
+
+SHIPPED_REF = "weir:"
+"""`{"$ref": "weir:<type>"}` is the contract that Weir ships under that name."""
+
+ENVELOPE: tuple[str, ...] = ("specversion", "id", "source", "type", "subject", "time")
+"""Attributes of CloudEvents that are texts in every event; a contract may give one a column."""
+ENVELOPE_OTHER: tuple[str, ...] = (
+    "senttime",
+    "sequence",
+    "sourceepoch",
+    "data_base64",
+    "datacontenttype",
+    "dataschema",
+)
+"""Attributes that Weir reads itself, or never."""
+
+COLUMNS: Mapping[str, Kind] = {
+    **dict.fromkeys(("request_id", "user_id", "api_key_id", "model", "operation", "route", "region"), Kind.TEXT),
+    **dict.fromkeys(("content_hash", "status", "usage_source"), Kind.TEXT),
+    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens"), Kind.INTEGER),
+    "cached": Kind.BOOLEAN,
+    "latency_ms": Kind.DOUBLE,
+}
+"""Columns that every journal has for fields of events, and what they hold."""
+RESERVED = frozenset(
+    (
+        *(
+            "lsn",
+            "log_date",
+            "topic",
+            "partition",
+            "offset",
+            "received_at",
+            "first_received_at",
+            "logged_at",
+            "frontier",
+        ),
+        *("rules", "disposition", "reason", "violation", "first_lsn", "identity", "content_digest", "source", "id"),
+        *("type", "family", "account", "occurred_at", "sent_at", "event_time", "clock_offset_ms", "source_epoch"),
+        *("sequence", "key", "value"),
+    )
+)
+"""Columns of the journal that no field may fill."""
+
+MOST_FIELDS = 200
+MOST_LEVELS = 8
+LARGEST_INTEGER = 10**11 - 1
+"""Of an integer without a maximum of its own: what a quantity can be."""
+COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_MEMBERS = frozenset(("$schema", "title", "description", "type"))
+_OBJECT = _MEMBERS | {"required", "properties"}
+_ROOT = _OBJECT | {"$id", "allOf", "x-weir-family"}
+_VALUE = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
+_ANNOTATIONS = frozenset(("x-weir-column", "x-weir-max-bytes", "x-weir-reason"))
+_TYPES = {"string": Kind.TEXT, "integer": Kind.INTEGER, "number": Kind.DECIMAL, "boolean": Kind.BOOLEAN}
+
+
+class ContractRefused(ValueError):
+    """A document that is no contract; the sentence says where, and what is allowed."""
+
+
+def contracts_of(own: Iterable[Document], shipped: Mapping[str, Document]) -> dict[str, Contract]:
+    """The contract of each type: those that are shipped, and a user's `own`, which replace what has their `$id`.
+
+    Raises ContractRefused: for a document that is none, and where two give one path or one column different types.
+    """
+    found = {name: contract_of(document, shipped) for name, document in shipped.items()}
+    given: set[str] = set()
+    for document in own:
+        contract = contract_of(document, shipped)
+        if contract.type in given:
+            raise ContractRefused(f"contract {contract.type}: there are two documents with this $id; leave one out")
+        given.add(contract.type)
+        found[contract.type] = contract
+    _refuse_two_meanings(found.values())
+    return found
+
+
+def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract:
+    """One document as a contract. Raises ContractRefused."""
+    if not isinstance(document, Mapping):
+        raise ContractRefused(f"a contract is a JSON object, not {type(document).__name__}")
+    name = document.get("$id")
+    if (
+        not isinstance(name, str)
+        or not 1 <= len(name.encode()) <= MAX_NAME_BYTES
+        or re.search(r"[\x00-\x1f\x7f-\x9f]", name)
+    ):
+        raise ContractRefused(
+            f"a contract's $id is the type of its events, 1 to {MAX_NAME_BYTES} bytes; it is {name!r}"
+        )
+    reading = _Reading(name)
+    parts = [*_bases(reading, document, shipped), document]
+    family = next((part["x-weir-family"] for part in reversed(parts) if "x-weir-family" in part), None)
+    if not isinstance(family, str) or family not in list(Family):
+        raise reading.refused((), f"x-weir-family is one of {', '.join(Family)}; it is {family!r}")
+    for part in parts:
+        reading.take_object(part, (), _ROOT)
+    fields = reading.fields(Family(family))
+    description = next((str(part["description"]) for part in reversed(parts) if "description" in part), "")
+    contract = Contract(name, Family(family), fields, description)
+    _refuse_incomplete(reading, contract)
+    return contract
+
+
+def _bases(reading: _Reading, document: Document, shipped: Mapping[str, Document]) -> list[Document]:
+    bases = []
+    for base in _list(reading, document.get("allOf", []), "allOf"):
+        ref = base.get("$ref") if isinstance(base, Mapping) and set(base) == {"$ref"} else None
+        known = (
+            shipped.get(ref.removeprefix(SHIPPED_REF)) if isinstance(ref, str) and ref.startswith(SHIPPED_REF) else None
+        )
+        if known is None:
+            offered = ", ".join(f"{SHIPPED_REF}{name}" for name in sorted(shipped))
+            raise reading.refused((), f'allOf holds only {{"$ref": …}} with one of {offered}; it holds {base!r}')
+        bases.append(known)
+    return bases
+
+
+class _Reading:
+    """The fields of one contract, as they are found."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._found: dict[Path, tuple[Document, bool]] = {}
+        self._required: set[Path] = set()
+
+    def refused(self, path: Path, problem: str) -> ContractRefused:
+        """What is raised for a problem at a path."""
+        return ContractRefused(f"contract {self._name}{pointer(path) and f' at {pointer(path)}'}: {problem}")
+
+    def take_object(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
+        """What an object holds; `path` () is the event itself."""
+        self._known_only(schema, path, allowed)
+        if len(path) > MOST_LEVELS:
+            raise self.refused(path, f"fields stand at most {MOST_LEVELS} levels deep")
+        if not set(_types(schema.get("type", "object"))) <= {"object", "null"}:
+            raise self.refused(path, f"this is an object with properties; its type is {schema['type']!r}")
+        properties = schema.get("properties", {})
+        if not isinstance(properties, Mapping):
+            raise self.refused(path, f"properties is an object; it is {properties!r}")
+        for name in _list(self, schema.get("required", []), "required"):
+            self._required.add((*path, name))
+        for name, member in properties.items():
+            self._take(member, (*path, name))
+
+    def _take(self, schema: Any, path: Path) -> None:
+        if not isinstance(schema, Mapping):
+            raise self.refused(path, f"a field is described by an object; it is {schema!r}")
+        if not path[-1] or "\x00" in path[-1]:
+            raise self.refused(path, "a field has a name")
+        if "properties" in schema or set(_types(schema.get("type"))) - {"null"} == {"object"}:
+            if path[0] != "data":
+                raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
+            self.take_object(schema, path, _OBJECT)
+        elif path in self._found and self._found[path][0] != schema:
+            raise self.refused(path, "the contract that it builds on says something else of it; leave it out here")
+        else:
+            self._known_only(schema, path, _VALUE | _ANNOTATIONS)
+            self._found.setdefault(path, (schema, True))
+
+    def _known_only(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
+        if unknown := sorted(set(schema) - allowed):
+            raise self.refused(
+                path,
+                f"Weir does not check {unknown[0]}, so it may not stand here; allowed are {', '.join(sorted(allowed))}",
+            )
+
+    def fields(self, family: Family) -> tuple[Field, ...]:
+        """All of them, in the order of the document."""
+        fields = [self._field(path, schema) for path, (schema, _) in self._found.items()]
+        if len(fields) > MOST_FIELDS:
+            raise self.refused((), f"it has {len(fields)} fields; at most {MOST_FIELDS}")
+        columns = [field.column for field in fields]
+        for field in fields:
+            if columns.count(field.column) > 1:
+                raise self.refused(field.path, f"two fields fill the column {field.column}; each needs its own")
+        prefixes = {path[:length] for path in self._found for length in range(1, len(path))}
+        for path in sorted(self._required - prefixes):
+            if path not in self._found:
+                raise self.refused(path, "it is required, but no property describes it")
+        for path in self._found.keys() & prefixes:
+            raise self.refused(path, "it is a value in one place and an object in another")
+        if family is not Family.HEARTBEAT and any(f.path[0] == "data" for f in fields) is False:
+            raise self.refused(("data",), "it describes no field of data")
+        return tuple(fields)
+
+    def _field(self, path: Path, schema: Document) -> Field:
+        kind, values = self._kind(path, schema), self._values(path, schema)
+        column = schema.get("x-weir-column")
+        if not isinstance(column, str) or not COLUMN_NAME.fullmatch(column):
+            raise self.refused(
+                path, f"x-weir-column names the journal's column: a-z, 0-9 and _, at most 63; it is {column!r}"
+            )
+        if column in RESERVED:
+            raise self.refused(path, f"{column} is a column that Weir fills itself; choose another name")
+        if COLUMNS.get(column, kind) is not kind:
+            raise self.refused(path, f"the column {column} holds {COLUMNS[column]}; this field is {kind}")
+        if path[0] != "data" and (len(path) > 1 or kind is not Kind.TEXT or path[0] in ENVELOPE_OTHER):
+            raise self.refused(path, "of the envelope only attributes that are texts can have a column")
+        reason = schema.get("x-weir-reason", Reason.INVALID_DATA)
+        if reason not in list(Reason):
+            raise self.refused(path, f"x-weir-reason is one of {', '.join(Reason)}; it is {reason!r}")
+        lowest, highest = (self._bound(path, schema, kind, side) for side in ("minimum", "maximum"))
+        if kind in (Kind.INTEGER, Kind.DECIMAL):
+            largest = Decimal(LARGEST_INTEGER) if kind is Kind.INTEGER else Decimal(10**17 - 1).scaleb(-6)
+            lowest = -largest if lowest is None else max(lowest, -largest)
+            highest = largest if highest is None else min(highest, largest)
+        min_length = schema.get("minLength", 0)
+        if min_length not in (0, 1) or isinstance(min_length, bool):
+            raise self.refused(path, f"minLength is 0 or 1; it is {min_length!r}")
+        is_required = self._is_required(path) or (min_length == 1 and "null" not in _types(schema.get("type")))
+        return Field(
+            path, kind, column, Reason(reason), is_required, values, self._bytes(path, schema, kind), lowest, highest
+        )
+
+    def _is_required(self, path: Path) -> bool:
+        # What stands in an object that may be absent is required only where the object is: such an object is not told
+        # from one without members, so that is no rule that could be kept.
+        if path not in self._required:
+            return False
+        for length in range(2, len(path)):
+            if path[:length] not in self._required:
+                raise self.refused(path, f"it is required, so {pointer(path[:length])} must be required, too")
+        return True
+
+    def _kind(self, path: Path, schema: Document) -> Kind:
+        names = set(_types(schema.get("type", "string" if "enum" in schema else None))) - {"null"}
+        if len(names) != 1 or not names <= _TYPES.keys():
+            raise self.refused(
+                path, f"its type is one of {', '.join(_TYPES)}, and may be null; it is {schema.get('type')!r}"
+            )
+        kind = _TYPES[names.pop()]
+        given = schema.get("format")
+        if given is not None and (kind is not Kind.DECIMAL or given != "double"):
+            raise self.refused(path, f"format is double, of a number; it is {given!r}")
+        return Kind.DOUBLE if given else kind
+
+    def _values(self, path: Path, schema: Document) -> tuple[str, ...] | None:
+        if "enum" not in schema:
+            return None
+        values = [value for value in _list(self, schema["enum"], "enum") if value is not None]
+        if not values or not all(isinstance(value, str) and value for value in values):
+            raise self.refused(path, f"enum holds texts, and may hold null; it is {schema['enum']!r}")
+        return tuple(values)
+
+    def _bytes(self, path: Path, schema: Document, kind: Kind) -> int | None:
+        most = schema.get("x-weir-max-bytes", MAX_NAME_BYTES if kind is Kind.TEXT else None)
+        if most is not None and (kind is not Kind.TEXT or not isinstance(most, int) or not 1 <= most <= MAX_NAME_BYTES):
+            raise self.refused(path, f"x-weir-max-bytes is 1 to {MAX_NAME_BYTES}, of a string; it is {most!r}")
+        return most
+
+    def _bound(self, path: Path, schema: Document, kind: Kind, side: str) -> Decimal | None:
+        bound = schema.get(side)
+        if bound is None:
+            return None
+        is_number = isinstance(bound, int | float | Decimal) and not isinstance(bound, bool)
+        if not is_number or kind in (Kind.TEXT, Kind.BOOLEAN):
+            raise self.refused(path, f"{side} is a number, of a number; it is {bound!r}")
+        exact = Decimal(str(bound))
+        if not exact.is_finite() or (kind is Kind.INTEGER and exact != int(exact)):
+            raise self.refused(path, f"{side} is {bound!r}, which no {kind} can be")
+        if kind is Kind.DECIMAL and exact != exact.quantize(Decimal("0.000001")):
+            raise self.refused(path, f"{side} has more than six decimals: {bound!r}")
+        return exact
+
+
+def _refuse_incomplete(reading: _Reading, contract: Contract) -> None:
+    """Whatever becomes usage names its request; what begins one, its model."""
+    columns = {field.column: field for field in contract.fields}
+    needed = {Family.HEARTBEAT: (), Family.COMPLETION: ("request_id",)}.get(contract.family, ("request_id", "model"))
+    for name in needed:
+        if name not in columns:
+            raise reading.refused((), f"an event of the family {contract.family} needs a field with the column {name}")
+
+
+def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:
+    kinds: dict[Path, tuple[str, Kind | None]] = {}
+    columns: dict[str, tuple[str, Kind]] = {}
+    for contract in contracts:
+        for field in contract.fields:
+            steps: list[tuple[Path, Kind | None]] = [
+                (field.path[:length], None) for length in range(1, len(field.path))
+            ]
+            for path, kind in [*steps, (field.path, field.kind)]:
+                other, known = kinds.setdefault(path, (contract.type, kind))
+                if known is not kind:
+                    raise ContractRefused(
+                        f"{pointer(path)} is {known or 'an object'} in contract {other}, and {kind or 'an object'} in "
+                        f"{contract.type}; give one of the two another type, or leave it out"
+                    )
+            other, of_column = columns.setdefault(field.column, (contract.type, field.kind))
+            if of_column is not field.kind:
+                raise ContractRefused(
+                    f"the column {field.column} is {of_column} in contract {other}, and {field.kind} in "
+                    f"{contract.type}; choose another column for one of the two"
+                )
+
+
+def _types(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, list | tuple) else [given]
+
+
+def _list(reading: _Reading, given: Any, name: str) -> Sequence[Any]:
+    if not isinstance(given, list | tuple):
+        raise reading.refused((), f"{name} is a list; it is {given!r}")
+    return given
