@@ -32,12 +32,12 @@ def rules_of(contract: Contract, *, any_misread: bool) -> list[Rule]:
 
 
 def fields_of(contract: Contract) -> list[pl.Expr]:
-    """The columns that the contract's events fill; an empty text is none."""
+    """The columns that the contract's events fill; a text that is empty, or longer than it may be, is none."""
     columns = []
     for field in contract.fields:
         value = pl.col(field.pointer)
-        if field.kind is Kind.TEXT:
-            value = pl.when(value != "").then(value)
+        if field.most_bytes is not None:
+            value = pl.when(value.str.len_bytes().is_between(1, field.most_bytes)).then(value)
         columns.append(value.alias(field.column))
     return columns
 

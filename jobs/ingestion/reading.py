@@ -124,6 +124,8 @@ def _members(kinds: dict[Path, Kind | None]) -> list[pa.Field]:
 
 
 _ROW = re.compile(r" in row (\d+)")
+TEXT_TOKEN = r'"(?:[^"\\]|\\.)*"\s*:?'
+"""A text of a JSON document, with the colon behind it where it is a key."""
 
 
 @dataclass(frozen=True)
@@ -206,10 +208,7 @@ class Reader:
             is_number = isinstance(event.get(path[0]), strict_json.Number)
             said.append(None if is_number else _member(event, path, strict_json.TYPED[Kind.TEXT], misread))
             said.append(_member(event, path, strict_json.TYPED[Kind.INTEGER], misread) if is_number else None)
-        data = event.get("data")
-        has_data = isinstance(data, dict)
-        if data is not None and not has_data:
-            misread.append("/data")
+        has_data = isinstance(event.get("data"), dict)
         told = "\0" + "\0\0".join(dict.fromkeys(misread)) + "\0" if misread else None
         return (*said, has_data, reason, problem, told)
 
@@ -239,7 +238,12 @@ class Reader:
             part = pending.pop()
             read = self._read_block(values[part.start : part.end])
             if isinstance(read, pl.DataFrame):
-                frames.append((pl.int_range(part.start, part.end, dtype=pl.UInt32, eager=True), read))
+                number = pl.int_range(part.start, part.end, dtype=pl.UInt32, eager=True)
+                is_doubtful = read["is_doubtful"]
+                if is_doubtful.any():
+                    refused += number.filter(is_doubtful).to_list()
+                    number, read = number.filter(~is_doubtful), read.filter(~is_doubtful)
+                frames.append((number, read.drop("is_doubtful")))
             elif len(part) <= FEWEST_RECORDS or (parts := part.without(read)) is None:
                 refused += range(part.start, part.end)
             else:
@@ -248,17 +252,20 @@ class Reader:
         return frames, pl.Series(refused, dtype=pl.UInt32)
 
     def _read_block(self, values: list[bytes]) -> pl.DataFrame | int | None:
-        """One row per record; or the number of a record that is probably bad; or None where nobody knows which."""
+        """One row per record, with `is_doubtful`: whether it must be read by itself.
+
+        Or the number of a record that is probably bad; or None where nobody knows which.
+        """
         block = b"\n".join(values)
         for schema in self._schemas:
+            has_unknown = False
             try:
-                table = arrow_json.read_json(
-                    io.BytesIO(block),
-                    read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-                    parse_options=arrow_json.ParseOptions(
-                        explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
-                    ),
-                )
+                try:
+                    table = _parsed(block, schema, "error")
+                except pa.ArrowInvalid as error:
+                    if "unexpected field" not in str(error):
+                        raise
+                    has_unknown, table = True, _parsed(block, schema, "ignore")
             except pa.ArrowInvalid as error:
                 if any(pointer(path) in str(error) for path in (SEQUENCE, EPOCH)):
                     continue
@@ -268,7 +275,9 @@ class Reader:
                 return None
             # The next block is most likely written by the same sources.
             self._schemas.sort(key=lambda other: other is not schema)
-            return self._flat(pl.DataFrame(table))
+            flat = self._flat(pl.DataFrame(table))
+            doubtful = _may_repeat_a_key(values) if has_unknown else pl.lit(value=False)
+            return None if flat is None else flat.with_columns(is_doubtful=doubtful)
         return None
 
     def _flat(self, read: pl.DataFrame) -> pl.DataFrame | None:
@@ -294,6 +303,35 @@ class Reader:
         decimals = [pl.col(pointer(path)).abs() < 10**11 for path, kind in kinds if kind is Kind.DECIMAL]
         each = [is_number.fill_null(value=True).all() for is_number in (*doubles, *decimals)]
         return pl.all_horizontal(pl.lit(value=True), *each)
+
+
+def _parsed(block: bytes, schema: pa.Schema, unknown: str) -> pa.Table:
+    return arrow_json.read_json(
+        io.BytesIO(block),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior=unknown
+        ),
+    )
+
+
+def _may_repeat_a_key(values: list[bytes]) -> pl.Series:
+    """Whether a key may stand twice in an object: the reader does not look at keys that it ignores.
+
+    In: records that are JSON, so that what stands between two texts has no quote. A key that stands in two objects, or
+    is written with escapes, is in doubt, too.
+    """
+    tokens = pl.Series(values, dtype=pl.Binary).cast(pl.String).str.extract_all(TEXT_TOKEN)
+    keys = pl.DataFrame({"key": tokens}).with_row_index("record").explode("key", empty_as_null=False)
+    keys = keys.filter(pl.col("key").str.ends_with(":"))
+    escaped = pl.col("key").str.contains("\\", literal=True)
+    told = (
+        keys.with_columns(pl.col("key").str.strip_chars_end(": \t\r\n"))
+        .group_by("record")
+        .agg(is_doubtful=(pl.col("key").n_unique() < pl.len()) | escaped.any())
+    )
+    doubtful = told.filter("is_doubtful")["record"]
+    return pl.Series("is_doubtful", [False] * len(values)).scatter(doubtful, True)
 
 
 def _texts(values: pl.Series) -> pl.Series:

@@ -1,6 +1,6 @@
 """One record → what stands in it, by a reader that takes nothing but one RFC 8259 object.
 
-A key that Weir reads may stand once. What it does not read is looked at for its syntax only.
+What Weir does not read is looked at for its syntax only, and that no key stands twice in an object.
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ class Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object, as it was written."""
+    """An object, as it was written. Raises NotStrict where a key stands twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        if len({name for name, _ in pairs}) != len(pairs):
+            names = [name for name, _ in pairs]
+            raise NotStrict(f"the key {next(name for name in names if names.count(name) > 1)} stands twice")
+        super().__init__(pairs)
 
 
 Tree = Mapping[str, "Tree | None"]
@@ -145,15 +151,12 @@ TYPED: Mapping[Kind, Callable[[Any], Any]] = {
 
 
 def _members(pairs: _Pairs, read: Tree) -> dict[str, Any]:
-    """Of an object what is read. A key that is read and stands twice is refused."""
+    """Of an object what is read."""
     members: dict[str, Any] = {}
     for name, value in pairs:
-        if name not in read:
-            continue
-        if name in members:
-            raise NotStrict(f"the key {name} stands twice")
-        below = read[name]
-        members[name] = _members(value, below) if below is not None and isinstance(value, _Pairs) else value
+        if name in read:
+            below = read[name]
+            members[name] = _members(value, below) if below is not None and isinstance(value, _Pairs) else value
     return members
 
 

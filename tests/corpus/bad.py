@@ -64,7 +64,8 @@ _MALFORMED: dict[str, bytes | None] = {
     "leading_point": _with(b"812.5", b".5", _COMPLETION),
     "trailing_point": _with(b"812.5", b"812.", _COMPLETION),
     "hexadecimal": _with(b"120", b"0x78", _COMPLETION),
-    "number_of_2000_digits": _with(b"120", b"1" * 2_000, _COMPLETION),
+    "nested_1000_levels_in_an_unknown_field": _with(b'"region"', b'"x":' + b"[" * 998 + b"]" * 998 + b',"region"'),
+    "duplicate_unknown_key_with_an_escape": _with(b'"region"', b'"x":1,"\\u0078":1,"region"'),
     "capital_true": _with(b"false", b"True", _COMPLETION),
     "undefined": _with(b"false", b"undefined", _COMPLETION),
     "single_quotes": _REQUEST.replace(b'"', b"'"),
@@ -217,6 +218,7 @@ _DATA: dict[str, tuple[str, bytes]] = {
     "tokens_with_exponent": ("invalid_tokens", _with(b"120", b"1e3", _COMPLETION)),
     "too_many_tokens": ("invalid_tokens", encoded(completion(cached_tokens=_BIG))),
     "tokens_beyond_64_bits": ("invalid_tokens", encoded(completion(input_tokens=2**64))),
+    "number_of_2000_digits": ("invalid_tokens", _with(b"120", b"1" * 2_000, _COMPLETION)),
     "tokens_of_40_digits": ("invalid_tokens", encoded(completion(input_tokens=10**40))),
     "tokens_1e400": ("invalid_tokens", _with(b"120", b"1e400", _COMPLETION)),
     "tokens_as_text": ("invalid_tokens", encoded(completion(input_tokens="120"))),
@@ -232,6 +234,7 @@ _DATA: dict[str, tuple[str, bytes]] = {
     "latency_as_text": ("invalid_latency", encoded(completion(latency_ms="12"))),
     "latency_nan_as_text": ("invalid_latency", encoded(completion(latency_ms="NaN"))),
     "negative_latency": ("invalid_latency", encoded(completion(latency_ms=-0.5))),
+    "latency_of_400_digits": ("invalid_latency", _with(b"812.5", b"9" * 400, _COMPLETION)),
     "latency_1e400": ("invalid_latency", _with(b"812.5", b"1e400", _COMPLETION)),
 }
 

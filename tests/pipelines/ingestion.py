@@ -1,4 +1,4 @@
-"""Frames of Kafka records, and what `classify` and then `judged_by_reception` make of them."""
+"""Kafka records, and what the judge and then `judged_by_reception` make of them."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
-from jobs.ingestion.classify import LOG_APPEND_TIME, classify
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.judge import LOG_APPEND_TIME
 from jobs.runtime.kafka.looked_records import RECORDS
 from tests.corpus import RECEIVED_AT
 
 Record = tuple[bytes | None, datetime]
 
 
-def frame_of(spark: SparkSession, records: Sequence[bytes | Record | None]) -> DataFrame:
+def records_of(values: Sequence[bytes | Record | None]) -> pa.Table:
     """Payloads as Kafka records, their offsets in order; a payload may come with when it was received."""
-    whole = [record if isinstance(record, tuple) else (record, RECEIVED_AT) for record in records]
+    whole = [value if isinstance(value, tuple) else (value, RECEIVED_AT) for value in values]
     place = {"key": b"k", "topic": "events", "partition": 0, "timestampType": LOG_APPEND_TIME}
     rows = [
         {**place, "value": value, "offset": offset, "timestamp": received_at}
         for offset, (value, received_at) in enumerate(whole)
     ]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
+    return pa.Table.from_pylist(rows, schema=RECORDS)
 
 
 def judged(
-    spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
+    values: Sequence[bytes | Record | None], config: IngestionConfig | None = None, *, strictly: bool = False
 ) -> pl.DataFrame:
-    """The journal's columns of `frame_of`'s records, without the driver's; each was received when its stamp says."""
+    """The journal's columns of `records_of`, without the driver's; each was received when its stamp says.
+
+    `strictly`: each is read by itself.
+    """
     config = config or IngestionConfig()
-    found = pl.DataFrame(classify(frame_of(spark, records), config).toArrow())
-    return judged_by_reception(found.with_columns(received_at="stamped_at"), config)
+    judge = config.judge()
+    found = (judge.judge_strictly if strictly else judge.judge)(records_of(values))
+    return judged_by_reception(pl.DataFrame(found).with_columns(received_at="stamped_at"), config)
 
 
-def classified(
-    spark: SparkSession, records: Sequence[bytes | Record | None], config: IngestionConfig | None = None
+def rows_of(
+    values: Sequence[bytes | Record | None], config: IngestionConfig | None = None, *, strictly: bool = False
 ) -> list[dict[str, Any]]:
     """The rows of `judged`, in the order of the records."""
-    rows = judged(spark, records, config).to_dicts()
-    by_offset: dict[int, dict[str, Any]] = {row["offset"]: row for row in rows}
-    assert sorted(by_offset) == list(range(len(records)))
-    return [by_offset[offset] for offset in range(len(records))]
+    rows = judged(values, config, strictly=strictly).to_dicts()
+    assert [row["offset"] for row in rows] == list(range(len(values)))
+    return rows

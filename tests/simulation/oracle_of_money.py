@@ -28,7 +28,9 @@ FOR_EVER_US = 10**16
 def outcomes(found: Found) -> Iterator[str]:
     """I4: every accepted request and completion is in exactly one outcome, the one that the rule says."""
     keys = defaultdict(list)
-    billable = [row for row in found.journal if row["disposition"] == Disposition.ACCEPTED and row["type"] in BILLABLE]
+    billable = [
+        row for row in found.journal if row["disposition"] == Disposition.ACCEPTED and row["family"] in BILLABLE
+    ]
     if billable and not found.timeouts:
         yield f"I4: no outcome of {len(billable)} requests and completions"
         return

@@ -17,6 +17,7 @@ from jobs.billing.staged import STAGED as SUMS
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.pricing import PRICED
 from jobs.runtime.delta.table import microseconds_of
+from jobs.runtime.families import EARLIER
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import STAGED as SESSIONS
 from jobs.streams import INSTANT, JOURNAL, USAGE
@@ -43,7 +44,7 @@ FIELDS = ("request_id", "user_id", "model", "status", *REPORTED_COLUMNS)
 
 
 def classified(record: Row) -> Row:
-    """A Kafka record → the columns of `classify` that a simulated event can fill."""
+    """A Kafka record → the columns of `Judge.schema` that a simulated event can fill."""
     common = {name: record[name] for name in ("topic", "partition", "offset", "key", "value")}
     stamp = {"stamped_at": record["timestamp"], "is_broker_stamp": record["timestampType"] == 1}
     try:
@@ -59,6 +60,7 @@ def classified(record: Row) -> Row:
         "identity": identity(event),
         "content_digest": int.from_bytes(digest[:8]) >> 1,
         **{name: event.get(name) for name in ("source", "id", "type", "sequence")},
+        "family": EARLIER.get(event["type"]),
         "account": event.get("subject"),
         "occurred_at": occurred_at,
         "occurred_us": microseconds_of(occurred_at),
@@ -101,7 +103,7 @@ def mini_sessions(journal: Any, config: SessionizationConfig, _closed_before: da
 
 def is_session_event(row: Row) -> bool:
     """Whether a row of the journal is an event of a session."""
-    return row["disposition"] == Disposition.ACCEPTED and row["type"] in REQUESTS and row["user_id"] is not None
+    return row["disposition"] == Disposition.ACCEPTED and row["family"] in REQUESTS and row["user_id"] is not None
 
 
 def sums(usage: Any, config: BillingConfig, closed_before: datetime | None = None) -> Any:

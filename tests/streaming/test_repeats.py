@@ -68,7 +68,9 @@ class Driver:
             .otherwise(pl.lit(Disposition.DUPLICATE.value))
             .alias("disposition")
         )
-        self.writer.commit(journal_rows(judged, received_at, received_at), {LSN: first_lsn + len(rows)})
+        self.writer.commit(
+            journal_rows(judged, self.writer.schema, received_at, received_at), {LSN: first_lsn + len(rows)}
+        )
         self.index.add(entries(judged.filter(pl.col("disposition") == Disposition.ACCEPTED)))
         self.index.forget(received_at)
         return [(first, same) for _, first, same in repeats.iter_rows()]

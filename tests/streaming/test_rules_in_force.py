@@ -43,7 +43,7 @@ class Driver:
             rules=pl.when(pl.col("lsn") == first).then(pl.lit(rules_text(said), pl.String))
         )
         transactions = {LSN: first + 2, **({TRANSACTION: first} if said else {})}
-        self._writer.commit(journal_rows(kept, None, logged_at), transactions)
+        self._writer.commit(journal_rows(kept, self._writer.schema, None, logged_at), transactions)
         if said:
             self._rules.kept(first, logged_at)
         return bool(said)

@@ -102,7 +102,7 @@ def generated() -> list[bytes]:
 
 
 def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database: str, tmp_path: Path) -> None:
-    found = judged(spark, generated())
+    found = judged(generated())
     accepted = found.filter(pl.col("reason").is_null())
     assert len(found) * 0.3 < len(accepted) < len(found)
     journal = Journal(tmp_path)
@@ -115,7 +115,9 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
 
     over = RECEIVED_AT + timedelta(days=1)
     writer = DeltaWriter(journal.tables, Table.JOURNAL, "ingestion", 2)
-    writer.commit(journal_rows(rows, over, over), {LSN: first + len(rows), FRONTIER: microseconds_of(over)})
+    writer.commit(
+        journal_rows(rows, writer.schema, over, over), {LSN: first + len(rows), FRONTIER: microseconds_of(over)}
+    )
     with psycopg.connect(database) as connection, connection.cursor() as cursor:
         fold_sources(cursor, seen_sources(rows))
         heard = cursor.execute("SELECT count(*) FROM sources").fetchone()

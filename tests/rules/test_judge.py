@@ -1,4 +1,4 @@
-"""Every document of the corpus gets its reason, in one frame through the real Spark; and what a row then says."""
+"""Every document of the corpus gets its reason, in one batch and by itself; and what a row then says."""
 
 from __future__ import annotations
 
@@ -10,40 +10,35 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from jobs.ingestion.classify import classify
 from jobs.ingestion.config import Clocks, IngestionConfig
 from jobs.streams import JOURNAL
 from metering.words import Reason
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
-from tests.corpus.documents import completion, encoded, request, request_with
-from tests.pipelines.ingestion import classified, frame_of
+from tests.corpus.documents import REMOVED, completion, encoded, request, request_with
+from tests.pipelines.ingestion import records_of, rows_of
 
 DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn"}
 DRIVERS_COLUMNS |= {"received_at", "event_time", "clock_offset_ms", "rules"}
 FOR_THE_DRIVER = {"stamped_at": pa.timestamp("us", "UTC"), "is_broker_stamp": pa.bool_()}
 FOR_THE_DRIVER |= {"occurred_us": pa.int64(), "device_sent_us": pa.int64()}
-KAFKA_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-)
 MICROSECOND = timedelta(microseconds=1)
 TIMES = {"occurred_at", "sent_at", "event_time"}
 
-DIGESTS = [-2402907961612797483, 3970676667414148164, 6499622357223424025, -7802430642930644118]
+DIGESTS = [-3307142616934162761, -6875866235748594797, 627573807290991426, -6875866235748594797]
 
 Rows = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def bad(spark: SparkSession) -> Rows:
-    rows = classified(spark, [document.value for document in BAD_DOCUMENTS])
+def bad() -> Rows:
+    rows = rows_of([document.value for document in BAD_DOCUMENTS])
     return {document.name: row for document, row in zip(BAD_DOCUMENTS, rows, strict=True)}
 
 
 @pytest.fixture(scope="module")
-def good(spark: SparkSession) -> Rows:
-    rows = classified(spark, [document.value for document in GOOD_DOCUMENTS])
+def good() -> Rows:
+    rows = rows_of([document.value for document in GOOD_DOCUMENTS])
     return {document.name: row for document, row in zip(GOOD_DOCUMENTS, rows, strict=True)}
 
 
@@ -92,8 +87,8 @@ def test_what_can_be_read_of_a_rejected_document_is_filled(bad: Rows) -> None:
     assert bad["duplicate_key"]["source"] is None
 
 
-def test_the_columns_are_the_journals_without_the_drivers(spark: SparkSession) -> None:
-    arrow = classify(spark.createDataFrame([], KAFKA_COLUMNS), IngestionConfig()).toArrow().schema
+def test_the_columns_are_the_journals_without_the_drivers() -> None:
+    arrow = IngestionConfig().judge().judge(records_of([])).schema
     expected = {field.name: field.type for field in JOURNAL if field.name not in DRIVERS_COLUMNS} | FOR_THE_DRIVER
     assert set(arrow.names) == set(expected)
     assert {field.name: field.type for field in arrow} == expected
@@ -143,8 +138,8 @@ def test_a_heartbeat_needs_no_subject(good: Rows) -> None:
     assert (row["type"], row["account"], row["request_id"]) == ("source.heartbeat.v1", None, None)
 
 
-def _digests(spark: SparkSession, events: Iterable[bytes]) -> list[int]:
-    rows = classified(spark, list(events))
+def _digests(events: Iterable[bytes]) -> list[int]:
+    rows = rows_of(list(events))
     assert [row["reason"] for row in rows] == [None] * len(rows)
     return [row["content_digest"] for row in rows]
 
@@ -158,20 +153,20 @@ def _reversed(value: Any) -> Any:
     [request(), completion(), request_with(note={"b": [1, {"d": 2, "c": 3}], "a": None}), request(type="x.y", data=[])],
     ids=["request", "completion", "unknown_fields", "unknown_type"],
 )
-def test_content_ignores_the_order_of_keys_white_space_and_senttime(spark: SparkSession, event: dict[str, Any]) -> None:
+def test_content_ignores_the_order_of_keys_white_space_and_senttime(event: dict[str, Any]) -> None:
     sent_again = {**event, "senttime": "2026-07-01T11:59:59.999Z", "recordedtime": "later", "sequence": 4}
     same = [event, _reversed(event), sent_again]
-    digests = _digests(spark, [*map(encoded, same), json.dumps(event, indent=3).encode()])
+    digests = _digests([*map(encoded, same), json.dumps(event, indent=3).encode()])
     assert len(set(digests)) == 1
 
 
-def test_a_digest_that_is_stored_is_that_of_the_same_event_for_ever(spark: SparkSession) -> None:
+def test_a_digest_that_is_stored_is_that_of_the_same_event_for_ever() -> None:
     """Whatever fields and meters are known later: else each repeat of an event from before would be a conflict."""
     events = [request(), completion(), completion(input_tokens=None), completion(tokens_of_a_later_version=7)]
-    assert _digests(spark, map(encoded, events)) == DIGESTS
+    assert _digests(map(encoded, events)) == DIGESTS
 
 
-def test_any_other_content_is_another(spark: SparkSession) -> None:
+def test_any_other_content_is_another() -> None:
     others = [
         request(),
         request(type="ai.inference.request.v2"),
@@ -180,13 +175,6 @@ def test_any_other_content_is_another(spark: SparkSession) -> None:
         *[request_with(**{name: "other"}) for name in request()["data"]],
         request_with(content_hash="0"),
         request_with(region=None),
-        request_with(region=""),
-        request_with(note="n"),
-        request_with(note=["n"]),
-        request_with(note="1"),
-        request_with(note=1),
-        request_with(input_tokens=1),
-        request_with(input_tokens="1"),
         completion(),
         completion(input_tokens=None),
         completion(input_tokens=None, output_tokens=120),
@@ -194,32 +182,47 @@ def test_any_other_content_is_another(spark: SparkSession) -> None:
         completion(latency_ms=812.25),
         completion(cached=True),
         completion(cached=None),
-        completion(note=0),
+        request_with(user_id="small-2", model="user-1"),
         request(type="x.y", data={}),
-        request(type="x.y", data=None, data_base64="AA=="),
-        request(type="x.y", data=None, data_base64="AQ=="),
     ]
-    digests = _digests(spark, map(encoded, others))
+    digests = _digests(map(encoded, others))
     assert len(set(digests)) == len(others)
 
 
-def test_an_identity_is_a_source_and_an_id(spark: SparkSession) -> None:
+def test_what_is_not_read_makes_no_other_content() -> None:
+    """Nor does nothing in another form: null, an empty text, a member that is left out."""
+    same = [
+        request(),
+        request_with(note="n"),
+        request_with(note=["n"]),
+        request_with(input_tokens=1),
+        request_with(input_tokens="1"),
+        request(traceparent="00-1"),
+    ]
+    assert len(set(_digests(map(encoded, same)))) == 1
+    absent = [request_with(region=None), request_with(region=""), request_with(region=REMOVED)]
+    assert len(set(_digests(map(encoded, absent)))) == 1
+    unknown = [request(type="x.y", data=each) for each in (None, {}, {"a": 1}, "text")]
+    assert len(set(_digests(map(encoded, unknown)))) == 1
+
+
+def test_an_identity_is_a_source_and_an_id() -> None:
     pairs = [("a", "bc"), ("ab", "c"), ("1", "2:3"), ("1:2", "3"), ("a", "bc")]
-    rows = classified(spark, [encoded(request(source=source, id=name, subject=name)) for source, name in pairs])
+    rows = rows_of([encoded(request(source=source, id=name, subject=name)) for source, name in pairs])
     identities = [row["identity"] for row in rows]
     assert identities[0] == identities[4]
     assert len(set(identities)) == 4
 
 
-def test_the_accept_window_includes_both_its_ends(spark: SparkSession) -> None:
+def test_the_accept_window_includes_both_its_ends() -> None:
     occurred = datetime(2026, 7, 1, 11, 59, 59, 250_000, tzinfo=UTC)
     last, first = occurred + timedelta(days=35), occurred - timedelta(minutes=5)
     received = [last, last + MICROSECOND, first, first - MICROSECOND]
-    rows = classified(spark, [(encoded(request()), received_at) for received_at in received])
+    rows = rows_of([(encoded(request()), received_at) for received_at in received])
     assert [row["reason"] for row in rows] == [None, Reason.TOO_OLD, None, Reason.FUTURE]
 
 
-def test_a_devices_clock_is_corrected_beyond_the_tolerance_and_no_others(spark: SparkSession) -> None:
+def test_a_devices_clock_is_corrected_beyond_the_tolerance_and_no_others() -> None:
     config = IngestionConfig(clocks=Clocks(device=("device/*",), tolerance_seconds=2))
     occurred, sent = datetime(2026, 7, 1, 8, tzinfo=UTC), datetime(2026, 7, 1, 9, tzinfo=UTC)
     times = {"time": "2026-07-01T08:00:00Z", "senttime": "2026-07-01T09:00:00Z"}
@@ -237,44 +240,18 @@ def test_a_devices_clock_is_corrected_beyond_the_tolerance_and_no_others(spark: 
         (silent, sent, occurred, None),
         (gateway, sent + timedelta(hours=3), occurred, None),
     ]
-    rows = classified(spark, [(value, received_at) for value, received_at, _, _ in cases], config)
+    rows = rows_of([(value, received_at) for value, received_at, _, _ in cases], config)
     assert [row["reason"] for row in rows] == [None] * len(cases)
     assert [(row["event_time"], row["clock_offset_ms"]) for row in rows] == [case[2:] for case in cases]
     assert {row["occurred_at"] for row in rows} == {occurred}
 
 
-def test_a_device_that_is_years_wrong_is_believed_after_correction(spark: SparkSession) -> None:
+def test_a_device_that_is_years_wrong_is_believed_after_correction() -> None:
     config = IngestionConfig(clocks=Clocks(device=("device/*",)))
     wrong = {"time": "1970-01-01T00:00:10Z", "senttime": "1970-01-01T00:00:11Z"}
     absurd = {"time": "0001-01-01T00:00:00Z", "senttime": "9999-12-31T23:59:59Z"}
-    rows = classified(spark, [encoded(request(source="device/7", **times)) for times in (wrong, absurd)], config)
+    rows = rows_of([encoded(request(source="device/7", **times)) for times in (wrong, absurd)], config)
     assert rows[0]["reason"] is None
     assert rows[0]["event_time"] == RECEIVED_AT - timedelta(seconds=1)
     assert rows[1]["reason"] == Reason.TOO_OLD
     assert rows[1]["event_time"] is None
-
-
-def test_each_payload_is_parsed_once(spark: SparkSession) -> None:
-    judged = classify(spark.createDataFrame([], KAFKA_COLUMNS), IngestionConfig())
-    for frame in (judged, judged.where("reason is null and model = 'm'").select("id", "model", "content_digest")):
-        plan = frame._jdf.queryExecution().optimizedPlan().toString()
-        assert plan.count("parseJson") == 1, plan
-        assert "from_json" not in plan
-        assert "get_json_object" not in plan
-
-
-def test_all_of_it_is_generated_code_that_tasks_share(spark: SparkSession) -> None:
-    """One lambda keeps a projection out of it, which every task of every batch then prepares anew."""
-    plan = classify(frame_of(spark, [encoded(request())]), IngestionConfig())._jdf.queryExecution().executedPlan()
-    steps = [line.strip(" +-:") for line in plan.toString().splitlines() if "Project [" in line or "Generate " in line]
-    assert steps
-    assert [step for step in steps if not step.startswith("*(")] == []
-
-
-def test_java_compiles_all_of_it(spark: SparkSession) -> None:
-    """Its second compiler gave up methods of 16,703 bytes and more, which doubled what an event costs; took 13,007."""
-    judged = classify(frame_of(spark, [encoded(request())]), IngestionConfig())
-    stages = judged._jdf.queryExecution().debug().codegenToSeq()
-    sizes = [stages.apply(number)._3().maxMethodCodeSize() for number in range(stages.size())]
-    assert sizes
-    assert max(sizes) < 14_000

@@ -1,4 +1,4 @@
-"""Differential: hundreds of generated events, whole and damaged: `classify` and Python's own JSON judge them alike."""
+"""Differential: thousands of generated events, whole and damaged: both of the judge's readers and an oracle agree."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import REMOVED, completion, encoded, request
-from tests.pipelines.ingestion import classified
+from tests.pipelines.ingestion import rows_of
 from tests.pipelines.oracle_events import reason_of
 
 DOCUMENTS = 500
@@ -97,16 +96,16 @@ def generated() -> list[bytes]:
     return values
 
 
-def test_differential_every_generated_event_gets_the_reason_of_pythons_reader(spark: SparkSession) -> None:
+def test_differential_every_generated_event_gets_the_reason_of_pythons_reader() -> None:
     values = generated()
     expected = [reason_of(value, RECEIVED_AT) for value in values]
-    rows = classified(spark, values)
+    rows = rows_of(values)
     wrong = [
         (value, row["reason"], reason)
         for value, row, reason in zip(values, rows, expected, strict=True)
         if row["reason"] != reason
     ]
-    assert not wrong, f"{len(wrong)} differ; the first (payload, classify, oracle): {wrong[0]}"
+    assert not wrong, f"{len(wrong)} differ; the first (payload, judge, oracle): {wrong[0]}"
     # The comparison says something only when documents of many fates were generated.
     assert len(set(expected)) >= 12
     assert 50 <= expected.count(None) <= DOCUMENTS - 100

@@ -1,0 +1,154 @@
+"""Differential: the judge reads blocks of records at once, and each by itself where that fails; both say the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.reading import FEWEST_RECORDS, MOST_BLOCK_BYTES
+from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
+from tests.corpus.documents import completion, encoded, request, request_with
+from tests.corpus.drafts import Draft, tree_of
+from tests.corpus.mutate import mutant
+from tests.corpus.mutations import OF_TREES
+from tests.corpus.mutations_of_bytes import OF_BYTES
+from tests.pipelines.ingestion import records_of
+
+RECORDS = 10_000
+GPU: dict[str, Any] = {
+    "$id": "ai.inference.completion.v1",
+    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
+    "properties": {
+        "data": {
+            "properties": {
+                "gpu_seconds": {"type": "number", "minimum": 0, "maximum": 86_400, "x-weir-column": "gpu_seconds"},
+                "images": {"type": "integer", "minimum": 0, "x-weir-column": "images"},
+            }
+        }
+    },
+}
+CONFIG = IngestionConfig(contracts=(GPU,))
+LITELLM = {"model": "gpt", "prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12, "cost": 1.5e-05}
+V2 = {"request_id": "r", "status": "completed", "usage": {"input": 1, "output": 2, "cached": None, "reasoning": 4}}
+NUMBERS = ("0.000001", "0.0000001", "12345678901.123456", "99999999999.999999", "100000000000", "1e3", "1E-6", "0e99")
+NUMBERS += ('"1.5"', "-0.5", "-0", "0.10000000000000000000000", "1e400", "NaN", "-Infinity", "86400.000001", "86400")
+
+
+def declared(chance: random.Random, number: int) -> bytes:
+    """An event of a contract that the corpus does not know, with some mutations."""
+    event = chance.choice(
+        [
+            request(type="litellm_tokens", data=LITELLM, id=f"c{number}"),
+            request(type="ai.inference.completion.v2", data=V2),
+            completion(gpu_seconds=1.5, images=2),
+            completion(gpu_seconds=0.25),
+        ]
+    )
+    draft = Draft(tree_of(event), b"k")
+    for mutations in (OF_TREES, OF_BYTES):
+        for name in chance.choices(list(mutations), k=chance.choice([0, 0, 1])):
+            mutations[name](random.Random(number), draft)
+        if mutations is OF_TREES:
+            draft.write()
+    value = draft.value or b""
+    return value.replace(b'"gpu_seconds":1.5', b'"gpu_seconds":' + chance.choice(NUMBERS).encode())
+
+
+def values() -> list[bytes | None]:
+    """Mutations of the corpus' events and of others, and the corpus itself."""
+    chance = random.Random(14)
+    events = [found.draft.value for number in range(RECORDS) if (found := mutant(14, number)).topic is None]
+    found = [*events, *(declared(chance, number) for number in range(RECORDS - len(events)))]
+    found += [document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)]
+    chance.shuffle(found)
+    return found
+
+
+def blocks(all_of_them: Sequence[bytes | None]) -> Iterator[list[bytes | None]]:
+    """Of many sizes: most are refused at first, some only in parts."""
+    chance, start = random.Random(15), 0
+    while start < len(all_of_them):
+        end = start + chance.choice([1, 2, FEWEST_RECORDS, 40, 300, 2_000])
+        yield list(all_of_them[start:end])
+        start = end
+
+
+def test_both_readers_give_the_same_rows_whatever_the_records_are() -> None:
+    judge, reasons = CONFIG.judge(), Counter[str | None]()
+    for block in blocks(values()):
+        fast, strict = judge.judge(records_of(block)), judge.judge_strictly(records_of(block))
+        for name in fast.schema.names:
+            if not fast[name].equals(strict[name]):
+                pairs = zip(block, fast[name].to_pylist(), strict[name].to_pylist(), strict=True)
+                raise AssertionError(f"{name}: {next(pair for pair in pairs if pair[1] != pair[2])}")
+        reasons.update(fast["reason"].to_pylist())
+    # It says something only when records of many fates were read.
+    assert reasons[None] > RECORDS // 5
+    assert len(reasons) >= 14, reasons
+
+
+@pytest.mark.parametrize("count", [1, FEWEST_RECORDS - 1, FEWEST_RECORDS, FEWEST_RECORDS + 1, 700])
+def test_one_bad_record_changes_nothing_of_its_neighbours(count: int) -> None:
+    judge, good = CONFIG.judge(), [encoded(request(id=f"e{number}")) for number in range(count)]
+    alone = judge.judge(records_of(good)).drop_columns(["offset"])
+    for bad in (b"", b"{", b"[]", encoded(request())[:-1], encoded(completion(input_tokens="x")), good[0] + good[0]):
+        for place in {0, count // 2, count}:
+            mixed = judge.judge(records_of([*good[:place], bad, *good[place:]])).drop_columns(["offset"])
+            kept = pl.DataFrame(mixed).with_row_index().filter(pl.col("index") != place).drop("index")
+            assert kept.equals(pl.DataFrame(alone))
+
+
+@pytest.mark.parametrize("config", [IngestionConfig(), CONFIG], ids=["shipped", "with_a_decimal"])
+def test_each_document_alone_is_read_alike(config: IngestionConfig) -> None:
+    """In a block of its own, which nothing else has refused before."""
+    judge = config.judge()
+    for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS):
+        alone = records_of([document.value])
+        assert judge.judge(alone).equals(judge.judge_strictly(alone)), document.name
+
+
+def test_two_records_that_are_one_document_together_are_two_bad_ones() -> None:
+    whole = encoded(request())
+    for cut in (1, 20, len(whole) - 1, whole.index(b'"data"')):
+        rows = CONFIG.judge().judge(records_of([whole[:cut], whole[cut:], whole]))
+        assert rows["reason"].to_pylist() == ["malformed", "malformed", None]
+
+
+def test_decimals_are_kept_exactly_and_texts_are_no_decimals() -> None:
+    texts = [
+        "0.000001",
+        "12345.678901",
+        "86400",
+        "1e3",
+        "1.50000000000",
+        "0",
+        "-0",
+        '"1.5"',
+        "0.0000001",
+        "86400.000001",
+    ]
+    events = [encoded(completion(gpu_seconds="@")).replace(b'"@"', text.encode()) for text in texts]
+    rows = CONFIG.judge().judge(records_of(events)).to_pylist()
+    assert [row["gpu_seconds"] for row in rows[:7]] == [Decimal(text) for text in texts[:7]]
+    assert [row["reason"] for row in rows] == [None] * 7 + ["invalid_data"] * 3
+    assert "/data/gpu_seconds: type is number" in rows[7]["violation"]
+    assert rows[9]["violation"] == "ai.inference.completion.v1 /data/gpu_seconds: at most 86400"
+
+
+def test_blocks_have_a_limit_of_bytes_and_a_record_may_be_larger() -> None:
+    large = encoded(request_with(note="n" * (MOST_BLOCK_BYTES + 1)))
+    rows = CONFIG.judge().judge(records_of([encoded(request()), large, encoded(request())]))
+    assert rows["reason"].to_pylist() == [None, None, None]
+
+
+def test_no_records_are_no_rows() -> None:
+    judge = CONFIG.judge()
+    assert judge.judge(records_of([])).schema == judge.judge_strictly(records_of([])).schema == judge.schema
+    assert judge.judge(records_of([])).num_rows == 0
