@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,6 +46,8 @@ def spark_session(
     `jars` is the folder with the pinned connector jars (`make setup` fills it). Without `master`, spark-submit has
     decided master, memory and addresses, and left them where Java finds them.
     """
+    # Else a worker is whatever Python comes first on the path.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     # An archive of classes holds for one spelling of the class path.
     class_path = ":".join(sorted(str(jar) for jar in jars.resolve().glob("*.jar")))
     settings = {
@@ -65,6 +69,8 @@ def spark_session(
         # What the driver hands to Spark stays Arrow above this size. Below 48 MB Spark would make rows of it, held by
         # the plan: with 100,000 records a batch joins took 20-35 CPU-s per million, or ran out of memory; now 8.
         "spark.sql.execution.arrow.localRelationThreshold": "1m",
+        # A Python worker judges one partition; more threads would only take the processor from the next worker.
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
         "spark.sql.streaming.pollingDelay": "250ms",
         "spark.sql.streaming.stopTimeout": "15s",
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
 from metering.limits import MAX_NAME_BYTES
+from metering.meters import REPORTED_COLUMNS
 from metering.words import Family, Reason
 
 Document = Mapping[str, Any]
@@ -36,7 +37,7 @@ ENVELOPE_OTHER: tuple[str, ...] = (
 COLUMNS: Mapping[str, Kind] = {
     **dict.fromkeys(("request_id", "user_id", "api_key_id", "model", "operation", "route", "region"), Kind.TEXT),
     **dict.fromkeys(("content_hash", "status", "usage_source"), Kind.TEXT),
-    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens"), Kind.INTEGER),
+    **dict.fromkeys(REPORTED_COLUMNS, Kind.INTEGER),
     "cached": Kind.BOOLEAN,
     "latency_ms": Kind.DOUBLE,
 }

@@ -27,11 +27,7 @@ def document(value: bytes | None) -> dict[str, Any]:
     try:
         if levels_of(text) > MOST_LEVELS:
             raise ValueError("too deep")
-        event = deep(
-            lambda: json.loads(
-                text, object_pairs_hook=_unique, parse_constant=_constant, parse_int=_int
-            )
-        )
+        event = deep(lambda: json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_int=_int))
         # A lone surrogate cannot be encoded.
         deep(lambda: _texts(event)).encode()
     except ValueError:

@@ -25,12 +25,14 @@ from jobs import again, streams
 from jobs.joins.pairs import SIDES
 from jobs.runtime import catalog_changes
 from jobs.runtime.errors import ExitStatus
+from jobs.runtime.families import EARLIER
 from jobs.runtime.kafka import log_records
 from jobs.runtime.kafka.topic_settings import Doubt
 from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
 from metering.clock import Acceptance
+from metering.contracts.shipped import shipped
 from metering.joining import Side
 from metering.lateness import WindowState
 from metering.meters import Meter
@@ -45,6 +47,7 @@ from metering.words import (
     Disposition,
     End,
     EventType,
+    Family,
     Isolation,
     Job,
     Outcome,
@@ -104,10 +107,13 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     ),
     "what an application does, its badges": (Health, overview._BADGES),
     "meters, generated traffic": (Meter, TRAFFIC_METERS),
-    "event types, generated traffic": (BILLABLE, TRAFFIC_TYPES),
-    "event types, all have a family or are heartbeats": (EventType, [*BILLABLE, EventType.HEARTBEAT]),
-    "families, sides of a pair": (Side, [*SIDES.values(), Side.BOTH]),
-    "families, types with one side": (set(REQUESTS) ^ set(COMPLETIONS), SIDES),
+    "event types, generated traffic": (set(EventType) - {EventType.HEARTBEAT}, TRAFFIC_TYPES),
+    "event types of the first release, their families": (EventType, EARLIER),
+    "families, of the first types": (Family, EARLIER.values()),
+    "families, all are in an outcome but heartbeats": (Family, [*BILLABLE, Family.HEARTBEAT]),
+    "families, sides of a pair": (BILLABLE, SIDES),
+    "sides of a pair": (Side, SIDES.values()),
+    "families that begin or end something": (set(REQUESTS) | set(COMPLETIONS), BILLABLE),
     "causes, an alert for each": (Cause, alerts_of_causes()),
     "causes, who waits in the alerts' tests": (Cause, test_alerts.WAITS_FOR),
     "ends, exit statuses": ([*End, "stopped", "bad_configuration"], [status.name.lower() for status in ExitStatus]),
@@ -160,7 +166,7 @@ WORDS: dict[str, tuple[str, Collection[str]]] = {
     # Joins of frames have a `how` too.
     "how a driver ended": (r"""(?:\bhow = '|[{,]how=")(\w+)""", set(End)),
     "reason": (rf"\breason{QUOTED}", set(Reason)),
-    "type": (r"\b(ai\.inference\.\w+\.v\d+|source\.heartbeat\.v\d+)\b", {*EventType, traffic_events.UNKNOWN}),
+    "type": (r"\b(ai\.inference\.\w+\.v\d+|source\.heartbeat\.v\d+)\b", {*shipped(), traffic_events.UNKNOWN}),
     "table": (r"\.table\(\"(\w+)\"\)", set(Table)),
 }
 TEXTS = [

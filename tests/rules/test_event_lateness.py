@@ -26,7 +26,7 @@ REQUEST = "ai.inference.request.v1"
 
 def rows(*events: tuple[str, str, datetime, datetime], first_received_at: datetime | None = None) -> pl.DataFrame:
     first = pl.lit(first_received_at, pl.Datetime("us", "UTC")).alias("first_received_at")
-    return pl.DataFrame(list(events), schema=SCHEMA, orient="row").with_columns(first)
+    return pl.DataFrame(list(events), schema=SCHEMA, orient="row").with_columns(first, family=pl.lit(None, pl.String))
 
 
 def test_an_event_that_is_sent_again_is_as_late_as_it_was_at_first() -> None:

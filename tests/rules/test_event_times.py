@@ -22,6 +22,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "first_received_at": INSTANT,
     "is_broker_stamp": pl.Boolean,
     "reason": pl.String,
+    "violation": pl.String,
     "content_digest": pl.Int64,
     "occurred_us": pl.Int64,
     "device_sent_us": pl.Int64,
@@ -47,7 +48,7 @@ def microseconds(instant: datetime | None) -> int | None:
 def test_differential_columns_and_rules_judge_each_event_alike(
     found: list[tuple[tuple[datetime, datetime | None], bool, str | None, datetime, datetime | None]],
 ) -> None:
-    rows = [(*at, stamped, reason, 7, microseconds(e), microseconds(s)) for at, stamped, reason, e, s in found]
+    rows = [(*at, stamped, reason, reason, 7, microseconds(e), microseconds(s)) for at, stamped, reason, e, s in found]
     judged = judged_by_reception(pl.DataFrame(rows, schema=SCHEMA, orient="row"), CONFIG)
     for row, ((again, first), stamped, reason, occurred_at, sent_at) in zip(judged.to_dicts(), found, strict=True):
         at = first or again
@@ -60,5 +61,8 @@ def test_differential_columns_and_rules_judge_each_event_alike(
         expected = reason or (None if acceptance is Acceptance.ACCEPTED else acceptance.value)
         is_isolated = reason in set(Isolation)
         assert row["reason"] == (expected if stamped or is_isolated else Reason.UNSTAMPED)
+        # Whatever is rejected says which rule it broke.
+        assert (row["violation"] is None) == (row["reason"] is None)
+        assert row["reason"] != reason or row["violation"] == reason
         assert (row["event_time"], row["clock_offset_ms"]) == (reading.event_time, reading.offset_ms)
         assert row["content_digest"] == (None if row["reason"] else 7)

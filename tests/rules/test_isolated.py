@@ -21,6 +21,7 @@ SCHEMA: dict[str, Any] = {
     "stamped_at": pl.Datetime("us", "UTC"),
     "is_broker_stamp": pl.Boolean,
     "reason": pl.String,
+    "violation": pl.String,
     "id": pl.String,
     "key": pl.Binary,
     "value": pl.Binary,
@@ -39,7 +40,7 @@ records = st.tuples(
 def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]]) -> None:
     frame = pl.DataFrame(
         [
-            ("events", 0, at, datetime(2026, 1, 1, tzinfo=UTC), True, reason, "id", _text(key), _text(value))
+            ("events", 0, at, datetime(2026, 1, 1, tzinfo=UTC), True, reason, reason, "id", _text(key), _text(value))
             for at, (reason, key, value, _) in enumerate(rows)
         ],
         schema=SCHEMA,
@@ -55,7 +56,7 @@ def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]])
     ):
         is_large = (key or 0) + (value or 0) > LARGEST or why is Isolation.TOO_LARGE
         if not is_large:
-            assert row == {**before, "reason": reason if why is None else why.value}
+            assert row == {**before, **({} if why is None else {"reason": why.value, "violation": None})}
             continue
         kept = {name: before[name] for name in KEPT - {"key"}}
         short = before["key"] if key is not None and key <= MOST_KEY_BYTES else None

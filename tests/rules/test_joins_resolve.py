@@ -42,7 +42,7 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
     begins, ends = row.side is not Side.COMPLETION, row.side is not Side.REQUEST
     return {
         "lsn": row.lsn,
-        "type": TYPES[row.side].value,
+        "family": row.side.value,
         "account": account,
         "request_id": "r",
         "user_id": f"user-{row.lsn}" if begins else None,

@@ -16,7 +16,7 @@ DISPOSED = ("lsn", "offset", "disposition", "reason", "first_lsn", "event_time")
 
 
 def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> pl.DataFrame:
-    """`DISPOSED` of all records (`Judge.schema`) of one partition, one after the other; of the journal only their places.
+    """`DISPOSED` of all records (`Judge.schema`) of a partition, one after the other; of the journal only their places.
 
     Places are lsn and received_at, by offset.
     """
