@@ -51,7 +51,7 @@ def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]])
     found = set_aside(frame, isolated, LARGEST)
 
     assert found.columns == frame.columns
-    for before, row, (reason, key, value, why) in zip(
+    for before, row, (_, key, value, why) in zip(
         frame.rows(named=True), found.rows(named=True), rows, strict=True
     ):
         is_large = (key or 0) + (value or 0) > LARGEST or why is Isolation.TOO_LARGE

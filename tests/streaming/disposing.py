@@ -29,13 +29,13 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
         first_lsn, disposition = None, Disposition.REJECTED
         if judged["reason"].item() is None:
             held = [one for one in history if one.first <= row["lsn"].item()]
-            asking = candidates(judged, *looked_for(config, held))
+            asking = candidates(judged.filter(pl.col("family").is_not_null()), *looked_for(config, held))
             found = repeats(asking, pl.concat([entries(judged).clear(), *accepted])).sort("first_lsn").head(1)
             disposition = Disposition.ACCEPTED
             if not found.is_empty():
                 first_lsn = found["first_lsn"].item()
                 disposition = Disposition.DUPLICATE if found["same"].item() else Disposition.CONFLICT
-            else:
+            elif not asking.is_empty():
                 accepted.append(entries(judged))
         said = judged.with_columns(disposition=pl.lit(disposition.value), first_lsn=pl.lit(first_lsn, pl.Int64))
         told.append(said.select(DISPOSED))

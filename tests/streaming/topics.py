@@ -29,6 +29,7 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.topic import LATEST, list_partitions, offsets
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
+from metering.words import EventType
 from tests.waiting import wait_until
 
 IS_EVENT = pl.col("topic").str.starts_with("events-")
@@ -100,9 +101,16 @@ class Topic:
 
 
 def event(name: str, age: timedelta = timedelta()) -> bytes:
-    """An unknown type of event that needs nothing but its envelope, and occurred so long ago."""
+    """An event that needs nothing but its envelope, and occurred so long ago."""
     now = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
-    envelope = {"specversion": "1.0", "type": "t", "source": "s", "id": name, "subject": "a", "time": now}
+    envelope = {
+        "specversion": "1.0",
+        "type": EventType.HEARTBEAT.value,
+        "source": "s",
+        "id": name,
+        "subject": "a",
+        "time": now,
+    }
     return json.dumps(envelope).encode()
 
 
@@ -140,7 +148,9 @@ def let_commands_reach(monkeypatch: pytest.MonkeyPatch, bootstrap: str, database
         monkeypatch.setenv(f"WEIR_{name}", value)
 
 
-def batch(spark: SparkSession, topic: Topic, without: str | None = None) -> DataFrame:
+def batch(
+    spark: SparkSession, topic: Topic, without: str | None = None, config: IngestionConfig | None = None
+) -> DataFrame:
     """All committed records of a topic as ingestion's query hands them over; `without` is an id that is withheld."""
     records = (
         spark.read.format("kafka")
@@ -150,7 +160,7 @@ def batch(spark: SparkSession, topic: Topic, without: str | None = None) -> Data
         .option("startingOffsets", "earliest")
         .load()
     )
-    judged = build(records, IngestionConfig())
+    judged = build(records, config or IngestionConfig())
     return judged if without is None else judged.where(f"id <> '{without}'")
 
 
