@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 from cli.catalog import catalog
 from cli.compact import compact
 from cli.compare import compare
+from cli.contracts import contracts
 from cli.dead_letters import dead_letters
 from cli.demo import demo
 from cli.drain import drain
@@ -34,6 +35,7 @@ app.command()(up)
 app.command()(down)
 app.command()(status)
 app.command()(produce)
+app.add_typer(contracts, name="contracts")
 app.add_typer(catalog, name="catalog")
 app.command()(topics)
 app.command()(drain)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
 
+from cli.lines import numbered, opened
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
-from deployment.errors import CannotRun
 from deployment.sender import Sender
 from jobs.streams import EVENTS_TOPIC
 
@@ -30,12 +26,12 @@ def produce(
     """Send CloudEvents to `events`, keyed by subject, the bytes of each line as they are.
 
     Says how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Whether an event is
-    valid is ingestion's to say: see `weir dead-letters`.
+    valid is ingestion's to say: see `weir dead-letters`, and before you send it `weir contracts check`.
     """
     from deployment.kafka_client import kafka_client
     from deployment.stack import running_deployment
 
-    with _opened(file) as lines:
+    with opened(file) as lines:
         sender = Sender(kafka_client(running_deployment(data_dir).kafka_bootstrap))
         _send_lines(sender, lines)
     _print_result(sender, form)
@@ -43,21 +39,8 @@ def produce(
         raise typer.Exit(1)
 
 
-@contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        with Path(file).open("rb") as lines:
-            yield lines
-    except OSError as problem:
-        raise CannotRun(f"{file} cannot be read: {problem.strerror}.") from problem
-
-
 def _send_lines(sender: Sender, lines: BinaryIO) -> None:
-    for number, line in enumerate(lines, start=1):
-        document = line.removesuffix(b"\n")
+    for number, document in numbered(lines):
         sender.send(EVENTS_TOPIC, subject_of(document), document, number=number)
         if number % LINES_PER_REPORT == 0:
             typer.echo(f"{number} lines read, {sender.acknowledged} acknowledged", err=True)

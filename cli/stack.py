@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from deployment.stack import Stack
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="YAML file with `jobs: {<name>: {…}}`; the defaults when left out.")
+    Path | None,
+    typer.Option(
+        "--config",
+        help="YAML file with `jobs: {<name>: {…}}` and `contracts: [<file>, …]`; the defaults when left out.",
+    ),
 ]
 AlertmanagerOption = Annotated[
     Path | None,

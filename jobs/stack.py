@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.sessionization.config import SessionizationConfig
+from metering.contracts.files import documents_in
+from metering.contracts.shipped import shipped
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -51,7 +54,7 @@ class Jobs(BaseModel):
 
 
 class StackConfig(BaseModel):
-    """The file of `weir up --config`: `jobs: {<name>: {...}}`, as in Helm's values."""
+    """The file of `weir up --config`: `jobs: {<name>: {...}}`, as in Helm's values. `load_stack_config` reads more."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,20 +66,53 @@ class StackConfig(BaseModel):
 
 
 def load_stack_config(path: Path | None) -> StackConfig:
-    """The configuration in a YAML or JSON file, or the defaults. Raises ValueError: field, value, what is allowed."""
-    return StackConfig() if path is None else validated(StackConfig, path)
+    """The configuration in a YAML or JSON file, or the defaults. Raises ValueError: field, value, what is allowed.
+
+    `contracts` lists JSON Schema files, relative to that file; `jobs.ingestion.contracts` has what stands in them.
+    """
+    return StackConfig() if path is None else _model(StackConfig, _with_contracts(_content(path), path), path)
 
 
 def validated(model: type[M], path: Path) -> M:
     """A model read from a file. Raises ValueError with one line per problem."""
+    return _model(model, _content(path), path)
+
+
+def _content(path: Path) -> Any:
     try:
-        return model.model_validate(yaml.safe_load(path.read_text()) or {})
+        return yaml.safe_load(path.read_text()) or {}
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
+
+
+def _model(model: type[M], content: Any, path: Path) -> M:
+    try:
+        return model.model_validate(content)
     except ValidationError as error:
         raise ValueError("\n".join(f"{path}: {_sentence(problem)}" for problem in error.errors())) from error
+
+
+def _with_contracts(content: Any, path: Path) -> Any:
+    """The content with the documents of `contracts` in the place of their files."""
+    if not isinstance(content, Mapping) or "contracts" not in content:
+        return content
+    files = content["contracts"]
+    if not isinstance(files, list) or not all(isinstance(file, str) and file for file in files):
+        raise ValueError(
+            f"{path}: contracts: this is a list of JSON Schema files, relative to this one (it is {files!r})"
+        )
+    documents = documents_in([path.parent / file for file in files], shipped())
+    jobs = content.get("jobs") or {}
+    ingestion = jobs.get("ingestion") or {} if isinstance(jobs, Mapping) else jobs
+    if not isinstance(ingestion, Mapping):
+        # Refused by the model, which says what is allowed.
+        return {"jobs": jobs}
+    if "contracts" in ingestion:
+        raise ValueError(f"{path}: contracts and jobs.ingestion.contracts are both given; leave one out")
+    rest = {name: value for name, value in content.items() if name != "contracts"}
+    return {**rest, "jobs": {**jobs, "ingestion": {**ingestion, "contracts": documents}}}
 
 
 def _sentence(problem: Any) -> str:

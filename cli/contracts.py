@@ -1,0 +1,98 @@
+"""`weir contracts`: what events are, and whether some are that, without a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.output import Format, FormatOption, Row, print_rows
+
+if TYPE_CHECKING:
+    from metering.contracts.model import Contract
+
+FIELD_COLUMNS = ("type", "family", "path", "holds", "rule", "required", "column", "reason")
+
+contracts = typer.Typer(no_args_is_help=True, help="What events are, by type; and whether yours are.")
+
+ContractOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--contract",
+        metavar="FILE",
+        help="A further contract, a JSON Schema document; may be repeated. It replaces a shipped one with its $id.",
+    ),
+]
+
+
+@contracts.callback()
+def _contracts() -> None:
+    """What events are, by type; and whether yours are."""
+
+
+@contracts.command()
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="One event a line; - for standard input.")],
+    *,
+    contract: ContractOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Judge events as ingestion would, without sending them: which are valid, and what the others break, and where.
+
+    A type without a contract is valid: such events are kept and counted, and on no bill. What depends on when an event
+    is received is not judged: whether it is too_old or future then, and whether it repeats another. A record is
+    too_large above the default of max_record_bytes.
+
+    Exit status 0 when all are valid, 1 when some are not, 2 for a document that is no contract.
+    """
+    from cli.judged_lines import COLUMNS, INVALID, JudgedLines
+
+    judged = JudgedLines(_in_force(contract))
+    print_rows((row for file in files for row in judged.rows(file)), COLUMNS, form)
+    typer.echo(judged.summary, err=True)
+    if judged.counts[INVALID]:
+        raise typer.Exit(1)
+
+
+@contracts.command("list")
+def list_(*, contract: ContractOption = None, form: FormatOption = Format.TABLE) -> None:
+    """List the contracts that hold, field by field: where it stands in an event, what it holds, which column it fills.
+
+    Those that Weir ships, and those of --contract. Exit status 2 for a document that is no contract.
+    """
+    rows = (row for _, each in sorted(_in_force(contract).items()) for row in field_rows(each))
+    print_rows(rows, FIELD_COLUMNS, form)
+
+
+def field_rows(contract: Contract) -> Iterator[Row]:
+    """Rows with the keys FIELD_COLUMNS, one for each field; one without a field for a contract that reads none."""
+    from metering.contracts.wording import HOLDS, rule_of
+
+    named: dict[str, Any] = {"type": contract.type, "family": contract.family.value}
+    if not contract.fields:
+        yield {**dict.fromkeys(FIELD_COLUMNS), **named}
+    for field in contract.fields:
+        yield {
+            **named,
+            "path": field.pointer,
+            "holds": HOLDS[field.kind],
+            "rule": rule_of(field),
+            "required": field.is_required,
+            "column": field.column,
+            "reason": field.reason.value,
+        }
+
+
+def _in_force(files: list[Path] | None) -> dict[str, Contract]:
+    """The contracts that hold with those in the files, by type; a refused one ends the command."""
+    from metering.contracts.files import documents_in
+    from metering.contracts.schema import ContractRefused, contracts_of
+    from metering.contracts.shipped import shipped
+
+    try:
+        return contracts_of(documents_in(files or [], shipped()), shipped())
+    except ContractRefused as refusal:
+        typer.echo(str(refusal), err=True)
+        raise typer.Exit(2) from None

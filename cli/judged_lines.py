@@ -1,0 +1,108 @@
+"""Events of a file, each judged as ingestion judges a record by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from cli.lines import numbered, opened
+from cli.output import Row
+from cli.produce import subject_of
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.judge import INSTANT, LOG_APPEND_TIME, Judge
+from jobs.ingestion.set_aside import set_aside
+from jobs.streams import EVENTS_TOPIC
+from metering.contracts.model import Contract, pointer
+
+COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule")
+VALID, INVALID = "valid", "invalid"
+UNKNOWN = "unknown type: kept and counted, on no bill"
+EVENTS_AT_ONCE = 2_000
+_ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+"""When a record was received, on which nothing here depends."""
+
+
+class JudgedLines:
+    """Judges files, and counts what it found."""
+
+    def __init__(self, contracts: Mapping[str, Contract]) -> None:
+        self._contracts = contracts
+        self._judge = Judge(contracts)
+        self._largest_bytes = IngestionConfig().max_record_bytes
+        self.counts: Counter[str] = Counter()
+        """By VALID, INVALID and, of the valid, UNKNOWN."""
+
+    @property
+    def summary(self) -> str:
+        """How many were what."""
+        unknown = self.counts[UNKNOWN]
+        more = f" ({unknown} of a type without a contract: kept and counted, on no bill)" if unknown else ""
+        return f"{self.counts[VALID]} valid{more}, {self.counts[INVALID]} invalid"
+
+    def rows(self, file: str) -> Iterator[Row]:
+        """Rows with the keys COLUMNS, one for each line; `-` is standard input. Raises CannotRun for no file."""
+        with opened(file) as lines:
+            documents = numbered(lines)
+            while several := list(islice(documents, EVENTS_AT_ONCE)):
+                said = self._said([document for _, document in several])
+                for (line, _), event in zip(several, said, strict=True):
+                    yield {"file": file, "line": line, **self._row(event)}
+
+    def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
+        judged = pl.DataFrame(self._judge.judge(_records(documents)))
+        return set_aside(judged, {}, self._largest_bytes).select("type", "reason", "violation").iter_rows(named=True)
+
+    def _row(self, event: Mapping[str, Any]) -> Row:
+        contract = self._contracts.get(event["type"] or "")
+        if event["reason"] is None:
+            self.counts.update([VALID] if contract else [VALID, UNKNOWN])
+            said = {"contract": contract and contract.type, "path": None, "rule": None if contract else UNKNOWN}
+        else:
+            self.counts[INVALID] += 1
+            # Only of what is too large nothing more is said.
+            violation = event["violation"] or f"Weir: at most {self._largest_bytes} bytes, key and value"
+            said = told_of(violation, contract)
+        disposition = VALID if event["reason"] is None else INVALID
+        return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **said}
+
+
+def told_of(violation: str, contract: Contract | None) -> dict[str, str | None]:
+    """`contract`, `path` and `rule` of a violation, which is `<contract>[ <path>]: <rule>`."""
+    if contract is not None:
+        # A type and a key may hold any character: a colon and a blank, too.
+        for path in _places(contract):
+            if violation.startswith(before := f"{contract.type} {path}: "):
+                return {"contract": contract.type, "path": path, "rule": violation.removeprefix(before)}
+    place, _, rule = violation.partition(": ")
+    document, slash, name = place.partition(" /")
+    return {"contract": document, "path": f"/{name}" if slash else None, "rule": rule}
+
+
+def _places(contract: Contract) -> list[str]:
+    """Pointers of all that a contract says something of, the longest first."""
+    found = {"/data", "/data_base64"}
+    for field in contract.fields:
+        found |= {pointer(field.path[:length]) for length in range(1, len(field.path) + 1)}
+    return sorted(found, key=len, reverse=True)
+
+
+def _records(documents: Sequence[bytes]) -> pa.Table:
+    """Documents as ingestion would read them from Kafka."""
+    count = len(documents)
+    return pa.table(
+        {
+            "key": pa.array([subject_of(document) for document in documents], pa.binary()),
+            "value": pa.array(documents, pa.binary()),
+            "topic": pa.array([EVENTS_TOPIC] * count, pa.string()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),
+            "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
+        }
+    )

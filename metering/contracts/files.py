@@ -1,0 +1,57 @@
+"""Contracts in files, as users write them: each one JSON Schema document, refused by the name of its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from metering.contracts.schema import ContractRefused, Document, contracts_of
+
+
+def documents_in(files: Sequence[Path], shipped: Mapping[str, Document]) -> list[Document]:
+    """The documents in some files, in their order; they hold together, and with those that are shipped.
+
+    Raises ContractRefused: which file, what of it, and what is allowed.
+    """
+    documents = [_document(file) for file in files]
+    try:
+        contracts_of(documents, shipped)
+    except ContractRefused:
+        _say_which(files, documents, shipped)
+        raise
+    return documents
+
+
+def _document(file: Path) -> Document:
+    try:
+        found = json.loads(file.read_bytes().decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_refuse)
+    except OSError as problem:
+        raise ContractRefused(f"{file} cannot be read: {problem.strerror}; a contract is a JSON file") from None
+    except (ValueError, RecursionError) as problem:
+        raise ContractRefused(f"{file} is no JSON: {problem}") from None
+    if not isinstance(found, Mapping):
+        raise ContractRefused(f"{file} holds {type(found).__name__}; a contract is one JSON object")
+    return found
+
+
+def _say_which(files: Sequence[Path], documents: Sequence[Document], shipped: Mapping[str, Document]) -> None:
+    """Raise for the first file with which, behind those before it, the documents are refused."""
+    for number, file in enumerate(files, start=1):
+        try:
+            contracts_of(documents[:number], shipped)
+        except ContractRefused as refusal:
+            raise ContractRefused(f"{file}: {refusal}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+        raise ValueError(f"the key {twice} stands twice")
+    return members
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")

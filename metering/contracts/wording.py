@@ -1,0 +1,32 @@
+"""What a contract says of a field, in words: for `weir contracts list` and docs/contracts.md."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from metering.contracts.model import Field, Kind
+
+HOLDS = {
+    Kind.TEXT: "string",
+    Kind.INTEGER: "integer",
+    Kind.DECIMAL: "number",
+    Kind.DOUBLE: "number (double)",
+    Kind.BOOLEAN: "boolean",
+}
+"""A kind in JSON Schema's words."""
+
+
+def rule_of(field: Field) -> str:
+    """What the field may hold: `one of completed, error`, `at most 512 bytes`, `0 to 10000000000`; empty: anything."""
+    if field.values is not None:
+        return f"one of {', '.join(field.values)}"
+    if field.most_bytes is not None:
+        return f"at most {field.most_bytes} bytes"
+    lowest, highest = _plain(field.minimum), _plain(field.maximum)
+    if lowest and highest:
+        return f"{lowest} to {highest}"
+    return f"at least {lowest}" if lowest else f"at most {highest}" if highest else ""
+
+
+def _plain(bound: Decimal | None) -> str:
+    return "" if bound is None else f"{bound:f}"

@@ -1,0 +1,121 @@
+"""The file of `weir up --config`: contracts are read from the files it names, and refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cli.main import app
+from jobs.ingestion.config import IngestionConfig
+from jobs.stack import load_stack_config, validated
+
+GPU: dict[str, Any] = {
+    "$id": "ai.inference.completion.v1",
+    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
+    "properties": {
+        "data": {
+            "properties": {
+                "gpu_seconds": {"type": "number", "minimum": 1e-6, "x-weir-column": "gpu_seconds"},
+                "tier": {"enum": ["spot", "on demand", None], "x-weir-column": "tier"},
+            }
+        }
+    },
+}
+
+
+def stack_file(folder: Path, content: Any) -> Path:
+    file = folder / "stack.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def test_contracts_are_read_from_files_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/gpu.json").write_text(json.dumps(GPU))
+    content = {
+        "contracts": ["own/gpu.json"],
+        "jobs": {"ingestion": {"topic": "t"}, "joins": {"waiting_memory_mib": 600}},
+    }
+    config = load_stack_config(stack_file(tmp_path, content))
+    assert config.jobs.ingestion.contracts == (GPU,)
+    assert (config.jobs.ingestion.topic, config.jobs.joins.waiting_memory_mib) == ("t", 600)
+    completion = config.jobs.ingestion.contracts_in_force()["ai.inference.completion.v1"]
+    assert [field.column for field in completion.fields][-2:] == ["gpu_seconds", "tier"]
+
+
+def test_a_job_reads_the_contracts_back_from_the_file_that_the_laptop_writes_for_it(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GPU))
+    config = load_stack_config(stack_file(tmp_path, {"contracts": ["gpu.json"]})).jobs.ingestion
+    written = tmp_path / "ingestion.yaml"
+    written.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+    read = validated(IngestionConfig, written)
+    assert read == config
+    assert read.contracts_in_force() == config.contracts_in_force()
+
+
+@pytest.mark.parametrize("jobs", [None, {}, {"ingestion": None}])
+def test_contracts_need_no_configuration_of_jobs(tmp_path: Path, jobs: Any) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GPU))
+    config = load_stack_config(stack_file(tmp_path, {"contracts": ["gpu.json"], "jobs": jobs}))
+    assert len(config.jobs.ingestion.contracts) == 1
+
+
+REFUSED: dict[str, tuple[Any, str | None, str]] = {
+    "no list": ({"contracts": "gpu.json"}, None, "contracts: this is a list of JSON Schema files"),
+    "documents": ({"contracts": [GPU]}, None, "contracts: this is a list of JSON Schema files, relative to this one"),
+    "no file": ({"contracts": ["gpu.json"]}, None, "gpu.json cannot be read: No such file or directory"),
+    "no JSON": ({"contracts": ["gpu.json"]}, "{", "gpu.json is no JSON: Expecting property name"),
+    "a key twice": ({"contracts": ["gpu.json"]}, '{"$id": "a", "$id": "b"}', "is no JSON: the key $id stands twice"),
+    "no number": ({"contracts": ["gpu.json"]}, '{"maximum": NaN}', "is no JSON: NaN is no number"),
+    "no UTF-8": ({"contracts": ["gpu.json"]}, "\udcff", "gpu.json is no JSON: 'utf-8' codec can't decode"),
+    "no object": ({"contracts": ["gpu.json"]}, "[]", "gpu.json holds list; a contract is one JSON object"),
+    "no contract": (
+        {"contracts": ["gpu.json"]},
+        '{"$id": "gpu.v1", "x-weir-family": "usage"}',
+        "gpu.json: contract gpu.v1: x-weir-family is one of request, completion, both, heartbeat; it is 'usage'",
+    ),
+    "the same twice": ({"contracts": ["gpu.json", "gpu.json"]}, json.dumps(GPU), "there are two documents with this"),
+    "both": (
+        {"contracts": ["gpu.json"], "jobs": {"ingestion": {"contracts": []}}},
+        json.dumps(GPU),
+        "contracts and jobs.ingestion.contracts are both given; leave one out",
+    ),
+    "wrong jobs beside": ({"contracts": ["gpu.json"], "jobs": [1]}, json.dumps(GPU), "jobs: Input should be"),
+    "wrong ingestion beside": (
+        {"contracts": ["gpu.json"], "jobs": {"ingestion": 3}},
+        json.dumps(GPU),
+        "jobs.ingestion: Input should be",
+    ),
+    "an unknown key": ({"contracts": [], "contract": []}, None, "contract: Extra inputs are not permitted"),
+}
+
+
+@pytest.mark.parametrize(("content", "text", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_contract_is_refused_before_anything_starts(
+    tmp_path: Path, content: Any, text: str | None, sentence: str
+) -> None:
+    if text is not None:
+        (tmp_path / "gpu.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    config = stack_file(tmp_path, content)
+    answer = CliRunner().invoke(app, ["up", "--config", str(config), "--data-dir", str(tmp_path / "data")])
+    assert answer.exit_code == 2
+    assert sentence in answer.stderr
+    assert str(tmp_path) in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_of_two_files_that_do_not_go_together_the_second_is_named(tmp_path: Path) -> None:
+    other = {**GPU, "$id": "ai.inference.completion.v2", "allOf": [{"$ref": "weir:ai.inference.completion.v2"}]}
+    other["properties"] = {"data": {"properties": {"gpu_seconds": {"type": "integer", "x-weir-column": "gpus"}}}}
+    (tmp_path / "a.json").write_text(json.dumps(GPU))
+    (tmp_path / "b.json").write_text(json.dumps(other))
+    with pytest.raises(
+        ValueError, match=r"b\.json: /data/gpu_seconds is decimal in contract .*v1, and integer in .*v2"
+    ):
+        load_stack_config(stack_file(tmp_path, {"contracts": ["a.json", "b.json"]}))
