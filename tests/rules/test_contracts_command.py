@@ -1,0 +1,198 @@
+"""`weir contracts`: real files of events and of contracts, judged without a stack."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE, told_of
+from cli.main import app
+from metering.contracts.schema import contract_of
+from metering.contracts.shipped import shipped
+
+EVENT: dict[str, Any] = {
+    "specversion": "1.0",
+    "type": "ai.inference.completion.v1",
+    "source": "s",
+    "id": "1",
+    "subject": "acme",
+    "time": "2001-01-01T00:00:00Z",
+    "data": {"request_id": "r-1", "status": "completed", "input_tokens": 3},
+}
+GPU: dict[str, Any] = {
+    "$id": "ai.inference.completion.v1",
+    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
+    "properties": {
+        "data": {
+            "properties": {
+                "gpu_seconds": {"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
+                "a: /b": {"type": "boolean", "x-weir-column": "odd"},
+            }
+        }
+    },
+}
+
+
+def weir(*arguments: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(app, ["contracts", *arguments], input=given)
+
+
+def lines(*events: Any) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def with_data(**more: Any) -> dict[str, Any]:
+    return {**EVENT, "data": {**EVENT["data"], **more}}
+
+
+def judged(*arguments: str, given: bytes = b"") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(weir("check", "-", "--format", "json", *arguments, given=given).stdout)
+    return rows
+
+
+def test_events_that_are_valid_end_the_command_with_0(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(EVENT, EVENT))
+    answer = weir("check", str(file))
+    assert (answer.exit_code, answer.stderr) == (0, "2 valid, 0 invalid\n")
+    assert "ai.inference.completion.v1" in answer.stdout
+
+
+def test_an_invalid_event_is_named_by_its_line_with_contract_path_and_rule(tmp_path: Path) -> None:
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    files[0].write_bytes(lines(EVENT))
+    files[1].write_bytes(lines(EVENT, with_data(status="done")))
+    answer = weir("check", *map(str, files), "--format", "json")
+    assert (answer.exit_code, answer.stderr) == (1, "2 valid, 1 invalid\n")
+    assert json.loads(answer.stdout)[2] == {
+        "file": str(files[1]),
+        "line": 2,
+        "type": "ai.inference.completion.v1",
+        "disposition": "invalid",
+        "reason": "invalid_status",
+        "contract": "ai.inference.completion.v1",
+        "path": "/data/status",
+        "rule": "one of completed, cancelled, error",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "contract", "path", "rule"),
+    [
+        (b"", "malformed", "JSON (RFC 8259)", None, "Expecting value, at character 0"),
+        (b"\xff", "not_utf8", "JSON (RFC 8259)", None, "byte 0: invalid start byte"),
+        (b'{"id":"\\u0000"}', "nul_character", "JSON (RFC 8259)", None, "the character U+0000"),
+        (b"{}", "invalid_specversion", "CloudEvents 1.0", "/specversion", "1.0"),
+        (
+            lines({**EVENT, "id": ""}).strip(),
+            "invalid_id",
+            "CloudEvents 1.0",
+            "/id",
+            "1 to 512 bytes without control characters",
+        ),
+        (
+            lines(with_data(pad="x" * 2**20)).strip(),
+            "too_large",
+            "Weir",
+            None,
+            "at most 1048576 bytes, key and value",
+        ),
+    ],
+)
+def test_what_no_contract_says_is_told_with_the_rule_of_its_standard(
+    line: bytes, reason: str, contract: str, path: str | None, rule: str
+) -> None:
+    (row,) = judged(given=line + b"\n")
+    assert (row["disposition"], row["reason"]) == ("invalid", reason)
+    assert (row["contract"], row["path"], row["rule"]) == (contract, path, rule)
+
+
+def test_a_type_without_a_contract_is_valid_and_said_to_be_on_no_bill() -> None:
+    unknown = {**EVENT, "type": "gpu.v1", "data": 3}
+    answer = weir("check", "-", given=lines(unknown, EVENT))
+    assert answer.exit_code == 0
+    assert answer.stderr == "2 valid (1 of a type without a contract: kept and counted, on no bill), 0 invalid\n"
+    assert judged(given=lines(unknown))[0]["rule"] == "unknown type: kept and counted, on no bill"
+
+
+def test_when_an_event_occurred_is_not_judged() -> None:
+    times = ["1970-01-01T00:00:00Z", "2900-01-01T00:00:00Z"]
+    assert {row["disposition"] for row in judged(given=lines(*({**EVENT, "time": time} for time in times)))} == {
+        "valid"
+    }
+
+
+def test_a_contract_that_is_tried_judges_in_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GPU))
+    event = lines(with_data(gpu_seconds=-1), with_data(gpu_seconds="1"), with_data(gpu_seconds=1.5))
+    assert [row["disposition"] for row in judged(given=event)] == ["valid"] * 3
+    tried = judged("--contract", str(tmp_path / "gpu.json"), given=event)
+    assert [(row["disposition"], row["path"]) for row in tried] == [
+        ("invalid", "/data/gpu_seconds"),
+        ("invalid", "/data/gpu_seconds"),
+        ("valid", None),
+    ]
+
+
+def test_each_line_has_its_row_also_when_there_are_more_than_are_judged_at_once() -> None:
+    many = [EVENT] * EVENTS_AT_ONCE + [{**EVENT, "subject": ""}, EVENT]
+    rows = judged(given=lines(*many))
+    assert [row["line"] for row in rows] == list(range(1, len(many) + 1))
+    assert [row["line"] for row in rows if row["disposition"] == "invalid"] == [EVENTS_AT_ONCE + 1]
+
+
+def test_csv_has_the_same_columns() -> None:
+    answer = weir("check", "-", "--format", "csv", given=lines(EVENT))
+    assert next(csv.reader(io.StringIO(answer.stdout))) == list(COLUMNS)
+
+
+@pytest.mark.parametrize("command", [["check", "-"], ["list"]])
+def test_a_document_that_is_no_contract_ends_the_command_with_2(command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps({**GPU, "additionalProperties": False}))
+    answer = weir(*command, "--contract", str(file))
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr == (
+        f"{file}: contract ai.inference.completion.v1: Weir does not check additionalProperties, so it may not stand "
+        "here; allowed are $id, $schema, allOf, description, properties, required, title, type, x-weir-family\n"
+    )
+
+
+def test_a_path_is_told_apart_from_its_rule_whatever_stands_in_it() -> None:
+    contract = contract_of(GPU, shipped())
+    violation = "ai.inference.completion.v1 /data/a: ~1b: type is boolean"
+    assert told_of(violation, contract) == {
+        "contract": "ai.inference.completion.v1",
+        "path": "/data/a: ~1b",
+        "rule": "type is boolean",
+    }
+
+
+def test_the_list_has_each_field_of_each_contract_that_holds(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GPU))
+    shipped_rows = json.loads(weir("list", "--format", "json").stdout)
+    rows = json.loads(weir("list", "--contract", str(tmp_path / "gpu.json"), "--format", "json").stdout)
+    assert {row["type"] for row in rows} == set(shipped())
+    assert [row["column"] for row in rows if row not in shipped_rows] == ["gpu_seconds", "odd"]
+    assert {
+        "type": "ai.inference.completion.v1",
+        "family": "completion",
+        "path": "/data/status",
+        "holds": "string",
+        "rule": "one of completed, cancelled, error",
+        "required": True,
+        "column": "status",
+        "reason": "invalid_status",
+    } in rows
+
+
+def test_a_contract_without_fields_is_listed_too() -> None:
+    (row,) = [row for row in json.loads(weir("list", "--format", "json").stdout) if row["family"] == "heartbeat"]
+    assert (row["type"], row["path"]) == ("source.heartbeat.v1", None)
