@@ -10,7 +10,7 @@ from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
 from charts.workloads import Batch, Dashboard, Job, JobSettings, Setup
 from jobs.billing.config import BillingConfig
-from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.sessionization.config import SessionizationConfig
 
@@ -103,6 +103,7 @@ class Values(Part):
     storage: Storage
     service_account: ServiceAccount
     scheduling: Scheduling
+    contracts: Annotated[list[ContractDocument], Field(max_length=MOST_CONTRACTS)]
     job_defaults: JobSettings
     jobs: Jobs
     batch: dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")], Batch]

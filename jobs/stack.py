@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,9 +82,14 @@ def validated(model: type[M], path: Path) -> M:
 
 def _content(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text()) or {}
+        text = path.read_text()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    with suppress(json.JSONDecodeError):
+        # As the chart writes it. YAML would take its 1e-09 for a text.
+        return json.loads(text) or {}
+    try:
+        return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -22,6 +22,12 @@ from metering.contracts.shipped import shipped
 from metering.limits import MAX_NAME_BYTES
 
 DAY_SECONDS = 86_400
+MOST_CONTRACTS = 100
+_TYPE = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
+ContractDocument = Annotated[
+    dict[str, Any], Field(json_schema_extra={"required": ["$id"], "properties": {"$id": dict(_TYPE)}})
+]
+"""A JSON Schema. What of it a schema can say stands here, for the chart; all else is `contracts_of`'s to refuse."""
 
 
 class Clocks(BaseModel):
@@ -111,9 +117,9 @@ class IngestionConfig(JobConfig):
         le=67_108_864,
         description="A record whose key and value have more bytes than this, unpacked, is rejected as too_large.",
     )
-    contracts: tuple[dict[str, Any], ...] = Field(
+    contracts: tuple[ContractDocument, ...] = Field(
         default=(),
-        max_length=100,
+        max_length=MOST_CONTRACTS,
         description="What events of further types are: JSON Schema documents, each with the type as its `$id`. One "
         "with the `$id` of a contract that Weir ships replaces that.",
     )

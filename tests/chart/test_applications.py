@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from jobs.backoff import LONGEST_DELAY_SECONDS
-from jobs.stack import Jobs
+from jobs.ingestion.config import IngestionConfig
+from jobs.stack import Jobs, validated
 from monitoring.liveness import PATH
 from tests.chart.crd import application_schema, pod_parts
 from tests.chart.helm import CHART, VALUES, Object, of_kind, pod_specs, render, run_helm
@@ -76,6 +77,30 @@ def test_every_default_of_a_job_may_be_given_and_parses_back() -> None:
     )
     parsed = {job: yaml.safe_load(rendered[f"weir-{job}"]["data"][f"{job}.yaml"]) for job in given}
     assert Jobs.model_validate(parsed) == Jobs.model_validate(given)
+
+
+@pytest.mark.parametrize("place", ["top", "ingestion"])
+def test_contracts_reach_ingestion_as_they_were_given(place: str, tmp_path: Path) -> None:
+    """Numbers on both sides of those that Go writes with an exponent, and a null in a list."""
+    fields = {
+        "gpu_seconds": {"type": ["number", "null"], "minimum": 0, "maximum": 10_000_000_000, "x-weir-column": "gpus"},
+        "load": {"type": "number", "format": "double", "minimum": 1e-9, "maximum": 1e25, "x-weir-column": "load"},
+        "tier": {"enum": ["<spot>", None], "x-weir-column": "tier"},
+    }
+    name = "ai.inference.completion.v1"
+    base = [{"$ref": f"weir:{name}"}]
+    given = {"contracts": [{"$id": name, "allOf": base, "properties": {"data": {"properties": fields}}}]}
+    values = given if place == "top" else {"jobs": {"ingestion": {"config": given}}}
+    rendered = of_kind(render("quickstart.yaml", values=values), "ConfigMap")
+    file = tmp_path / "ingestion.yaml"
+    file.write_text(rendered["weir-ingestion"]["data"]["ingestion.yaml"], encoding="utf-8")
+    assert validated(IngestionConfig, file).contracts == IngestionConfig.model_validate(given).contracts
+
+
+def test_contracts_change_ingestion_only() -> None:
+    plain = applications("quickstart.yaml")
+    changed = applications("quickstart.yaml", values={"contracts": [{"$id": "gpu.v1"}]})
+    assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == {"weir-ingestion"}
 
 
 def test_a_job_in_local_mode_has_no_executors_no_rights_and_no_token() -> None:

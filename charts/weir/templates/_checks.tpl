@@ -9,6 +9,7 @@
 {{- include "weir.checkLengths" . -}}
 {{- include "weir.checkTime" . -}}
 {{- include "weir.checkSources" . -}}
+{{- include "weir.checkContracts" . -}}
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
@@ -97,6 +98,25 @@
 {{- $retired := include "weir.jobConfigValue" (list . "ingestion" "source_retired_after_seconds") | int64 -}}
 {{- if le $retired $silent -}}
 {{- fail (printf "jobs.ingestion.config.source_retired_after_seconds is %d, but must be greater than source_silent_after_seconds, which is %d." $retired $silent) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Which keywords a contract may have, ingestion says at its start. */}}
+{{- define "weir.checkContracts" -}}
+{{- $inner := .Values.jobs.ingestion.config.contracts | default list -}}
+{{- if and .Values.contracts $inner -}}
+{{- fail "contracts and jobs.ingestion.config.contracts are both given: leave one out." -}}
+{{- end -}}
+{{- $types := dict -}}
+{{- range concat .Values.contracts $inner -}}
+{{- $type := get . "$id" -}}
+{{- if gt (len $type) 512 -}}
+{{- fail (printf "contracts holds a $id of %d bytes, but a type of events has at most 512. It begins with %s." (len $type) (trunc 40 $type | quote)) -}}
+{{- end -}}
+{{- if hasKey $types $type -}}
+{{- fail (printf "contracts holds two documents with the $id %q: leave one out." $type) -}}
+{{- end -}}
+{{- $_ := set $types $type true -}}
 {{- end -}}
 {{- end }}
 

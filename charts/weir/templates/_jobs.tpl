@@ -14,7 +14,12 @@
 
 {{/* JSON, which is YAML too: toYaml would write 1000000 as 1e+06, and that is no integer. Takes (list $ "name"). */}}
 {{- define "weir.jobConfig" -}}
-{{- (index (index . 0).Values.jobs (index . 1)).config | toPrettyJson -}}
+{{- $root := index . 0 -}}
+{{- $config := (index $root.Values.jobs (index . 1)).config -}}
+{{- if and (eq (index . 1) "ingestion") $root.Values.contracts -}}
+{{- $config = set (deepCopy $config) "contracts" $root.Values.contracts -}}
+{{- end -}}
+{{- $config | toPrettyJson -}}
 {{- end }}
 
 {{/* Names of the jobs that are enabled, and whether any of them has executors. */}}
