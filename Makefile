@@ -69,7 +69,8 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-render: $(STAMP) ## Write anew what is generated: metrics page, alerts, runbook, panels, the chart's schema and README
+render: $(STAMP) ## Write anew what is generated: metrics page, alerts, runbook, panels, the contracts' page, the chart's schema and README
+	$(BIN)/python -m metering.contracts.render
 	$(BIN)/python -m monitoring.render
 	$(BIN)/python -m charts.render
 

@@ -68,11 +68,11 @@ LARGEST_INTEGER = 10**11 - 1
 """Of an integer without a maximum of its own: what a quantity can be."""
 COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _MEMBERS = frozenset(("$schema", "title", "description", "type"))
-_OBJECT = _MEMBERS | {"required", "properties"}
-_ROOT = _OBJECT | {"$id", "allOf", "x-weir-family"}
-_VALUE = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
-_ANNOTATIONS = frozenset(("x-weir-column", "x-weir-max-bytes", "x-weir-reason"))
-_TYPES = {"string": Kind.TEXT, "integer": Kind.INTEGER, "number": Kind.DECIMAL, "boolean": Kind.BOOLEAN}
+OBJECT_KEYWORDS = _MEMBERS | {"required", "properties"}
+ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family"}
+VALUE_KEYWORDS = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
+ANNOTATIONS = frozenset(("x-weir-column", "x-weir-max-bytes", "x-weir-reason"))
+TYPES = {"string": Kind.TEXT, "integer": Kind.INTEGER, "number": Kind.DECIMAL, "boolean": Kind.BOOLEAN}
 
 
 class ContractRefused(ValueError):
@@ -115,7 +115,7 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
     if not isinstance(family, str) or family not in list(Family):
         raise reading.refused((), f"x-weir-family is one of {', '.join(Family)}; it is {family!r}")
     for part in parts:
-        reading.take_object(part, (), _ROOT)
+        reading.take_object(part, (), ROOT_KEYWORDS)
     fields = reading.fields(Family(family))
     description = next((str(part["description"]) for part in reversed(parts) if "description" in part), "")
     contract = Contract(name, Family(family), fields, description)
@@ -172,11 +172,11 @@ class _Reading:
         if "properties" in schema or set(_types(schema.get("type"))) - {"null"} == {"object"}:
             if path[0] != "data":
                 raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
-            self.take_object(schema, path, _OBJECT)
+            self.take_object(schema, path, OBJECT_KEYWORDS)
         elif path in self._found and self._found[path][0] != schema:
             raise self.refused(path, "the contract that it builds on says something else of it; leave it out here")
         else:
-            self._known_only(schema, path, _VALUE | _ANNOTATIONS)
+            self._known_only(schema, path, VALUE_KEYWORDS | ANNOTATIONS)
             self._found.setdefault(path, (schema, True))
 
     def _known_only(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
@@ -246,11 +246,11 @@ class _Reading:
 
     def _kind(self, path: Path, schema: Document) -> Kind:
         names = set(_types(schema.get("type", "string" if "enum" in schema else None))) - {"null"}
-        if len(names) != 1 or not names <= _TYPES.keys():
+        if len(names) != 1 or not names <= TYPES.keys():
             raise self.refused(
-                path, f"its type is one of {', '.join(_TYPES)}, and may be null; it is {schema.get('type')!r}"
+                path, f"its type is one of {', '.join(TYPES)}, and may be null; it is {schema.get('type')!r}"
             )
-        kind = _TYPES[names.pop()]
+        kind = TYPES[names.pop()]
         given = schema.get("format")
         if given is not None and (kind is not Kind.DECIMAL or given != "double"):
             raise self.refused(path, f"format is double, of a number; it is {given!r}")
