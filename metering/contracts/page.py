@@ -115,8 +115,8 @@ Only keywords that Weir keeps are allowed; what it would not check is refused.
 
 Three things differ from JSON Schema:
 
-- `null` is the same as nothing: it is no value of a field that is required, and may stand wherever nothing may. So is an
-  empty string, but in `enum`.
+- `null` is the same as nothing: it is no value of a field that is required, and may stand wherever nothing may. An
+  empty string is nothing, too, where no `enum` forbids it.
 - An `integer` is written without a fraction and without an exponent: `12`, never `12.0`.
 - A `number` is a decimal below 10^11 with at most six decimals, kept exactly, unless its `format` is `double`.
 """
