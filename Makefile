@@ -26,11 +26,12 @@ up: $(STAMP) ## Start broker, database, the four applications and the dashboard;
 down: $(STAMP) ## Stop what `make up` started
 	@$(BIN)/weir down $(ARGS)
 
-check: $(STAMP) ## What CI checks: style, format, types, who imports whom, current lock files
+check: $(STAMP) ## What CI checks: style, format, types, who imports whom, contracts that take what they took, current lock files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.contracts --check
 	$(BIN)/python requirements/lock.py --check
 	$(BIN)/python -m pip check
 

@@ -1,0 +1,84 @@
+"""Whether a contract that was changed still takes what it took: producers have sent by it, and send on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from metering.contracts.model import Contract, Field, Path
+
+
+def narrowed(old: Contract, new: Contract) -> list[str]:
+    """A sentence for each thing that `old` took, or read, and `new` does not; none where it only takes more.
+
+    A new field that may be left out is no narrowing, though it refuses an event that had something else in its place:
+    nobody had read that. Another reason is none either.
+    """
+    now = {field.path: field for field in new.fields}
+    before = {field.path for field in old.fields}
+    return [
+        *_of_events(old, new),
+        *(sentence for field in old.fields for sentence in _of_field(field, now.get(field.path))),
+        *(f"{field.pointer}: it is new, and required" for field in new.fields if _asks_more(field, before)),
+    ]
+
+
+def withdrawn(old: Mapping[str, Contract], new: Mapping[str, Contract]) -> dict[str, list[str]]:
+    """What `narrowed` says of each type that it says something of. A type without a contract is on no bill any more."""
+    found = {
+        name: narrowed(contract, new[name]) if name in new else ["it is gone: its events would be on no bill"]
+        for name, contract in old.items()
+    }
+    return {name: sentences for name, sentences in found.items() if sentences}
+
+
+def _of_events(old: Contract, new: Contract) -> Iterator[str]:
+    if old.type != new.type:
+        yield f"it is of {new.type}, and was of {old.type}"
+    if old.family is not new.family:
+        yield f"its family is {new.family}, and was {old.family}"
+
+
+def _asks_more(field: Field, before: set[Path]) -> bool:
+    return field.is_required and field.path not in before
+
+
+def _of_field(old: Field, new: Field | None) -> Iterator[str]:
+    at = old.pointer
+    if new is None:
+        yield f"{at}: it is gone, so nothing fills the column {old.column} any more"
+        return
+    if new.kind is not old.kind:
+        yield f"{at}: it is {new.kind}, and was {old.kind}"
+    if new.column != old.column:
+        yield f"{at}: its column is {new.column}, and was {old.column}"
+    if new.is_required and not old.is_required:
+        yield f"{at}: it is required, and was not"
+    if new.kind is old.kind:
+        yield from _of_values(old, new)
+
+
+def _of_values(old: Field, new: Field) -> Iterator[str]:
+    at = old.pointer
+    if new.values is not None:
+        if old.values is None:
+            yield f"{at}: it is one of {', '.join(new.values)}, and was any text"
+        elif gone := [value for value in old.values if value not in new.values]:
+            yield f"{at}: it may not be {', '.join(gone)} any more"
+    elif new.most_bytes is not None:
+        # Where values are listed, their bytes are not counted.
+        most = old.most_bytes if old.values is None else max(len(value.encode()) for value in old.values)
+        if most is None or most > new.most_bytes:
+            yield f"{at}: it has at most {new.most_bytes} bytes, and had {'any number' if most is None else most}"
+    if _is_tighter(old.minimum, new.minimum, 1):
+        yield f"{at}: it is at least {new.minimum:f}, and was {_told(old.minimum, 'at least')}"
+    if _is_tighter(old.maximum, new.maximum, -1):
+        yield f"{at}: it is at most {new.maximum:f}, and was {_told(old.maximum, 'at most')}"
+
+
+def _is_tighter(old: Decimal | None, new: Decimal | None, sign: int) -> bool:
+    return new is not None and (old is None or sign * new > sign * old)
+
+
+def _told(bound: Decimal | None, words: str) -> str:
+    return "without a bound" if bound is None else f"{words} {bound:f}"

@@ -1,0 +1,1 @@
+"""What shipped contracts accept, kept: a changed one may not refuse it. `python -m tests.contracts` keeps more."""
