@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-COLUMNS = ("topic", "partition", "offset", "received_at", "source", "id", "type", "reason", "value")
+COLUMNS = ("topic", "partition", "offset", "received_at", "source", "id", "type", "reason", "violation", "value")
 _SHOWN_CHARACTERS = 200
 
 
@@ -33,6 +33,7 @@ class DeadLetterQuery:
 def dead_letter_rows(journal: DeltaTable, query: DeadLetterQuery) -> Iterator[Row]:
     r"""Rows with the keys `COLUMNS`, in the order of record.
 
+    `violation` says which rule of which contract is broken, and where; None of a row that an older version has written.
     `value` is the record as text. A record that is UTF-8 reads as it was sent; in any other, each byte that is not
     UTF-8 reads as `\xNN` (the journal keeps the bytes). None: the record had no value.
     """
@@ -78,7 +79,7 @@ def dead_letters(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    r"""List dead letters: records that were rejected, with the reason and the value as received.
+    r"""List dead letters: records that were rejected, with the reason, the broken rule, and the value as received.
 
     --from and --to select by the time of receipt. Bytes that are not UTF-8 are printed as \xNN. The table shows the
     first 200 characters of a value; JSON and CSV hold all of it.

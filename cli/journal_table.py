@@ -25,13 +25,18 @@ def open_journal(tables: str) -> DeltaTable | None:
 
 
 def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Expression) -> Iterator[dict[str, object]]:
-    """The rows that match `where`, with the keys `columns`, in the order of record; one file in memory at a time."""
+    """The rows that match `where`, with the keys `columns`, in the order of record; one file in memory at a time.
+
+    A column that the table gets at the next start of ingestion is None until then.
+    """
     dataset = journal.to_pyarrow_dataset()
+    held = [name for name in columns if name in dataset.schema.names]
+    nothing = dict.fromkeys(columns)
     first_lsn = _first_lsn_by_file(journal)
     fragments = sorted(dataset.get_fragments(where), key=lambda fragment: first_lsn[PurePosixPath(fragment.path).name])
     for fragment in fragments:
-        read = fragment.to_table(schema=dataset.schema, columns=[*columns, "lsn"], filter=where)
-        yield from read.sort_by("lsn").select(list(columns)).to_pylist()
+        read = fragment.to_table(schema=dataset.schema, columns=[*held, "lsn"], filter=where)
+        yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
 
 
 def count_rows(journal: DeltaTable) -> Counter[RowKey]:

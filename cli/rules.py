@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
@@ -37,15 +37,24 @@ def rule_rows(tables: str, database: Database) -> Iterator[Row]:
     yield from select(database, _STATEMENT, {})
 
 
+def shortened(row: Row) -> Row:
+    """The row with the types of contracts instead of whole documents, for a person to read."""
+    rules = row["rules"]
+    if not isinstance(rules, Mapping) or "contracts" not in rules:
+        return row
+    return {**row, "rules": {**rules, "contracts": sorted(rules["contracts"])}}
+
+
 def rules(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """List what decides (time-outs, grace, horizons, gaps, late policies) and the first row that it decided.
 
     A change never moves the past: rows before its `from_lsn` stay as the line above decided. What decided before a
     job's first line is unknown, unless that line is from lsn 1. What ended by `closed_before` was closed under an
-    earlier line, and stays closed.
+    earlier line, and stays closed. Of contracts the table has the types; JSON and CSV hold all of each.
     """
     from deployment.stack import running_deployment
 
     stack = running_deployment(data_dir)
     with read_only(stack.postgres_url) as database:
-        print_rows(rule_rows(stack.tables, database), COLUMNS, form)
+        rows = rule_rows(stack.tables, database)
+        print_rows(map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form)

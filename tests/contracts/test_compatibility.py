@@ -116,11 +116,8 @@ def widened(draw: st.DrawFn) -> tuple[Contract, Contract]:
 @st.composite
 def tightened(draw: st.DrawFn) -> tuple[Contract, Contract]:
     old, new = draw(widened())
-    fitting = [
-        (at, name) for at in range(len(old.fields)) for name in NARROWINGS if NARROWINGS[name][0](old.fields[at])
-    ]
-    at, name = draw(st.sampled_from(fitting))
-    victim = old.fields[at]
+    fitting = [(field, change) for field in old.fields for applies, change in NARROWINGS.values() if applies(field)]
+    victim, change = draw(st.sampled_from(fitting))
     others = [field for field in new.fields if field.column != victim.column]
     made = change(victim)
     return old, replace(new, fields=tuple([*others, made] if made is not None else others))

@@ -15,6 +15,7 @@ from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shorten
 from cli.journal import Consumed, RowKey, summary_rows
 from cli.journal_offsets import consumed_ranges
 from cli.journal_table import count_rows, open_journal
+from jobs.runtime.delta.growth import missing_columns
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import JOURNAL, Table
 from metering.words import Disposition
@@ -74,6 +75,30 @@ def test_dead_letters_keep_their_order_when_files_were_compacted(tmp_path: Path)
         commit(tmp_path, record(lsn, "rejected", "malformed", log_date=T0.date()))
     journal(tmp_path).optimize.compact()
     assert [row["offset"] for row in dead_letters(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_dead_letters_say_which_rule_they_break(tmp_path: Path) -> None:
+    broken = "ai.inference.request.v1 /data/model: required"
+    commit(tmp_path, record(1, "rejected", "invalid_model", violation=broken))
+    assert [row["violation"] for row in dead_letters(tmp_path)] == [broken]
+
+
+def test_dead_letters_of_a_version_that_named_no_rule_are_listed_before_and_after_the_journal_has_grown(
+    tmp_path: Path,
+) -> None:
+    older = pa.schema([field for field in JOURNAL if field.name != "violation"])
+    rows = [{name: row.get(name) for name in older.names} for row in [record(1, "rejected", "future", source="s")]]
+    write_deltalake(str(tmp_path / Table.JOURNAL), pa.Table.from_pylist(rows, older), partition_by=["log_date"])
+    (row,) = dead_letters(tmp_path)
+    assert tuple(row) == COLUMNS
+    assert (row["source"], row["reason"], row["violation"], row["value"]) == ("s", "future", None, "{}")
+    table = journal(tmp_path)
+    table.alter.add_columns(missing_columns(table, JOURNAL))
+    commit(tmp_path, record(2, "rejected", "malformed", violation="JSON (RFC 8259): Expecting value, at character 0"))
+    assert [row["violation"] for row in dead_letters(tmp_path)] == [
+        None,
+        "JSON (RFC 8259): Expecting value, at character 0",
+    ]
 
 
 @pytest.mark.parametrize(
