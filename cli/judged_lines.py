@@ -55,7 +55,7 @@ class JudgedLines:
                     yield {"file": file, "line": line, **self._row(event)}
 
     def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
-        judged = pl.DataFrame(self._judge.judge(_records(documents)))
+        judged = pl.DataFrame(self._judge.judge(records_of(documents)))
         return set_aside(judged, {}, self._largest_bytes).select("type", "reason", "violation").iter_rows(named=True)
 
     def _row(self, event: Mapping[str, Any]) -> Row:
@@ -92,7 +92,7 @@ def _places(contract: Contract) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
-def _records(documents: Sequence[bytes]) -> pa.Table:
+def records_of(documents: Sequence[bytes]) -> pa.Table:
     """Documents as ingestion would read them from Kafka."""
     count = len(documents)
     return pa.table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
 from metering.limits import MAX_NAME_BYTES
@@ -37,7 +37,7 @@ ENVELOPE_OTHER: tuple[str, ...] = (
 COLUMNS: Mapping[str, Kind] = {
     **dict.fromkeys(("request_id", "user_id", "api_key_id", "model", "operation", "route", "region"), Kind.TEXT),
     **dict.fromkeys(("content_hash", "status", "usage_source"), Kind.TEXT),
-    **dict.fromkeys(REPORTED_COLUMNS, Kind.INTEGER),
+    **dict.fromkeys((*REPORTED_COLUMNS, "reasoning_tokens"), Kind.INTEGER),
     "cached": Kind.BOOLEAN,
     "latency_ms": Kind.DOUBLE,
 }
@@ -58,9 +58,11 @@ RESERVED = frozenset(
         *("rules", "disposition", "reason", "violation", "first_lsn", "identity", "content_digest", "source", "id"),
         *("type", "family", "account", "occurred_at", "sent_at", "event_time", "clock_offset_ms", "source_epoch"),
         *("sequence", "key", "value"),
+        # What a batch has besides on its way into the journal.
+        *("number", "stamped_at", "is_broker_stamp", "occurred_us", "sent_us", "device_sent_us", "isolated", "same"),
     )
 )
-"""Columns of the journal that no field may fill."""
+"""Columns that no field may fill."""
 
 MOST_FIELDS = 200
 MOST_LEVELS = 8
@@ -102,7 +104,7 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
         raise ContractRefused(f"a contract is a JSON object, not {type(document).__name__}")
     name = document.get("$id")
     if (
-        not isinstance(name, str)
+        not _is_unicode(name)
         or not 1 <= len(name.encode()) <= MAX_NAME_BYTES
         or re.search(r"[\x00-\x1f\x7f-\x9f]", name)
     ):
@@ -154,12 +156,14 @@ class _Reading:
         self._known_only(schema, path, allowed)
         if len(path) > MOST_LEVELS:
             raise self.refused(path, f"fields stand at most {MOST_LEVELS} levels deep")
-        if not set(_types(schema.get("type", "object"))) <= {"object", "null"}:
+        if any(name not in ("object", "null") for name in _types(schema.get("type", "object"))):
             raise self.refused(path, f"this is an object with properties; its type is {schema['type']!r}")
         properties = schema.get("properties", {})
         if not isinstance(properties, Mapping):
             raise self.refused(path, f"properties is an object; it is {properties!r}")
         for name in _list(self, schema.get("required", []), "required"):
+            if not isinstance(name, str):
+                raise self.refused(path, f"required holds names of properties; it holds {name!r}")
             self._required.add((*path, name))
         for name, member in properties.items():
             self._take(member, (*path, name))
@@ -167,9 +171,9 @@ class _Reading:
     def _take(self, schema: Any, path: Path) -> None:
         if not isinstance(schema, Mapping):
             raise self.refused(path, f"a field is described by an object; it is {schema!r}")
-        if not path[-1] or "\x00" in path[-1]:
-            raise self.refused(path, "a field has a name")
-        if "properties" in schema or set(_types(schema.get("type"))) - {"null"} == {"object"}:
+        if not path[-1] or "\x00" in path[-1] or not _is_unicode(path[-1]):
+            raise self.refused(path[:-1], f"a field has a name, of Unicode without U+0000; it is {path[-1]!r}")
+        if "properties" in schema or "object" in _types(schema.get("type")):
             if path[0] != "data":
                 raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
             self.take_object(schema, path, OBJECT_KEYWORDS)
@@ -206,7 +210,8 @@ class _Reading:
         return tuple(fields)
 
     def _field(self, path: Path, schema: Document) -> Field:
-        kind, values = self._kind(path, schema), self._values(path, schema)
+        kind = self._kind(path, schema)
+        values = self._values(path, schema, kind)
         column = schema.get("x-weir-column")
         if not isinstance(column, str) or not COLUMN_NAME.fullmatch(column):
             raise self.refused(
@@ -226,18 +231,20 @@ class _Reading:
             largest = Decimal(LARGEST_INTEGER) if kind is Kind.INTEGER else Decimal(10**17 - 1).scaleb(-6)
             lowest = -largest if lowest is None else max(lowest, -largest)
             highest = largest if highest is None else min(highest, largest)
-        min_length = schema.get("minLength", 0)
-        if min_length not in (0, 1) or isinstance(min_length, bool):
-            raise self.refused(path, f"minLength is 0 or 1; it is {min_length!r}")
-        is_required = self._is_required(path) or (min_length == 1 and "null" not in _types(schema.get("type")))
-        return Field(
-            path, kind, column, Reason(reason), is_required, values, self._bytes(path, schema, kind), lowest, highest
-        )
+        if lowest is not None and highest is not None and lowest > highest:
+            raise self.refused(path, f"no value is at least {lowest:f} and at most {highest:f}")
+        is_required, most = self._is_required(path, schema, kind), self._bytes(path, schema, kind)
+        if long := [value for value in values or () if len(value.encode()) > (most or 0)]:
+            raise self.refused(path, f"enum holds a text of more than {most} bytes: {long[0][:40]!r}")
+        return Field(path, kind, column, Reason(reason), is_required, values, most, lowest, highest)
 
-    def _is_required(self, path: Path) -> bool:
+    def _is_required(self, path: Path, schema: Document, kind: Kind) -> bool:
         # What stands in an object that may be absent is required only where the object is: such an object is not told
         # from one without members, so that is no rule that could be kept.
-        if path not in self._required:
+        least = schema.get("minLength", 0)
+        if least not in (0, 1) or isinstance(least, bool) or ("minLength" in schema and kind is not Kind.TEXT):
+            raise self.refused(path, f"minLength is 0 or 1, of a string; it is {least!r}")
+        if path not in self._required and (least == 0 or "null" in _types(schema.get("type"))):
             return False
         for length in range(2, len(path)):
             if path[:length] not in self._required:
@@ -245,28 +252,31 @@ class _Reading:
         return True
 
     def _kind(self, path: Path, schema: Document) -> Kind:
-        names = set(_types(schema.get("type", "string" if "enum" in schema else None))) - {"null"}
-        if len(names) != 1 or not names <= TYPES.keys():
+        names = [name for name in _types(schema.get("type", "string" if "enum" in schema else None)) if name != "null"]
+        if len(names) != 1 or not isinstance(names[0], str) or names[0] not in TYPES:
             raise self.refused(
                 path, f"its type is one of {', '.join(TYPES)}, and may be null; it is {schema.get('type')!r}"
             )
-        kind = TYPES[names.pop()]
+        kind = TYPES[names[0]]
         given = schema.get("format")
         if given is not None and (kind is not Kind.DECIMAL or given != "double"):
             raise self.refused(path, f"format is double, of a number; it is {given!r}")
         return Kind.DOUBLE if given else kind
 
-    def _values(self, path: Path, schema: Document) -> tuple[str, ...] | None:
+    def _values(self, path: Path, schema: Document, kind: Kind) -> tuple[str, ...] | None:
         if "enum" not in schema:
             return None
         values = [value for value in _list(self, schema["enum"], "enum") if value is not None]
-        if not values or not all(isinstance(value, str) and value for value in values):
-            raise self.refused(path, f"enum holds texts, and may hold null; it is {schema['enum']!r}")
+        is_text = all(value and _is_unicode(value) and "\x00" not in value for value in values)
+        if not values or not is_text or kind is not Kind.TEXT:
+            raise self.refused(path, f"enum is of a string, holds texts, and may hold null; it is {schema['enum']!r}")
         return tuple(values)
 
     def _bytes(self, path: Path, schema: Document, kind: Kind) -> int | None:
-        most = schema.get("x-weir-max-bytes", MAX_NAME_BYTES if kind is Kind.TEXT else None)
-        if most is not None and (kind is not Kind.TEXT or not isinstance(most, int) or not 1 <= most <= MAX_NAME_BYTES):
+        if "x-weir-max-bytes" not in schema:
+            return MAX_NAME_BYTES if kind is Kind.TEXT else None
+        most = schema["x-weir-max-bytes"]
+        if kind is not Kind.TEXT or type(most) is not int or not 1 <= most <= MAX_NAME_BYTES:
             raise self.refused(path, f"x-weir-max-bytes is 1 to {MAX_NAME_BYTES}, of a string; it is {most!r}")
         return most
 
@@ -280,7 +290,7 @@ class _Reading:
         exact = Decimal(str(bound))
         if not exact.is_finite() or (kind is Kind.INTEGER and exact != int(exact)):
             raise self.refused(path, f"{side} is {bound!r}, which no {kind} can be")
-        if kind is Kind.DECIMAL and exact != exact.quantize(Decimal("0.000001")):
+        if kind is Kind.DECIMAL and exact != int(exact) and exact != round(exact, 6):
             raise self.refused(path, f"{side} has more than six decimals: {bound!r}")
         return exact
 
@@ -315,6 +325,11 @@ def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:
                     f"the column {field.column} is {of_column} in contract {other}, and {field.kind} in "
                     f"{contract.type}; choose another column for one of the two"
                 )
+
+
+def _is_unicode(given: Any) -> TypeGuard[str]:
+    """Whether it is a text, and not of half a surrogate pair."""
+    return isinstance(given, str) and not re.search("[\ud800-\udfff]", given)
 
 
 def _types(given: Any) -> Sequence[Any]:

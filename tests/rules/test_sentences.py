@@ -26,8 +26,8 @@ from jobs.runtime.unreachable import database_sentence, place
 
 NOBODY = "127.0.0.1:1"
 POD = {"WEIR_KAFKA_BOOTSTRAP": NOBODY, "WEIR_POSTGRES_URL": f"postgresql://weir:hidden@{NOBODY}/weir"}
-WITHOUT_A_STACK = {"up", "demo", "down"}
-"""They start one, or find that there is nothing to stop."""
+WITHOUT_A_STACK = {"up", "demo", "down", "contracts check", "contracts list"}
+"""They start one, find that there is nothing to stop, or need none."""
 WITH_KAFKA_FIRST = {"produce", "topics", "drain", "compare", "journal restamp"}
 WITH_TABLES_ONLY = {"compact", "dead-letters", "journal"}
 ARGUMENTS = {
