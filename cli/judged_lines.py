@@ -62,7 +62,8 @@ class JudgedLines:
         contract = self._contracts.get(event["type"] or "")
         if event["reason"] is None:
             self.counts.update([VALID] if contract else [VALID, UNKNOWN])
-            said = {"contract": contract and contract.type, "path": None, "rule": None if contract else UNKNOWN}
+            name, rule = (contract.type, None) if contract else (None, UNKNOWN)
+            said: dict[str, str | None] = {"contract": name, "path": None, "rule": rule}
         else:
             self.counts[INVALID] += 1
             # Only of what is too large nothing more is said.

@@ -47,6 +47,10 @@ def document(fields: Mapping[str, Any] | None = None, **more: Any) -> dict[str, 
     return {"$id": "t.v1", "x-weir-family": "request", "properties": {"data": data}, **more}
 
 
+def of_type(name: str) -> dict[str, Any]:
+    return {**document(), "$id": name}
+
+
 def with_field(**schema: Any) -> dict[str, Any]:
     return document({"g": {COLUMN: "g", **schema}})
 
@@ -76,14 +80,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"x-weir-family": "request"},
         "a contract's $id is the type of its events, 1 to 512 bytes; it is None",
     ),
-    "an $id of too many bytes": (document(**{"$id": "é" * 257}), "1 to 512 bytes; it is 'éé"),
-    "an $id with a control character": (document(**{"$id": "a\nb"}), "1 to 512 bytes; it is 'a\\nb'"),
-    "an $id that is no Unicode": (document(**{"$id": "\ud800"}), "1 to 512 bytes; it is '\\ud800'"),
+    "an $id of too many bytes": (of_type("é" * 257), "1 to 512 bytes; it is 'éé"),
+    "an $id with a control character": (of_type("a\nb"), "1 to 512 bytes; it is 'a\\nb'"),
+    "an $id that is no Unicode": (of_type("\ud800"), "1 to 512 bytes; it is '\\ud800'"),
     "no family": (
         {"$id": "t.v1", "properties": of_data(**NEEDED)},
         "contract t.v1: x-weir-family is one of request, completion, both, heartbeat; it is None",
     ),
-    "an unknown family": (document(**{"x-weir-family": "usage"}), "both, heartbeat; it is 'usage'"),
+    "an unknown family": ({**document(), "x-weir-family": "usage"}, "both, heartbeat; it is 'usage'"),
     "an unknown keyword of the document": (
         document(additionalProperties=False),
         "contract t.v1: Weir does not check additionalProperties, so it may not stand here; allowed are $id, $schema, ",
@@ -288,7 +292,7 @@ def test_two_documents_of_one_type_are_refused() -> None:
 
 
 def test_one_column_of_two_kinds_is_refused() -> None:
-    integer = document({"b": {"type": "integer", COLUMN: "g"}}, **{"$id": "t.v2"})
+    integer = {**document({"b": {"type": "integer", COLUMN: "g"}}), "$id": "t.v2"}
     with pytest.raises(ContractRefused) as refused:
         loaded(document({"a": text("g")}), integer)
     assert str(refused.value) == (
@@ -309,7 +313,7 @@ def test_shipped_contracts_are_contracts() -> None:
 
 
 def test_a_document_replaces_the_shipped_one_with_its_id() -> None:
-    own = {**document(), "$id": COMPLETION}
+    own = of_type(COMPLETION)
     found = loaded(own)
     assert set(found) == set(shipped())
     assert found[COMPLETION].family is Family.REQUEST
@@ -326,7 +330,7 @@ def test_what_builds_on_a_shipped_contract_has_its_fields_first_and_its_family()
 
 
 def test_what_builds_on_a_replaced_contract_has_the_shipped_ones_fields() -> None:
-    replacing = {**document(), "$id": COMPLETION}
+    replacing = of_type(COMPLETION)
     assert loaded(replacing, building_on())["t.v1"].fields == loaded()[COMPLETION].fields
 
 
