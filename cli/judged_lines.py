@@ -66,9 +66,7 @@ class JudgedLines:
             said: dict[str, str | None] = {"contract": name, "path": None, "rule": rule}
         else:
             self.counts[INVALID] += 1
-            # Only of what is too large nothing more is said.
-            violation = event["violation"] or f"Weir: at most {self._largest_bytes} bytes, key and value"
-            said = told_of(violation, contract)
+            said = told_of(event["violation"], contract)
         disposition = VALID if event["reason"] is None else INVALID
         return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **said}
 

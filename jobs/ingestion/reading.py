@@ -103,9 +103,11 @@ class Paths:
     @cached_property
     def decimals_as_text(self) -> str | None:
         """Finds records in which a decimal may be written as a text, which the block's reader would take."""
-        names = [re.escape(path[-1]) for path, kind in self.fields.items() if kind is Kind.DECIMAL]
-        # A key may also be written with escapes; a letter, digit or underscore is so by nobody.
-        return rf'"(?:{"|".join(names)})"\s*:\s*"|\\u00[0-7]' if names else None
+        names = [path[-1] for path, kind in self.fields.items() if kind is Kind.DECIMAL]
+        # A key may also be written with escapes; a letter, a digit or an underscore is so by nobody.
+        is_plain = all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
+        escaped = r"\\u00[0-7]" if is_plain else r"\\"
+        return rf'"(?:{"|".join(map(re.escape, names))})"\s*:\s*"|{escaped}' if names else None
 
 
 _NOTHING: Mapping[str, Any] = {}

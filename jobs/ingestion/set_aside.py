@@ -35,8 +35,9 @@ def set_aside(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> 
         return rows
     blank = [pl.when(~is_large).then(pl.col(name)).alias(name) for name in rows.columns if name not in KEPT]
     short_key = pl.col("key").bin.size() <= MOST_KEY_BYTES
+    told = {"reason": Reason.TOO_LARGE.value, "violation": f"Weir: at most {largest_bytes} bytes, key and value"}
     return rows.with_columns(*blank, pl.when(~is_large | short_key).then("key").alias("key")).with_columns(
-        reason=pl.when(is_large & (pl.col("reason").is_null())).then(pl.lit(Reason.TOO_LARGE.value)).otherwise("reason")
+        pl.when(is_large).then(pl.lit(text)).otherwise(name).alias(name) for name, text in told.items()
     )
 
 

@@ -35,13 +35,13 @@ ENVELOPE_OTHER: tuple[str, ...] = (
 """Attributes that Weir reads itself, or never."""
 
 COLUMNS: Mapping[str, Kind] = {
-    **dict.fromkeys(("request_id", "user_id", "api_key_id", "model", "operation", "route", "region"), Kind.TEXT),
+    **dict.fromkeys(("request_id", "model", "user_id", "api_key_id", "operation", "route", "region"), Kind.TEXT),
     **dict.fromkeys(("content_hash", "status", "usage_source"), Kind.TEXT),
     **dict.fromkeys((*REPORTED_COLUMNS, "reasoning_tokens"), Kind.INTEGER),
     "cached": Kind.BOOLEAN,
     "latency_ms": Kind.DOUBLE,
 }
-"""Columns that every journal has for fields of events, and what they hold."""
+"""Columns that every journal has for fields of events, and what they hold, in the order in which they are judged."""
 RESERVED = frozenset(
     (
         *(
@@ -191,7 +191,7 @@ class _Reading:
             )
 
     def fields(self, family: Family) -> tuple[Field, ...]:
-        """All of them, in the order of the document."""
+        """All of them, in the order in which they are judged: those of COLUMNS, then the others by their paths."""
         fields = [self._field(path, schema) for path, (schema, _) in self._found.items()]
         if len(fields) > MOST_FIELDS:
             raise self.refused((), f"it has {len(fields)} fields; at most {MOST_FIELDS}")
@@ -207,7 +207,10 @@ class _Reading:
             raise self.refused(path, "it is a value in one place and an object in another")
         if family is not Family.HEARTBEAT and any(f.path[0] == "data" for f in fields) is False:
             raise self.refused(("data",), "it describes no field of data")
-        return tuple(fields)
+        # Not as the document has them: whoever passes it on may order its keys anew, and the first reason counts.
+        order = list(COLUMNS)
+        ranks = {column: rank for rank, column in enumerate(order)}
+        return tuple(sorted(fields, key=lambda field: (ranks.get(field.column, len(order)), field.path)))
 
     def _field(self, path: Path, schema: Document) -> Field:
         kind = self._kind(path, schema)

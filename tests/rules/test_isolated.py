@@ -14,6 +14,7 @@ from jobs.runtime.kafka.log_records import MOST_KEY_BYTES
 from metering.words import Isolation
 
 LARGEST = 100_000
+TOO_LARGE = {"reason": "too_large", "violation": f"Weir: at most {LARGEST} bytes, key and value"}
 SCHEMA: dict[str, Any] = {
     "topic": pl.String,
     "partition": pl.Int32,
@@ -51,16 +52,14 @@ def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]])
     found = set_aside(frame, isolated, LARGEST)
 
     assert found.columns == frame.columns
-    for before, row, (_, key, value, why) in zip(
-        frame.rows(named=True), found.rows(named=True), rows, strict=True
-    ):
+    for before, row, (_, key, value, why) in zip(frame.rows(named=True), found.rows(named=True), rows, strict=True):
         is_large = (key or 0) + (value or 0) > LARGEST or why is Isolation.TOO_LARGE
         if not is_large:
             assert row == {**before, **({} if why is None else {"reason": why.value, "violation": None})}
             continue
         kept = {name: before[name] for name in KEPT - {"key"}}
         short = before["key"] if key is not None and key <= MOST_KEY_BYTES else None
-        assert row == {**dict.fromkeys(frame.columns), **kept, "key": short, "reason": "too_large"}
+        assert row == {**dict.fromkeys(frame.columns), **kept, "key": short, **TOO_LARGE}
 
 
 def _text(length: int | None) -> bytes | None:

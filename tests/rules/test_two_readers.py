@@ -37,7 +37,16 @@ GPU: dict[str, Any] = {
 CONFIG = IngestionConfig(contracts=(GPU,))
 LITELLM = {"model": "gpt", "prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12, "cost": 1.5e-05}
 V2 = {"request_id": "r", "status": "completed", "usage": {"input": 1, "output": 2, "cached": None, "reasoning": 4}}
-NUMBERS = ("0.000001", "0.0000001", "12345678901.123456", "99999999999.999999", "100000000000", "1e3", "1E-6", "0e99")
+NUMBERS: tuple[str, ...] = (
+    "0.000001",
+    "0.0000001",
+    "12345678901.123456",
+    "99999999999.999999",
+    "100000000000",
+    "1e3",
+    "1E-6",
+    "0e99",
+)
 NUMBERS += ('"1.5"', "-0.5", "-0", "0.10000000000000000000000", "1e400", "NaN", "-Infinity", "86400.000001", "86400")
 
 
@@ -64,8 +73,9 @@ def declared(chance: random.Random, number: int) -> bytes:
 def values() -> list[bytes | None]:
     """Mutations of the corpus' events and of others, and the corpus itself."""
     chance = random.Random(14)
-    events = [found.draft.value for number in range(RECORDS) if (found := mutant(14, number)).topic is None]
-    found = [*events, *(declared(chance, number) for number in range(RECORDS - len(events)))]
+    mutants = [mutant(14, number) for number in range(RECORDS)]
+    events = [each.draft.value for each in mutants if each.topic is None]
+    found: list[bytes | None] = [*events, *(declared(chance, number) for number in range(RECORDS - len(events)))]
     found += [document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)]
     chance.shuffle(found)
     return found
@@ -140,6 +150,17 @@ def test_decimals_are_kept_exactly_and_texts_are_no_decimals() -> None:
     assert [row["reason"] for row in rows] == [None] * 7 + ["invalid_data"] * 3
     assert "/data/gpu_seconds: type is number" in rows[7]["violation"]
     assert rows[9]["violation"] == "ai.inference.completion.v1 /data/gpu_seconds: at most 86400"
+
+
+def test_a_decimal_is_no_text_however_its_name_is_written() -> None:
+    """JSON may write any character of a key as an escape, and Python does where it is not ASCII."""
+    schema: dict[str, Any] = {"type": "number", "x-weir-column": "size"}
+    for name, written in [("größe", r"gr\u00f6\u00dfe"), ("a/b", r"a\/b"), ('a"b', r"a\"b"), ("size", r"siz\u0065")]:
+        own = {**GPU, "properties": {"data": {"properties": {name: schema}}}}
+        judge = IngestionConfig(contracts=(own,)).judge()
+        event = encoded(completion(at=1)).replace(b'"at":1', f'"{written}":"1.5"'.encode())
+        for rows in (judge.judge(records_of([event])), judge.judge_strictly(records_of([event]))):
+            assert rows["reason"].to_pylist() == ["invalid_data"], name
 
 
 def test_blocks_have_a_limit_of_bytes_and_a_record_may_be_larger() -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion import config as ingestion_config
-from jobs.ingestion import judge
+from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
@@ -93,7 +93,7 @@ def test_a_repeat_is_known_though_its_first_has_a_digest_of_an_earlier_version(
     topic = Topic.make(broker)
     send(topic, completion("same"), completion("other"))
     with monkeypatch.context() as earlier:
-        now = judge.contents
+        now = fingerprints.contents
         earlier.setattr(ingestion_config, "DIGEST", 1)
         earlier.setattr(judge, "contents", lambda events, contract: now(events, contract) // 2)
         with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
