@@ -33,7 +33,8 @@ log = structlog.get_logger()
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 COLUMNS = (
-    *("lsn", "disposition", "source", "source_epoch", "type", "account", "received_at", "event_time", "sequence"),
+    *("lsn", "disposition", "source", "source_epoch", "type", "family", "account", "received_at", "event_time"),
+    "sequence",
 )
 
 _POSITION = "SELECT next_lsn, frontier FROM bookkeeping WHERE job = %s AND journal = %s"

@@ -19,6 +19,7 @@ import psycopg
 
 from jobs.joins.catalog import KEY_OF, TABLE_OF
 from jobs.streams import CatalogTopic, Table
+from metering.contracts.schema import COLUMNS
 from metering.meters import Meter
 from metering.words import BILLABLE, REQUESTS, Disposition, Reason
 from tests.corpus.metered import DEVICE, Metered, Place
@@ -110,29 +111,26 @@ def _of_row(place: Place, row: Row, one: Mutant | None, value: bytes | None) -> 
 
 
 def _of_repeats(found: Metered, rows: dict[Place, Row]) -> Iterator[Problem]:
-    """What has an identity that was accepted before is a repeat; it is a duplicate if it says the same."""
+    """What has an identity that was accepted before is a repeat, if its type has a contract.
+
+    It is a duplicate if it says the same in what its contract reads.
+    """
     first: dict[tuple[str, str], Row] = {}
     valid = (place for place, row in rows.items() if place[0] == "events" and row["reason"] is None)
     for place in sorted(valid, key=lambda place: int(rows[place]["lsn"])):
         row = rows[place]
-        before = first.setdefault((row["source"], row["id"]), row)
-        allowed = _dispositions(before, row) if before is not row else {Disposition.ACCEPTED}
-        if row["disposition"] not in allowed or row["first_lsn"] != (None if before is row else before["lsn"]):
-            text = f"is {row['disposition']} of {row['first_lsn']}, not {sorted(allowed)} of {before['lsn']}"
+        before = row if row["family"] is None else first.setdefault((row["source"], row["id"]), row)
+        is_same = _content(before) == _content(row)
+        repeated = Disposition.DUPLICATE if is_same else Disposition.CONFLICT
+        expected = (Disposition.ACCEPTED, None) if before is row else (repeated, before["lsn"])
+        if (row["disposition"], row["first_lsn"]) != expected:
+            text = f"is {row['disposition']} of {row['first_lsn']}, not {expected[0]} of {before['lsn']}"
             yield Problem(text, found.sent[place])
 
 
-def _dispositions(before: Row, row: Row) -> set[Disposition]:
-    # How a number is written may make another content, and must not where the text is the same.
-    is_same = deep(lambda: _content(before, str) == _content(row, str))
-    is_equal = deep(lambda: _content(before, float) == _content(row, float))
-    same = {Disposition.DUPLICATE} if is_equal else set[Disposition]()
-    return same | (set() if is_same else {Disposition.CONFLICT})
-
-
-def _content(row: Row, number: Any) -> Any:
-    event = deep(lambda: json.loads(one_value(row) or b"", parse_int=number, parse_float=number))
-    return [row["type"], row["account"], event["time"], event.get("data"), event.get("data_base64")]
+def _content(row: Row) -> Any:
+    event = deep(lambda: json.loads(one_value(row) or b"", parse_int=str, parse_float=str))
+    return [row["type"], row["account"], event["time"], *(row[name] for name in COLUMNS)]
 
 
 def _of_versions(found: Metered, rows: dict[Place, Row]) -> Iterator[Problem]:
@@ -165,7 +163,7 @@ def _of_versions(found: Metered, rows: dict[Place, Row]) -> Iterator[Problem]:
 def _of_usage(found: Metered) -> Iterator[Problem]:
     """Every accepted request and completion is in one outcome, with what it reported; and priced to the last digit."""
     journal, usage = found.tables[Table.JOURNAL], found.tables[Table.USAGE]
-    billable = journal.filter(pl.col("disposition") == Disposition.ACCEPTED, pl.col("type").is_in(list(BILLABLE)))
+    billable = journal.filter(pl.col("disposition") == Disposition.ACCEPTED, pl.col("family").is_in(list(BILLABLE)))
     named = Counter(
         lsn for pair in usage.select("request_lsn", "completion_lsn").iter_rows() for lsn in set(pair) - {None}
     )
@@ -202,7 +200,7 @@ def _of_sums(found: Metered) -> Iterator[Problem]:
             yield Problem(f"windows hold {windows.get(meter.value)} {meter}, usage {total}")
     requests = journal.filter(
         pl.col("disposition") == Disposition.ACCEPTED,
-        pl.col("type").is_in(list(REQUESTS)),
+        pl.col("family").is_in(list(REQUESTS)),
         pl.col("user_id").is_not_null(),
     )
     if sessions != (len(requests),):

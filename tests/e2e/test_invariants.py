@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deployment.stack import Stack
+from jobs.runtime.families import family
 from metering.words import BILLABLE, REQUESTS
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
@@ -78,7 +79,7 @@ def test_i3_no_identity_is_accepted_twice(stack: Stack) -> None:
 
 def test_i4_every_decided_event_is_in_exactly_one_outcome(stack: Stack) -> None:
     journal, usage = table(stack, "journal"), table(stack, "usage").filter(pl.col("cause") == "stream")
-    events = journal.filter((pl.col("disposition") == "accepted") & pl.col("type").is_in(list(BILLABLE)))
+    events = journal.filter((pl.col("disposition") == "accepted") & family().is_in(list(BILLABLE)))
     named = pl.concat(
         [
             usage.select(pl.col("request_lsn").alias("lsn")).drop_nulls(),
@@ -107,7 +108,7 @@ def test_i5_sessions_are_disjoint_and_count_every_request_with_a_user(stack: Sta
     position = query(stack, "SELECT next_position FROM positions WHERE job = 'sessionization'")[0][0]
     counted = table(stack, "journal").filter(
         (pl.col("disposition") == "accepted")
-        & pl.col("type").is_in(list(REQUESTS))
+        & family().is_in(list(REQUESTS))
         & pl.col("user_id").is_not_null()
         & (pl.col("lsn") < position)
     )

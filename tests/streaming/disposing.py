@@ -24,7 +24,10 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
     accepted: list[pl.DataFrame] = []
     told: list[pl.DataFrame] = []
     for row in placed.iter_slices(1):
-        config = IngestionConfig.model_validate(rules_at(history, row["lsn"].item()))
+        rules = rules_at(history, row["lsn"].item())
+        # By which contracts they were judged, the records say themselves.
+        judging = {name: rule for name, rule in rules.items() if name not in ("contracts", "digest")}
+        config = IngestionConfig.model_validate(judging)
         judged = judged_by_reception(set_aside(row, {}, config.max_record_bytes), config)
         first_lsn, disposition = None, Disposition.REJECTED
         if judged["reason"].item() is None:

@@ -29,7 +29,13 @@ CONFIG = IngestionConfig.model_validate({"clocks": {"device": ["device/*"]}})
 
 def event(name: str, occurred_at: datetime, *, source: str = "gateway", content: int = 0) -> dict[str, Any]:
     identity = f"{source}:{name}".encode().ljust(16)[:16]
-    return {"identity": identity, "content_digest": content, "source": source, "occurred_at": occurred_at}
+    return {
+        "identity": identity,
+        "content_digest": content,
+        "source": source,
+        "family": "both",
+        "occurred_at": occurred_at,
+    }
 
 
 @dataclass
