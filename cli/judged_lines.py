@@ -15,9 +15,9 @@ from cli.lines import numbered, opened
 from cli.output import Row
 from cli.produce import subject_of
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.judge import INSTANT, LOG_APPEND_TIME, Judge
+from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.set_aside import set_aside
-from jobs.streams import EVENTS_TOPIC
+from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
 
 COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule")

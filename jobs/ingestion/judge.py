@@ -17,6 +17,7 @@ from jobs.ingestion.device_clocks import is_device
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
 from jobs.ingestion.reading import ARROW, Paths, Reader
+from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
 from metering.words import Family
 
@@ -24,34 +25,20 @@ LOG_APPEND_TIME = 1
 """Kafka's `timestampType` of a record that the broker stamped."""
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
-INSTANT = pa.timestamp("us", tz="UTC")
 
-_PLACE = [
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("stamped_at", INSTANT),
-    pa.field("is_broker_stamp", pa.bool_()),
-    pa.field("first_received_at", INSTANT),
-]
-_ENVELOPE = [
-    pa.field("reason", pa.string()),
-    pa.field("violation", pa.string()),
-    pa.field("identity", pa.binary()),
-    pa.field("content_digest", pa.int64()),
-    pa.field("source", pa.string()),
-    pa.field("id", pa.string()),
-    pa.field("type", pa.string()),
-    pa.field("family", pa.string()),
-    pa.field("account", pa.string()),
-    pa.field("occurred_at", INSTANT),
-    pa.field("sent_at", INSTANT),
-    pa.field("occurred_us", pa.int64()),
-    pa.field("device_sent_us", pa.int64()),
-    pa.field("source_epoch", pa.string()),
-    pa.field("sequence", pa.int64()),
-]
-_RECEIVED = [pa.field("key", pa.binary()), pa.field("value", pa.binary())]
+OF_PLACE = ("topic", "partition", "offset", "stamped_at", "is_broker_stamp", "first_received_at")
+OF_ENVELOPE = (
+    *("reason", "violation", "identity", "content_digest", "source", "id", "type", "family", "account"),
+    *("occurred_at", "sent_at", "occurred_us", "device_sent_us", "source_epoch", "sequence"),
+)
+OF_RECORD = ("key", "value")
+FOR_THE_DRIVER = {
+    "stamped_at": INSTANT,
+    "is_broker_stamp": pa.bool_(),
+    "occurred_us": pa.int64(),
+    "device_sent_us": pa.int64(),
+}
+"""Columns that the journal does not have."""
 
 
 class Judge:
@@ -71,7 +58,9 @@ class Judge:
         `family` is null of a type without a contract. Columns of a rejected row are filled as far as they could be
         read. `content_digest` is null for a rejected row.
         """
-        return pa.schema([*_PLACE, *_ENVELOPE, *self.fields, *_RECEIVED])
+        declared = {field.name: field.type for field in self.fields}
+        kinds = {**{field.name: field.type for field in JOURNAL}, **FOR_THE_DRIVER, **declared}
+        return pa.schema([pa.field(name, kinds[name]) for name in (*OF_PLACE, *OF_ENVELOPE, *declared, *OF_RECORD)])
 
     @cached_property
     def fields(self) -> list[pa.Field]:

@@ -20,7 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.ingestion.judge import INSTANT, LOG_APPEND_TIME, Judge
+from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.streams import INSTANT
 from metering.contracts.compatibility import narrowed, withdrawn
 from metering.contracts.model import Contract, Field, Kind
 from metering.contracts.schema import contracts_of

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import build
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
+from tests.corpus.contracts import GPU
 from tests.pipelines.ingestion import records_of
-from tests.rules.test_two_readers import GPU
 
 CONFIG = IngestionConfig(contracts=(GPU,))
 

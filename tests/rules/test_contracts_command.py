@@ -15,6 +15,7 @@ from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE, told_of
 from cli.main import app
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
+from tests.corpus.contracts import completions_with
 
 EVENT: dict[str, Any] = {
     "specversion": "1.0",
@@ -25,18 +26,10 @@ EVENT: dict[str, Any] = {
     "time": "2001-01-01T00:00:00Z",
     "data": {"request_id": "r-1", "status": "completed", "input_tokens": 3},
 }
-GPU: dict[str, Any] = {
-    "$id": "ai.inference.completion.v1",
-    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
-    "properties": {
-        "data": {
-            "properties": {
-                "gpu_seconds": {"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
-                "a: /b": {"type": "boolean", "x-weir-column": "odd"},
-            }
-        }
-    },
-}
+GPU = completions_with(
+    gpu_seconds={"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
+    **{"a: /b": {"type": "boolean", "x-weir-column": "odd"}},
+)
 
 
 def weir(*arguments: str, given: bytes = b"") -> Result:

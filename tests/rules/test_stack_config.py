@@ -13,19 +13,12 @@ from typer.testing import CliRunner
 from cli.main import app
 from jobs.ingestion.config import IngestionConfig
 from jobs.stack import load_stack_config, validated
+from tests.corpus.contracts import completions_with
 
-GPU: dict[str, Any] = {
-    "$id": "ai.inference.completion.v1",
-    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
-    "properties": {
-        "data": {
-            "properties": {
-                "gpu_seconds": {"type": "number", "minimum": 1e-6, "x-weir-column": "gpu_seconds"},
-                "tier": {"enum": ["spot", "on demand", None], "x-weir-column": "tier"},
-            }
-        }
-    },
-}
+GPU = completions_with(
+    gpu_seconds={"type": "number", "minimum": 1e-6, "x-weir-column": "gpu_seconds"},
+    tier={"enum": ["spot", "on demand", None], "x-weir-column": "tier"},
+)
 
 
 def stack_file(folder: Path, content: Any) -> Path:

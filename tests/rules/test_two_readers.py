@@ -14,6 +14,7 @@ import pytest
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.reading import FEWEST_RECORDS, MOST_BLOCK_BYTES
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
+from tests.corpus.contracts import GPU
 from tests.corpus.documents import completion, encoded, request, request_with
 from tests.corpus.drafts import Draft, tree_of
 from tests.corpus.mutate import mutant
@@ -22,18 +23,6 @@ from tests.corpus.mutations_of_bytes import OF_BYTES
 from tests.pipelines.ingestion import records_of
 
 RECORDS = 10_000
-GPU: dict[str, Any] = {
-    "$id": "ai.inference.completion.v1",
-    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
-    "properties": {
-        "data": {
-            "properties": {
-                "gpu_seconds": {"type": "number", "minimum": 0, "maximum": 86_400, "x-weir-column": "gpu_seconds"},
-                "images": {"type": "integer", "minimum": 0, "x-weir-column": "images"},
-            }
-        }
-    },
-}
 CONFIG = IngestionConfig(contracts=(GPU,))
 LITELLM = {"model": "gpt", "prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12, "cost": 1.5e-05}
 V2 = {"request_id": "r", "status": "completed", "usage": {"input": 1, "output": 2, "cached": None, "reasoning": 4}}

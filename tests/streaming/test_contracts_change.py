@@ -18,7 +18,7 @@ from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
-from tests.rules.test_two_readers import GPU
+from tests.corpus.contracts import GPU
 from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal
 
