@@ -228,10 +228,14 @@ class World:
         ends = 1 if found is None else found.transaction_version(LSN) or 1
         usage = open_table(str(self.tables), Table.USAGE)
         if job == "joins":
-            # What it reads of accounts and prices it has written itself, from the journal.
-            position = Table.JOURNAL.value if table is Table.JOURNAL else f"{table}.journal"
+            # What it reads of accounts and prices it has written itself, from the journal: a commit that moved no
+            # position, as that of an epoch, is no loss, and it goes on.
+            is_own = table is not Table.JOURNAL
+            position = f"{table}.journal" if is_own else Table.JOURNAL.value
+            if is_own:
+                ends = 1 if found is None else found.transaction_version(Table.JOURNAL) or 1
             read = 1 if usage is None else usage.transaction_version(position) or 1
-            return read > (ends if table is Table.JOURNAL else 1)
+            return read > ends
         found_position = self._observer.execute("SELECT next_position FROM positions WHERE job = %s", [job]).fetchone()
         return found_position is not None and found_position[0] > ends
 

@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.ingestion import config as ingestion_config
 from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.rules_in_force import read_history
@@ -94,7 +93,8 @@ def test_a_repeat_is_known_though_its_first_has_a_digest_of_an_earlier_version(
     send(topic, completion("same"), completion("other"))
     with monkeypatch.context() as earlier:
         now = fingerprints.contents
-        earlier.setattr(ingestion_config, "DIGEST", 1)
+        said = IngestionConfig().deciding
+        earlier.setattr(IngestionConfig, "deciding", {**said, "digest": said["digest"] - 1})
         earlier.setattr(judge, "contents", lambda events, contract: now(events, contract) // 2)
         with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
             sink.process(judged(IngestionConfig()))
