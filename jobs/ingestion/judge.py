@@ -6,7 +6,7 @@ are: what cannot be read is null, and the reason says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import polars as pl
@@ -72,8 +72,7 @@ class Judge:
         """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
         read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
         parts = [
-            part.select("number", contents(part, self._contracts.get(str(kind))), "unreadable")
-            for (kind,), part in read.partition_by("type", as_dict=True).items()
+            part.select("number", contents(part, contract), "unreadable") for contract, part in self._by_contract(read)
         ]
         empty = pl.DataFrame(schema={"number": pl.UInt32, "content_digest": pl.Int64, "unreadable": pl.String})
         found = pl.concat([empty, *parts]).sort("number")
@@ -105,11 +104,17 @@ class Judge:
             violation=pl.when(is_unreadable).then("JSON (RFC 8259): " + pl.col("problem")).otherwise(violation),
         )
         said = [
-            self._of_contract(part, self._contracts.get(str(kind)), any_misread=any_misread)
-            for (kind,), part in events.partition_by("type", as_dict=True).items()
+            self._of_contract(part, contract, any_misread=any_misread) for contract, part in self._by_contract(events)
         ]
         nothing = self._of_contract(events.clear(), None, any_misread=False)
         return self._columns(records, pl.concat([nothing, *said], how="diagonal").sort("number"))
+
+    def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
+        """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
+        is_known = pl.col("type").is_in(list(self._contracts))
+        known = events.with_columns(contract=pl.when(is_known).then("type"))
+        for (name,), part in known.partition_by("contract", as_dict=True, include_key=False).items():
+            yield self._contracts.get(str(name)) if name is not None else None, part
 
     def _of_contract(self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool) -> pl.DataFrame:
         """Events of one type, with the columns of its contract, and what it says of them."""

@@ -162,3 +162,9 @@ def test_no_records_are_no_rows() -> None:
     judge = CONFIG.judge()
     assert judge.judge(records_of([])).schema == judge.judge_strictly(records_of([])).schema == judge.schema
     assert judge.judge(records_of([])).num_rows == 0
+
+
+def test_a_type_named_as_nothing_has_no_contract() -> None:
+    rows = CONFIG.judge().judge(records_of([encoded(request(type=name)) for name in ("None", "contract", "null")]))
+    assert rows["family"].to_pylist() == [None] * 3
+    assert rows["reason"].to_pylist() == [None] * 3
