@@ -11,12 +11,15 @@ from traffic.meters import REPORTED, Used
 
 REQUEST = "ai.inference.request.v1"
 COMPLETION = "ai.inference.completion.v1"
+COMPLETION_V2 = "ai.inference.completion.v2"
 USAGE = "ai.inference.usage.v1"
 UNKNOWN = "ai.inference.feedback.v1"
 HEARTBEAT = "source.heartbeat.v1"
 
 ZONE_MINUTES = {"gateway-ap": 330, "gateway-us": -420}
 """Gateways that write local time with its offset; the others write UTC."""
+SPEAKS_V2 = "gateway-ap"
+"""The gateway whose completions are of the second version."""
 
 Document = dict[str, Any]
 
@@ -58,8 +61,10 @@ def request(call: Call) -> Document:
 
 def completion(call: Call) -> Document:
     """The completion of a call."""
-    data = {"request_id": call.request_id, **_used(call)}
-    return _document(call, COMPLETION, _time(call.source, call.ended_ms, call.beyond_us), "c", data)
+    at = _time(call.source, call.ended_ms, call.beyond_us)
+    if _gateway(call.source) == SPEAKS_V2:
+        return _document(call, COMPLETION_V2, at, "c", {"request_id": call.request_id, **_used_by_v2(call)})
+    return _document(call, COMPLETION, at, "c", {"request_id": call.request_id, **_used(call)})
 
 
 def usage(call: Call) -> Document:
@@ -84,7 +89,11 @@ def _document(call: Call, kind: str, time: str, suffix: str, data: Document) -> 
 
 
 def _time(source: str, at_ms: int, beyond_us: int = 0) -> str:
-    return rfc3339(at_ms, ZONE_MINUTES.get(source.split("/", maxsplit=1)[0], 0), beyond_us)
+    return rfc3339(at_ms, ZONE_MINUTES.get(_gateway(source), 0), beyond_us)
+
+
+def _gateway(source: str) -> str:
+    return source.split("/", maxsplit=1)[0]
 
 
 def _envelope(kind: str, source: str, event_id: str, time: str, data: Document) -> Document:
@@ -107,7 +116,7 @@ def _asked(call: Call) -> Document:
         "model": call.model,
         "operation": call.operation,
         "route": "/v1/chat/completions",
-        "region": call.source.split("/", maxsplit=1)[0],
+        "region": _gateway(call.source),
     }
     if call.user is None:
         del data["user_id"]
@@ -121,3 +130,9 @@ def _used(call: Call) -> Document:
         "usage_source": "provider" if call.status == "completed" else "partial",
         "latency_ms": call.ended_ms - call.started_ms,
     }
+
+
+def _used_by_v2(call: Call) -> Document:
+    """The same, with the tokens in an object and without their unit."""
+    used = {name: units for name, units in _used(call).items() if name not in call.used}
+    return {**used, "usage": {name.removesuffix("_tokens"): units for name, units in call.used.items()}}

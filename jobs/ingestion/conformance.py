@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from metering.contracts.model import Contract, Field, Kind, pointer
-from metering.words import Family, Reason
+from metering.words import Family, Reason, Status
+
+STATUS = "status"
+"""The column that says how a model's answer ended."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,20 @@ def rules_of(contract: Contract, *, any_misread: bool) -> list[Rule]:
 
 
 def fields_of(contract: Contract) -> list[pl.Expr]:
-    """The columns that the contract's events fill; a text that is empty, or longer than it may be, is none."""
-    columns = []
+    """The columns that the contract's events fill; a text that is empty, or longer than it may be, is none.
+
+    An event of both families that does not say how the answer ended says that it was completed.
+    """
+    columns: dict[str, pl.Expr] = {}
     for field in contract.fields:
         value = pl.col(field.pointer)
         if field.most_bytes is not None:
             value = pl.when(value.str.len_bytes().is_between(1, field.most_bytes)).then(value)
-        columns.append(value.alias(field.column))
-    return columns
+        columns[field.column] = value
+    says_status = any(field.column == STATUS and field.is_required for field in contract.fields)
+    if contract.family is Family.BOTH and not says_status:
+        columns[STATUS] = pl.coalesce(columns.get(STATUS, pl.lit(None, pl.String)), pl.lit(Status.COMPLETED.value))
+    return [value.alias(column) for column, value in columns.items()]
 
 
 def is_misread(at: str) -> pl.Expr:

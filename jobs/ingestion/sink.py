@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from jobs.ingestion.bookkeeping import Bookkeeping
@@ -24,7 +25,8 @@ from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.repeats import candidates, entries
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
-from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
+from jobs.runtime.errors import Refused
 from jobs.runtime.families import family
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
@@ -58,6 +60,7 @@ class JournalSink:
         ]
         self._judge = config.judge()
         declared = [field for field in self._judge.fields if field.name not in JOURNAL.names]
+        refuse_other_columns(open_to_change(where.tables, job.writes), declared)
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
@@ -222,6 +225,18 @@ class JournalSink:
         """Stop the heartbeat and leave the broker."""
         self._heartbeat.close()
         self._catalog.close()
+
+
+def refuse_other_columns(journal: DeltaTable | None, declared: Sequence[pa.Field]) -> None:
+    """Raises Refused where contracts declare a column that the journal has with another type."""
+    kept = {} if journal is None else {field.name: field.type for field in pa.schema(journal.schema().to_arrow())}
+    for field in declared:
+        if kept.get(field.name, field.type) != field.type:
+            raise Refused(
+                f"the contracts declare the column {field.name} as {field.type}, but the journal has it as "
+                f"{kept[field.name]} from an earlier contract, and a column keeps its type; give the field another "
+                "x-weir-column, or its earlier type"
+            )
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:

@@ -168,3 +168,33 @@ def test_a_type_named_as_nothing_has_no_contract() -> None:
     rows = CONFIG.judge().judge(records_of([encoded(request(type=name)) for name in ("None", "contract", "null")]))
     assert rows["family"].to_pylist() == [None] * 3
     assert rows["reason"].to_pylist() == [None] * 3
+
+
+def test_an_event_of_both_families_is_completed_unless_it_says_otherwise() -> None:
+    own = {
+        "$id": "com.example.call",
+        "x-weir-family": "both",
+        "properties": {
+            "data": {
+                "properties": {
+                    "id": {"type": "string", "x-weir-column": "request_id"},
+                    "model": {"type": "string", "x-weir-column": "model"},
+                    "ended": {"enum": ["error", "completed"], "x-weir-column": "status"},
+                }
+            }
+        },
+    }
+    judge = IngestionConfig(contracts=(own,)).judge()
+    call = {"id": "r", "model": "m"}
+    events = [
+        request(type="litellm_tokens", data=LITELLM),
+        request(type="com.example.call", data=call),
+        request(type="com.example.call", data={**call, "ended": "error"}),
+        completion(),
+        request(),
+    ]
+    for rows in (
+        judge.judge(records_of([*map(encoded, events)])),
+        judge.judge_strictly(records_of([*map(encoded, events)])),
+    ):
+        assert rows["status"].to_pylist() == ["completed", "completed", "error", "completed", None]

@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
+from jobs.runtime.errors import Refused
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
-from tests.corpus.contracts import GPU
+from tests.corpus.contracts import GPU, completions_with
 from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal
 
@@ -144,3 +145,19 @@ def test_a_declared_column_is_in_the_journal_and_stays_when_its_contract_goes(
     assert said == [[], ["weir:ai.inference.completion.v1"], [], ["weir:ai.inference.completion.v1"]]
     # Whoever judges these rows again finds what held: the document, and what it builds on.
     assert history[1].rules["contracts"]["ai.inference.completion.v1"] == GPU
+
+
+def test_a_column_keeps_its_type(spark: SparkSession, broker: str, database: str, tmp_path: Path) -> None:
+    topic = Topic.make(broker)
+    send(topic, completion("first", images=3))
+    with ingestion(spark, broker, database, tmp_path, topic.name, contracts=WITH_GPU) as sink:
+        sink.process(batch(spark, topic, config=IngestionConfig(contracts=WITH_GPU)))
+    another = completions_with(images={"type": "number", "minimum": 0, "x-weir-column": "images"})
+    with (
+        pytest.raises(Refused, match=r"column images as decimal128\(17, 6\), but the journal has it as int64"),
+        ingestion(spark, broker, database, tmp_path, topic.name, contracts=(another,)),
+    ):
+        pass
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        sink.process(batch(spark, topic))
+    assert journal(tmp_path)["images"].to_list() == [3]
