@@ -175,7 +175,7 @@ class IngestionConfig(JobConfig):
 
     def judge(self) -> Judge:
         """What judges records under this configuration."""
-        return Judge(self.contracts_in_force(), self.clocks.device)
+        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes)
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -55,21 +55,23 @@ class JournalIdentities:
         """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn), in lsn order."""
         is_held = (pl.col("lsn") >= first_lsn) & (pl.col("lsn") < end_lsn)
         is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null()
-        held = (pl.col("last_lsn") >= first_lsn) & (pl.col("first_lsn") < end_lsn)
+        files = self._files().filter(pl.col("last_lsn") >= first_lsn, pl.col("first_lsn") < end_lsn)
         # A repeat of what had no contract then is judged as what it is now.
-        rows = self._rows(held, is_held & is_accepted & family().is_not_null(), READ)
+        rows = self._rows(files, is_held & is_accepted & family().is_not_null(), READ)
         return entries(rows).sort("lsn")
 
-    def values(self, lsns: Sequence[int]) -> pl.DataFrame:
+    def values(self, lsns: pl.Series) -> pl.DataFrame:
         """The values (lsn, value) of rows, in lsn order."""
-        wanted = sorted(set(lsns))
-        holding = [(pl.col("first_lsn") <= lsn) & (pl.col("last_lsn") >= lsn) for lsn in wanted]
-        held = pl.any_horizontal(pl.lit(value=False), *holding)
-        return self._rows(held, pl.col("lsn").is_in(wanted), ("lsn", "value")).sort("lsn")
+        wanted, files = lsns.unique().sort(), self._files()
+        begins = wanted.search_sorted(files["first_lsn"], side="left")
+        ends = wanted.search_sorted(files["last_lsn"], side="right")
+        return self._rows(files.filter(begins < ends), pl.col("lsn").is_in(wanted.implode()), ("lsn", "value")).sort(
+            "lsn"
+        )
 
-    def _rows(self, held: pl.Expr, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
-        """The wanted rows of the files that may hold them."""
-        paths = [f"{self._writer.path.rstrip('/')}/{path}" for path in self._files().filter(held)["path"]]
+    def _rows(self, files: pl.DataFrame, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
+        """The wanted rows of some files."""
+        paths = [f"{self._writer.path.rstrip('/')}/{path}" for path in files["path"]]
         if not paths:
             return pl.DataFrame(schema={name: _READ_SCHEMA[name] for name in columns})
         # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.

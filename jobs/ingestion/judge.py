@@ -16,7 +16,7 @@ from jobs.ingestion.conformance import Rule, fields_of, rules_of
 from jobs.ingestion.device_clocks import is_device
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
-from jobs.ingestion.reading import ARROW, Paths, Reader
+from jobs.ingestion.reading import ARROW, MOST_BLOCK_BYTES, Paths, Reader
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
 from metering.words import Family
@@ -44,8 +44,12 @@ FOR_THE_DRIVER = {
 class Judge:
     """Judges each record by itself: malformed, then invalid. (`event_times` says what is too old or future.)"""
 
-    def __init__(self, contracts: Mapping[str, Contract], devices: Iterable[str] = ()) -> None:
+    def __init__(
+        self, contracts: Mapping[str, Contract], devices: Iterable[str] = (), most_bytes: int = MOST_BLOCK_BYTES
+    ) -> None:
+        """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read."""
         self._contracts = dict(contracts)
+        self._most_bytes = most_bytes
         self._devices = tuple(devices)
         self._reader = Reader(Paths.of(contracts.values()))
 
@@ -81,13 +85,17 @@ class Judge:
     def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """Records (`key, value, topic, partition, offset, timestamp, timestampType`) → `schema`, in their order."""
         frame = pl.DataFrame(records)
-        values = frame["value"].cast(pl.Binary)
-        return self._judged(frame, self._reader.read(values))
+        return self._judged(frame, self._reader.read(self._values(frame)))
 
     def judge_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """The same, each record read by itself: what `judge` gives, at ten times the cost."""
         frame = pl.DataFrame(records)
-        return self._judged(frame, self._reader.read_strictly(frame["value"].cast(pl.Binary).to_list()))
+        return self._judged(frame, self._reader.read_strictly(self._values(frame).to_list()))
+
+    def _values(self, records: pl.DataFrame) -> pl.Series:
+        """What is read; of what is larger than a record may be, `set_aside` makes a dead letter."""
+        value = pl.col("value").cast(pl.Binary)
+        return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
 
     def _judged(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         any_misread = read["misread"].null_count() < len(read)

@@ -125,6 +125,8 @@ def _members(kinds: dict[Path, Kind | None]) -> list[pa.Field]:
     return members
 
 
+MOST_IN_VAIN = 4
+"""So many times its records a block may be read in vain; what is left then is read record by record."""
 _ROW = re.compile(r" in row (\d+)")
 TEXT_TOKEN = r'"(?:[^"\\]|\\.)*"\s*:?'
 """A text of a JSON document, with the colon behind it where it is a key."""
@@ -162,19 +164,19 @@ class Reader:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._schemas = list(paths.arrow_schemas)
+        self._writes_differ = False
 
     def read(self, values: pl.Series) -> pl.DataFrame:
         """Values of records (binary) → one row each, in their order (`Paths.schema`)."""
         texts = _texts(values)
         is_simple = self._is_simple(values, texts)
         number = pl.int_range(len(values), dtype=pl.UInt32, eager=True)
-        if is_simple.all():
-            frames, slow = self._read_all(values.to_list())
-        else:
-            kept = number.filter(is_simple)
-            frames, refused = self._read_all(values.gather(kept).to_list())
-            frames = [(kept.gather(rows), frame) for rows, frame in frames]
-            slow = pl.concat([kept.gather(refused), number.filter(~is_simple)])
+        frames: list[tuple[pl.Series, pl.DataFrame]] = []
+        slow = number.filter(~is_simple)
+        for kept in self._alike(number.filter(is_simple), texts):
+            found, refused = self._read_all(values.gather(kept).to_list())
+            frames += [(kept.gather(rows), frame) for rows, frame in found]
+            slow = pl.concat([slow, kept.gather(refused)])
         if len(frames) == 1 and slow.is_empty():
             return frames[0][1]
         if len(slow):
@@ -227,6 +229,15 @@ class Reader:
             found = found.scatter(is_long.arg_true(), found.filter(is_long) | nested)
         return (looks & ~found).fill_null(value=False)
 
+    def _alike(self, kept: pl.Series, texts: pl.Series) -> list[pl.Series]:
+        """Numbers of records, in parts of which each probably writes the attributes that may be numbers in one way."""
+        if not self._writes_differ:
+            return [kept] if len(kept) else []
+        flags = pl.DataFrame({"number": kept, "text": texts.gather(kept)}).with_columns(
+            pl.col("text").str.contains(rf'"{path[0]}"\s*:\s*[-0-9]').alias(path[0]) for path in (SEQUENCE, EPOCH)
+        )
+        return [part["number"] for part in flags.partition_by(SEQUENCE[0], EPOCH[0])]
+
     def _read_all(self, values: list[bytes]) -> tuple[list[tuple[pl.Series, pl.DataFrame]], pl.Series]:
         """What blocks give, with the numbers of their records, and the numbers of those that no block took.
 
@@ -235,6 +246,7 @@ class Reader:
         """
         frames: list[tuple[pl.Series, pl.DataFrame]] = []
         refused: list[int] = []
+        left = MOST_IN_VAIN * len(values)
         pending = [_Part(start, end, 0) for start, end in reversed(_blocks(values))]
         while pending:
             part = pending.pop()
@@ -246,7 +258,9 @@ class Reader:
                     refused += number.filter(is_doubtful).to_list()
                     number, read = number.filter(~is_doubtful), read.filter(~is_doubtful)
                 frames.append((number, read.drop("is_doubtful")))
-            elif len(part) <= FEWEST_RECORDS or (parts := part.without(read)) is None:
+                continue
+            left -= len(part)
+            if left < 0 or len(part) <= FEWEST_RECORDS or (parts := part.without(read)) is None:
                 refused += range(part.start, part.end)
             else:
                 refused += part.left_out(read)
@@ -280,6 +294,8 @@ class Reader:
             flat = self._flat(pl.DataFrame(table))
             doubtful = _may_repeat_a_key(values) if has_unknown else pl.lit(value=False)
             return None if flat is None else flat.with_columns(is_doubtful=doubtful)
+        # From the next block on they are read apart.
+        self._writes_differ = True
         return None
 
     def _flat(self, read: pl.DataFrame) -> pl.DataFrame | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import structlog
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -39,9 +40,16 @@ from jobs.runtime.new_rows import new_records
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
 from jobs.streams import JOURNAL, CatalogTopic
+from metering.contracts.schema import contracts_of
+from metering.contracts.shipped import shipped
 from metering.words import Disposition, Isolation, Reason
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
+
+log = structlog.get_logger()
+
+MOST_READ_AGAIN = 10_000
+"""Rows of the journal whose values are read at once."""
 
 
 class JournalSink:
@@ -76,6 +84,8 @@ class JournalSink:
         self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
+        for told in self._unread():
+            log.warning("a contract replaces one of Weir's and does not read all that it read", **told)
         settings = settings_of(admin, config.topic)
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
         self._isolated = IsolatedRecords(owner, self._events.topic)
@@ -144,6 +154,14 @@ class JournalSink:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
 
+    def _unread(self) -> Iterator[dict[str, Any]]:
+        """What a user's contract for one of Weir's types leaves out: nobody will be billed for it."""
+        held, own = contracts_of([], shipped()), self._config.contracts_in_force()
+        for name, contract in held.items():
+            columns = {field.column for field in contract.fields} - {field.column for field in own[name].fields}
+            if columns:
+                yield {"contract": name, "columns": sorted(columns)}
+
     def _follow_topics(self) -> None:
         """Take up partitions that were added; the end offsets of the batch are fixed by now."""
         topics = list_partitions(self._admin, [ledger.topic.name for ledger in self._ledgers])
@@ -175,14 +193,20 @@ class JournalSink:
         doubtful = repeats.filter(pl.col("same").not_() & (pl.col("first_lsn") < since))
         if doubtful.is_empty():
             return repeats
-        firsts = self._identities.values(doubtful["first_lsn"].to_list())
-        digests = firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
+        digests = pl.concat(
+            [self._digests(part["first_lsn"]) for part in doubtful.unique("first_lsn").iter_slices(MOST_READ_AGAIN)]
+        )
         mine = valid.select("lsn", "content_digest")
         compared = repeats.join(digests, on="first_lsn", how="left", maintain_order="left").join(
             mine, on="lsn", how="left", maintain_order="left"
         )
         is_same = (pl.col("first_digest") == pl.col("content_digest")).fill_null(value=False)
         return compared.select("lsn", "first_lsn", same=pl.col("same") | is_same)
+
+    def _digests(self, lsns: pl.Series) -> pl.DataFrame:
+        """What the contents of these rows are to the contracts of today: first_lsn, first_digest."""
+        firsts = self._identities.values(lsns)
+        return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
 
     def _tell_isolated(self, too_large: pl.DataFrame) -> None:
         places = too_large.select("partition", "offset", sizes().alias("bytes"))

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from metering.contracts.model import Kind, Path
@@ -49,9 +49,12 @@ class _Pairs(list[tuple[str, Any]]):
     """An object, as it was written. Raises NotStrict where a key stands twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        if len({name for name, _ in pairs}) != len(pairs):
-            names = [name for name, _ in pairs]
-            raise NotStrict(f"the key {next(name for name in names if names.count(name) > 1)} stands twice")
+        if len(dict(pairs)) != len(pairs):
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen:
+                    raise NotStrict(f"the key {name[:100]} stands twice")
+                seen.add(name)
         super().__init__(pairs)
 
 
@@ -128,7 +131,11 @@ def _integer(value: Any) -> int | None:
 def _decimal(value: Any) -> Decimal | None:
     if not isinstance(value, Number):
         return None
-    exact = Decimal(value)
+    try:
+        exact = Decimal(value)
+    except InvalidOperation:
+        # An exponent of more than eighteen digits.
+        return None
     if not exact:
         return Decimal(0)
     if not -7 < exact.adjusted() < 11:

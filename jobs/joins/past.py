@@ -22,7 +22,8 @@ READ = ["type", *(name for name in CARRIED if name not in ("timeout_us", "rememb
 
 def is_paired() -> pl.Expr:
     """Whether a row of the journal is a request or completion that counts."""
-    return (pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE))
+    is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("request_id").is_not_null()
+    return is_accepted & family().is_in(list(BILLABLE))
 
 
 @dataclass(frozen=True)

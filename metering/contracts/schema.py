@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
 
@@ -66,9 +67,18 @@ RESERVED = frozenset(
 
 MOST_FIELDS = 200
 MOST_LEVELS = 8
+MOST_FIELDS_OF_ALL = 400
+"""Of all contracts together: each is a column of every batch."""
 LARGEST_INTEGER = 10**11 - 1
 """Of an integer without a maximum of its own: what a quantity can be."""
+MOST_UNITS = 10**10
+"""That a completion may report of a meter; fewer than 0 it cannot."""
 COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+ATTRIBUTE = re.compile(r"[a-z0-9]+")
+REASONS = tuple(
+    reason.value for reason in Reason if reason.startswith("invalid_") and reason is not Reason.INVALID_CATALOG_CHANGE
+)
+"""Why an event may break its contract; the other reasons are about more than that."""
 _MEMBERS = frozenset(("$schema", "title", "description", "type"))
 OBJECT_KEYWORDS = _MEMBERS | {"required", "properties"}
 ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family"}
@@ -95,6 +105,8 @@ def contracts_of(own: Iterable[Document], shipped: Mapping[str, Document]) -> di
         given.add(contract.type)
         found[contract.type] = contract
     _refuse_two_meanings(found.values())
+    if (count := sum(len(contract.fields) for contract in found.values())) > MOST_FIELDS_OF_ALL:
+        raise ContractRefused(f"all contracts together have {count} fields; at most {MOST_FIELDS_OF_ALL}")
     return found
 
 
@@ -111,18 +123,19 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
         raise ContractRefused(
             f"a contract's $id is the type of its events, 1 to {MAX_NAME_BYTES} bytes; it is {name!r}"
         )
+    if name.startswith(SHIPPED_REF):
+        raise ContractRefused(f"a contract's $id does not begin with {SHIPPED_REF}, as a $ref does; it is {name!r}")
     reading = _Reading(name)
     parts = [*_bases(reading, document, shipped), document]
     family = next((part["x-weir-family"] for part in reversed(parts) if "x-weir-family" in part), None)
     if not isinstance(family, str) or family not in list(Family):
         raise reading.refused((), f"x-weir-family is one of {', '.join(Family)}; it is {family!r}")
+    _refuse_another_family(reading, name, family, shipped)
     for part in parts:
         reading.take_object(part, (), ROOT_KEYWORDS)
     fields = reading.fields(Family(family))
     description = next((str(part["description"]) for part in reversed(parts) if "description" in part), "")
-    contract = Contract(name, Family(family), fields, description)
-    _refuse_incomplete(reading, contract)
-    return contract
+    return Contract(name, Family(family), _with_what_is_needed(reading, Family(family), fields), description)
 
 
 def _bases(reading: _Reading, document: Document, shipped: Mapping[str, Document]) -> list[Document]:
@@ -173,6 +186,10 @@ class _Reading:
             raise self.refused(path, f"a field is described by an object; it is {schema!r}")
         if not path[-1] or "\x00" in path[-1] or not _is_unicode(path[-1]):
             raise self.refused(path[:-1], f"a field has a name, of Unicode without U+0000; it is {path[-1]!r}")
+        if path[-1] == "*" or (path[-1].startswith("^") and path[-1].endswith("$")):
+            raise self.refused(path[:-1], f"a field's name is no pattern; it is {path[-1]!r}")
+        if len(path) == 1 and path[0] != "data" and path[0] not in ENVELOPE and not ATTRIBUTE.fullmatch(path[0]):
+            raise self.refused((), f"an attribute of CloudEvents has a name of a-z and 0-9; it is {path[0]!r}")
         if "properties" in schema or "object" in _types(schema.get("type")):
             if path[0] != "data":
                 raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
@@ -227,12 +244,17 @@ class _Reading:
         if path[0] != "data" and (len(path) > 1 or kind is not Kind.TEXT or path[0] in ENVELOPE_OTHER):
             raise self.refused(path, "of the envelope only attributes that are texts can have a column")
         reason = schema.get("x-weir-reason", Reason.INVALID_DATA)
-        if reason not in list(Reason):
-            raise self.refused(path, f"x-weir-reason is one of {', '.join(Reason)}; it is {reason!r}")
+        if not isinstance(reason, str) or reason not in REASONS:
+            raise self.refused(path, f"x-weir-reason is one of {', '.join(REASONS)}; it is {reason!r}")
         lowest, highest = (self._bound(path, schema, kind, side) for side in ("minimum", "maximum"))
         if kind in (Kind.INTEGER, Kind.DECIMAL):
             largest = Decimal(LARGEST_INTEGER) if kind is Kind.INTEGER else Decimal(10**17 - 1).scaleb(-6)
-            lowest = -largest if lowest is None else max(lowest, -largest)
+            least = -largest
+            if column in COLUMNS:
+                least, largest = Decimal(0), Decimal(MOST_UNITS)
+                if (lowest or least) < least or (highest or largest) > largest:
+                    raise self.refused(path, f"the column {column} holds 0 to {MOST_UNITS}")
+            lowest = least if lowest is None else max(lowest, least)
             highest = largest if highest is None else min(highest, largest)
         if lowest is not None and highest is not None and lowest > highest:
             raise self.refused(path, f"no value is at least {lowest:f} and at most {highest:f}")
@@ -298,13 +320,20 @@ class _Reading:
         return exact
 
 
-def _refuse_incomplete(reading: _Reading, contract: Contract) -> None:
-    """Whatever becomes usage names its request; what begins one, its model."""
-    columns = {field.column: field for field in contract.fields}
-    needed = {Family.HEARTBEAT: (), Family.COMPLETION: ("request_id",)}.get(contract.family, ("request_id", "model"))
+def _refuse_another_family(reading: _Reading, name: str, family: str, shipped: Mapping[str, Document]) -> None:
+    """What Weir's own types are to an outcome stays; and its heartbeats are what they are."""
+    if name in shipped and family != shipped[name]["x-weir-family"]:
+        raise reading.refused((), f"x-weir-family of {name} is {shipped[name]['x-weir-family']}; it is {family!r}")
+
+
+def _with_what_is_needed(reading: _Reading, family: Family, fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    """Whatever becomes usage names its request, and what begins one its model: in every event, whatever is declared."""
+    columns = {field.column for field in fields}
+    needed = {Family.HEARTBEAT: (), Family.COMPLETION: ("request_id",)}.get(family, ("request_id", "model"))
     for name in needed:
         if name not in columns:
-            raise reading.refused((), f"an event of the family {contract.family} needs a field with the column {name}")
+            raise reading.refused((), f"an event of the family {family} needs a field with the column {name}")
+    return tuple(replace(field, is_required=True) if field.column in needed else field for field in fields)
 
 
 def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:

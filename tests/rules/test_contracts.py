@@ -82,6 +82,33 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "an $id of too many bytes": (of_type("é" * 257), "1 to 512 bytes; it is 'éé"),
     "an $id with a control character": (of_type("a\nb"), "1 to 512 bytes; it is 'a\\nb'"),
+    "an $id that is a reference": (of_type("weir:x"), "does not begin with weir:, as a $ref does; it is 'weir:x'"),
+    "a field named as a pattern": (document({"^a.*$": text("g")}), "a field's name is no pattern; it is '^a.*$'"),
+    "a field named as all of them": (document({"*": text("g")}), "a field's name is no pattern; it is '*'"),
+    "an attribute that is none": (
+        {**document(), "properties": {**document()["properties"], "Trace-Id": text("g")}},
+        "an attribute of CloudEvents has a name of a-z and 0-9; it is 'Trace-Id'",
+    ),
+    "a reason that is about no field": (
+        with_field(type="string", **{"x-weir-reason": "too_large"}),
+        "x-weir-reason is one of invalid_specversion,",
+    ),
+    "fewer tokens than none": (
+        document({"n": {"type": "integer", "minimum": -1, COLUMN: "input_tokens"}}),
+        "the column input_tokens holds 0 to 10000000000",
+    ),
+    "more tokens than may be": (
+        document({"n": {"type": "integer", "maximum": 10**10 + 1, COLUMN: "output_tokens"}}),
+        "the column output_tokens holds 0 to 10000000000",
+    ),
+    "a request that is a heartbeat": (
+        {**of_type("ai.inference.request.v1"), "x-weir-family": "heartbeat"},
+        "x-weir-family of ai.inference.request.v1 is request; it is 'heartbeat'",
+    ),
+    "a heartbeat that is a completion": (
+        {**of_type("source.heartbeat.v1"), "x-weir-family": "completion"},
+        "x-weir-family of source.heartbeat.v1 is heartbeat; it is 'completion'",
+    ),
     "an $id that is no Unicode": (of_type("\ud800"), "1 to 512 bytes; it is '\\ud800'"),
     "no family": (
         {"$id": "t.v1", "properties": of_data(**NEEDED)},
@@ -175,7 +202,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "an unknown reason": (
         with_field(**{"type": "string", "x-weir-reason": "invalid_gpu"}),
-        "at /data/g: x-weir-reason is one of unstamped, not_utf8, ",
+        "at /data/g: x-weir-reason is one of invalid_specversion, ",
     ),
     "no type": (
         with_field(),
@@ -313,10 +340,10 @@ def test_shipped_contracts_are_contracts() -> None:
 
 
 def test_a_document_replaces_the_shipped_one_with_its_id() -> None:
-    own = of_type(COMPLETION)
+    own = {**of_type(COMPLETION), "x-weir-family": "completion"}
     found = loaded(own)
     assert set(found) == set(shipped())
-    assert found[COMPLETION].family is Family.REQUEST
+    assert found[COMPLETION].family is Family.COMPLETION
     assert [field.column for field in found[COMPLETION].fields] == ["request_id", "model"]
 
 
@@ -330,7 +357,7 @@ def test_what_builds_on_a_shipped_contract_has_its_fields_first_and_its_family()
 
 
 def test_what_builds_on_a_replaced_contract_has_the_shipped_ones_fields() -> None:
-    replacing = of_type(COMPLETION)
+    replacing = {**of_type(COMPLETION), "x-weir-family": "completion"}
     assert loaded(replacing, building_on())["t.v1"].fields == loaded()[COMPLETION].fields
 
 
@@ -469,3 +496,25 @@ def test_fields_are_judged_in_one_order_however_the_document_was_passed_on() -> 
         assert contracts_of([], {key: reordered(each) for key, each in documents.items()})[name] == contract
     columns = [field.column for field in contracts_of([], documents)["ai.inference.usage.v1"].fields]
     assert columns[:3] == ["request_id", "model", "user_id"]
+
+
+def test_what_an_outcome_is_made_of_is_required_whatever_the_document_says() -> None:
+    """A request without a name would be in no outcome, or end the driver that makes one of it."""
+    optional = {name: {"type": ["string", "null"], COLUMN: name} for name in ("request_id", "model")}
+    fields = loaded({**document(), "properties": of_data(**optional)})["t.v1"].fields
+    assert {field.column for field in fields if field.is_required} == {"request_id", "model"}
+
+
+def test_what_completions_report_is_no_debt_whatever_the_document_says() -> None:
+    bare = {"type": "integer", COLUMN: "input_tokens"}
+    (tokens,) = [f for f in loaded(document({"n": bare}))["t.v1"].fields if f.column == "input_tokens"]
+    assert (tokens.minimum, tokens.maximum) == (Decimal(0), Decimal(10**10))
+
+
+def test_all_contracts_together_have_a_limit() -> None:
+    def wide(name: str) -> dict[str, Any]:
+        return {**document({f"f{n}": text(f"f{n}") for n in range(150)}), "$id": name}
+
+    assert len(loaded(wide("a"), wide("b"))["b"].fields) == 152
+    with pytest.raises(ContractRefused, match="all contracts together have 500 fields; at most 400"):
+        loaded(wide("a"), wide("b"), wide("c"))

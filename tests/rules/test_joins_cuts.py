@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.decide import Known, decide
 from jobs.joins.memory import CARRIED
-from jobs.joins.past import READ, Past
+from jobs.joins.past import READ, Past, is_paired
 from jobs.joins.resolve import resolve
 from jobs.runtime.rules_in_force import Held, History, rules_at
 from metering.joining import Row, Side, step
@@ -184,3 +184,10 @@ def test_before_the_first_outcome_another_timeout_decides_all_rows_that_wait() -
     told = Counter(driver.usage.select("outcome", "request_lsn", "completion_lsn").iter_rows())
     assert told == recomputed(driver.journal, driver.kept)
     assert sorted(outcome for outcome, _, _ in told) == ["abandoned"] * 2 + ["superseded"] * 3
+
+
+def test_a_row_without_a_request_is_no_side_of_anything() -> None:
+    """Contracts do not let it in; if one were there, it must not end the driver at every start."""
+    rows = pl.DataFrame({"disposition": ["accepted"] * 2, "type": ["t"] * 2, "family": ["both"] * 2})
+    found = rows.with_columns(request_id=pl.Series([None, "r"])).filter(is_paired())
+    assert found["request_id"].to_list() == ["r"]

@@ -154,8 +154,45 @@ def test_a_decimal_is_no_text_however_its_name_is_written() -> None:
 
 def test_blocks_have_a_limit_of_bytes_and_a_record_may_be_larger() -> None:
     large = encoded(request_with(note="n" * (MOST_BLOCK_BYTES + 1)))
-    rows = CONFIG.judge().judge(records_of([encoded(request()), large, encoded(request())]))
+    roomy = IngestionConfig(max_record_bytes=2 * MOST_BLOCK_BYTES).judge()
+    rows = roomy.judge(records_of([encoded(request()), large, encoded(request())]))
     assert rows["reason"].to_pylist() == [None, None, None]
+
+
+def test_a_value_that_is_too_large_is_not_read() -> None:
+    """It is a dead letter whatever it says, and reading it would take many times its size."""
+    judge = IngestionConfig(max_record_bytes=2_000).judge()
+    values = [encoded(request_with(note="n" * length)) for length in (10, 3_000)]
+    for rows in (judge.judge(records_of(values)), judge.judge_strictly(records_of(values))):
+        assert rows["id"].to_pylist() == ["event-1", None]
+        assert rows["value"].to_pylist() == values
+
+
+def test_gateways_that_write_numbers_in_different_ways_are_read_alike() -> None:
+    judge = CONFIG.judge()
+    ways: list[dict[str, Any]] = [{"sequence": 1}, {"sequence": "2"}, {"sequence": 3, "sourceepoch": 4}]
+    ways += [{"sequence": "5", "sourceepoch": "6"}, {}]
+    events = [encoded(request(id=f"e{number}", **ways[number % 5])) for number in range(500)]
+    events[77] = encoded(request(sequence=1.5))
+    for _ in range(3):
+        records = records_of(events)
+        assert judge.judge(records).equals(judge.judge_strictly(records))
+    rows = judge.judge(records_of(events[:5])).select(["sequence", "source_epoch"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, None), (2, None), (3, "4"), (5, "6"), (None, None)]
+
+
+def test_a_key_that_stands_twice_among_very_many_is_found_at_once() -> None:
+    keys = ",".join(f'"k{number}":1' for number in range(50_000))
+    value = encoded(request_with(note="@")).replace(b'"@"', f'{{{keys},"k49999":2}}'.encode())
+    rows = CONFIG.judge().judge(records_of([value])).to_pylist()
+    assert (rows[0]["reason"], rows[0]["violation"]) == ("malformed", "JSON (RFC 8259): the key k49999 stands twice")
+
+
+@pytest.mark.parametrize("number", ["1e9999999999999999999", "1e-9999999999999999999", "0e99999999999999999999"])
+def test_an_exponent_beyond_all_bounds_is_no_quantity(number: str) -> None:
+    value = encoded(completion(gpu_seconds="@")).replace(b'"@"', number.encode())
+    for rows in (CONFIG.judge().judge(records_of([value])), CONFIG.judge().judge_strictly(records_of([value]))):
+        assert rows["reason"].to_pylist() == ["invalid_data"]
 
 
 def test_no_records_are_no_rows() -> None:
