@@ -91,8 +91,10 @@ def dispositions(found: Found) -> Iterator[str]:
         else:
             stamp = {"timestamp": row["received_at"], "timestampType": 1}
             said = classified({**{n: row[n] for n in ("topic", "partition", "offset", "key", "value")}, **stamp})
-            wanted = _judged(said, row, accepted[said.get("identity", b"")])
-            if wanted[0] is Disposition.ACCEPTED:
+            # A type without a contract repeats nothing, and nothing repeats it.
+            has_contract = said.get("family") is not None
+            wanted = _judged(said, row, accepted[said["identity"]] if has_contract else [])
+            if wanted[0] is Disposition.ACCEPTED and has_contract:
                 accepted[said["identity"]].append({**said, "lsn": row["lsn"], "received_at": row["received_at"]})
         if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
             yield f"I2: lsn {row['lsn']} is {row['disposition']}, {row['reason']}, {row['first_lsn']}, not {wanted}"
