@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from metering.contracts.model import Kind, Path
+from metering.members import member_twice
 
 MOST_LEVELS = 999
 """Of objects and arrays in each other; what is nested deeper is malformed."""
@@ -49,12 +50,8 @@ class _Pairs(list[tuple[str, Any]]):
     """An object, as it was written. Raises NotStrict where a key stands twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        if len(dict(pairs)) != len(pairs):
-            seen: set[str] = set()
-            for name, _ in pairs:
-                if name in seen:
-                    raise NotStrict(f"the key {name[:100]} stands twice")
-                seen.add(name)
+        if (twice := member_twice(pairs)) is not None:
+            raise NotStrict(f"the key {twice[:100]} stands twice")
         super().__init__(pairs)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from metering.contracts.schema import ContractRefused, Document, contracts_of
+from metering.members import member_twice
 
 
 def documents_in(files: Sequence[Path], shipped: Mapping[str, Document]) -> list[Document]:
@@ -46,11 +47,9 @@ def _say_which(files: Sequence[Path], documents: Sequence[Document], shipped: Ma
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+    if (twice := member_twice(pairs)) is not None:
         raise ValueError(f"the key {twice} stands twice")
-    return members
+    return dict(pairs)
 
 
 def _refuse(name: str) -> None:
