@@ -6,7 +6,7 @@ import polars as pl
 
 from jobs.ingestion import rules
 from jobs.ingestion.conformance import Rule, is_misread
-from jobs.ingestion.reading import NUMBER
+from jobs.ingestion.paths import NUMBER
 from jobs.ingestion.rfc3339 import instants_us
 from metering.limits import MAX_NAME_BYTES
 from metering.words import Reason
@@ -26,8 +26,8 @@ def attributes(read: pl.DataFrame) -> pl.DataFrame:
     is_digits = sequence.str.contains(rf"\A[0-9]{{1,{rules.MAX_SEQUENCE_DIGITS}}}\z")
     return read.with_columns(
         *names,
-        pl.Series("occurred_us", instants_us(read["/time"]), pl.Int64),
-        pl.Series("sent_us", _instants_us(read["/senttime"]), pl.Int64),
+        instants_us(read["/time"]).alias("occurred_us"),
+        instants_us(read["/senttime"]).alias("sent_us"),
         pl.coalesce(f"/sequence{NUMBER}", pl.when(is_digits).then(sequence).cast(pl.Int64)).alias("sequence"),
         pl.coalesce(pl.col(f"/sourceepoch{NUMBER}").cast(pl.String), _name(epoch)).alias("source_epoch"),
         has_controls=pl.concat_str(*(pl.col(at) for at in NAMES.values()), ignore_nulls=True).str.contains(
@@ -74,8 +74,3 @@ def _name(text: pl.Expr) -> pl.Expr:
 
 def _has_controls(at: str) -> pl.Expr:
     return pl.col(at).str.contains(rules.ATTRIBUTE_CONTROLS).fill_null(value=False)
-
-
-def _instants_us(texts: pl.Series) -> pl.Series:
-    nothing = pl.Series([None], dtype=pl.Int64)
-    return nothing.new_from_index(0, len(texts)) if texts.null_count() == len(texts) else instants_us(texts)

@@ -16,7 +16,8 @@ from jobs.ingestion.conformance import Rule, fields_of, rules_of
 from jobs.ingestion.device_clocks import is_device
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
-from jobs.ingestion.reading import ARROW, MOST_BLOCK_BYTES, Paths, Reader
+from jobs.ingestion.paths import ARROW, Paths
+from jobs.ingestion.reading import MOST_BLOCK_BYTES, Reader
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
 from metering.words import Family
@@ -119,10 +120,10 @@ class Judge:
 
     def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
         """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
-        is_known = pl.col("type").is_in(list(self._contracts))
-        known = events.with_columns(contract=pl.when(is_known).then("type"))
-        for (name,), part in known.partition_by("contract", as_dict=True, include_key=False).items():
-            yield self._contracts.get(str(name)) if name is not None else None, part
+        known = pl.when(pl.col("type").is_in(list(self._contracts))).then("type")
+        parts = events.with_columns(contract=known).partition_by("contract", as_dict=True, include_key=False)
+        for (name,), part in parts.items():
+            yield self._contracts.get(name), part
 
     def _of_contract(self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool) -> pl.DataFrame:
         """Events of one type, with the columns of its contract, and what it says of them."""

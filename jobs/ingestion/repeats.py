@@ -86,6 +86,23 @@ def repeats(rows: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def incomparable(found: pl.DataFrame, since: int) -> pl.Series:
+    """The firsts below lsn `since`, of `repeats`, whose digests differ, though their contents may not."""
+    return found.filter(pl.col("same").not_() & (pl.col("first_lsn") < since))["first_lsn"].unique().sort()
+
+
+def compared(found: pl.DataFrame, rows: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
+    """`repeats` of `rows` (lsn, content_digest), where `firsts` (first_lsn, first_digest) were read again.
+
+    A first without a digest is none that could be read: its repeat stays what it was.
+    """
+    digests = found.join(firsts, on="first_lsn", how="left", maintain_order="left").join(
+        rows.select("lsn", "content_digest"), on="lsn", how="left", maintain_order="left"
+    )
+    is_same = (pl.col("first_digest") == pl.col("content_digest")).fill_null(value=False)
+    return digests.select("lsn", "first_lsn", same=pl.col("same") | is_same)
+
+
 def _entry() -> list[pl.Expr]:
     halves = [pl.col("identity").bin.slice(start, 8).bin.reinterpret(dtype=pl.UInt64) for start in (0, 8)]
     return [

@@ -13,11 +13,13 @@ MOST_OFFSET_MINUTES = 18 * 60
 
 def instants_us(texts: pl.Series) -> pl.Series:
     """Microseconds since 1970 of each text (what is below is cut off); null where it is none."""
+    if texts.null_count() == len(texts):
+        return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(texts))
     named = texts.str.contains(rf"\A(?:{RFC3339})\z")
     upper = texts.set(~named.fill_null(value=False), None).str.to_uppercase()
     is_utc = upper.str.ends_with("Z")
     if is_utc.all():
-        return _local_us(upper.str.slice(0, upper.str.len_bytes() - 1)) if len(upper) else upper.cast(pl.Int64)
+        return _local_us(upper.str.slice(0, upper.str.len_bytes() - 1))
     cut = pl.when(is_utc).then(1).otherwise(OFFSET_BYTES)
     parts = pl.select(upper=upper, is_utc=is_utc).with_columns(
         local=pl.col("upper").str.slice(0, pl.col("upper").str.len_bytes() - cut),

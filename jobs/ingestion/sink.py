@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import structlog
 from confluent_kafka.admin import AdminClient
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from jobs.ingestion.bookkeeping import Bookkeeping
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.declared import declared_columns, tell_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.event_times import judged_by_reception
@@ -24,10 +23,9 @@ from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
-from jobs.ingestion.repeats import candidates, entries
+from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
-from jobs.runtime.errors import Refused
 from jobs.runtime.families import family
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
@@ -39,14 +37,10 @@ from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.new_rows import new_records
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
-from jobs.streams import JOURNAL, CatalogTopic
-from metering.contracts.schema import contracts_of
-from metering.contracts.shipped import shipped
+from jobs.streams import CatalogTopic
 from metering.words import Disposition, Isolation, Reason
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
-
-log = structlog.get_logger()
 
 MOST_READ_AGAIN = 10_000
 """Rows of the journal whose values are read at once."""
@@ -67,8 +61,7 @@ class JournalSink:
             describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
         ]
         self._judge = config.judge()
-        declared = [field for field in self._judge.fields if field.name not in JOURNAL.names]
-        refuse_other_columns(open_to_change(where.tables, job.writes), declared)
+        declared = declared_columns(self._judge.fields, open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
@@ -84,8 +77,7 @@ class JournalSink:
         self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
-        for told in self._unread():
-            log.warning("a contract replaces one of Weir's and does not read all that it read", **told)
+        tell_left_out(config.contracts_in_force())
         settings = settings_of(admin, config.topic)
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
         self._isolated = IsolatedRecords(owner, self._events.topic)
@@ -154,14 +146,6 @@ class JournalSink:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
 
-    def _unread(self) -> Iterator[dict[str, Any]]:
-        """What a user's contract for one of Weir's types leaves out: nobody will be billed for it."""
-        held, own = contracts_of([], shipped()), self._config.contracts_in_force()
-        for name, contract in held.items():
-            columns = {field.column for field in contract.fields} - {field.column for field in own[name].fields}
-            if columns:
-                yield {"contract": name, "columns": sorted(columns)}
-
     def _follow_topics(self) -> None:
         """Take up partitions that were added; the end offsets of the batch are fixed by now."""
         topics = list_partitions(self._admin, [ledger.topic.name for ledger in self._ledgers])
@@ -190,18 +174,11 @@ class JournalSink:
     def _read_again(self, repeats: pl.DataFrame, valid: pl.DataFrame) -> pl.DataFrame:
         """Compare the contents themselves where the digest of a first is of another version, or of another contract."""
         since = comparable_since(self._config.deciding, self._rules.history, self._writer.next_lsn)
-        doubtful = repeats.filter(pl.col("same").not_() & (pl.col("first_lsn") < since))
-        if doubtful.is_empty():
-            return repeats
-        digests = pl.concat(
-            [self._digests(part["first_lsn"]) for part in doubtful.unique("first_lsn").iter_slices(MOST_READ_AGAIN)]
-        )
-        mine = valid.select("lsn", "content_digest")
-        compared = repeats.join(digests, on="first_lsn", how="left", maintain_order="left").join(
-            mine, on="lsn", how="left", maintain_order="left"
-        )
-        is_same = (pl.col("first_digest") == pl.col("content_digest")).fill_null(value=False)
-        return compared.select("lsn", "first_lsn", same=pl.col("same") | is_same)
+        firsts = incomparable(repeats, since)
+        digests = [
+            self._digests(firsts.slice(start, MOST_READ_AGAIN)) for start in range(0, len(firsts), MOST_READ_AGAIN)
+        ]
+        return compared(repeats, valid, pl.concat(digests)) if digests else repeats
 
     def _digests(self, lsns: pl.Series) -> pl.DataFrame:
         """What the contents of these rows are to the contracts of today: first_lsn, first_digest."""
@@ -249,18 +226,6 @@ class JournalSink:
         """Stop the heartbeat and leave the broker."""
         self._heartbeat.close()
         self._catalog.close()
-
-
-def refuse_other_columns(journal: DeltaTable | None, declared: Sequence[pa.Field]) -> None:
-    """Raises Refused where contracts declare a column that the journal has with another type."""
-    kept = {} if journal is None else {field.name: field.type for field in pa.schema(journal.schema().to_arrow())}
-    for field in declared:
-        if kept.get(field.name, field.type) != field.type:
-            raise Refused(
-                f"the contracts declare the column {field.name} as {field.type}, but the journal has it as "
-                f"{kept[field.name]} from an earlier contract, and a column keeps its type; give the field another "
-                "x-weir-column, or its earlier type"
-            )
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:

@@ -1,0 +1,106 @@
+"""What is read of an event, by its path: the columns that it becomes, for both readers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.ingestion import strict_json
+from metering.contracts.model import Contract, Kind, Path, pointer
+from metering.contracts.schema import ENVELOPE
+
+ARROW = {
+    Kind.TEXT: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.DECIMAL: pa.decimal128(17, 6),
+    Kind.DOUBLE: pa.float64(),
+    Kind.BOOLEAN: pa.bool_(),
+}
+POLARS: dict[Kind, pl.DataType] = {
+    Kind.TEXT: pl.String(),
+    Kind.INTEGER: pl.Int64(),
+    Kind.DECIMAL: pl.Decimal(17, 6),
+    Kind.DOUBLE: pl.Float64(),
+    Kind.BOOLEAN: pl.Boolean(),
+}
+
+SEQUENCE, EPOCH = ("sequence",), ("sourceepoch",)
+"""Attributes that are texts or whole numbers; of the two columns of each at most one has a value."""
+NUMBER = " number"
+EITHER: dict[str, pl.DataType] = {"": pl.String(), NUMBER: pl.Int64()}
+"""Behind the pointer of such an attribute: the column of what was written as a text, and as a number."""
+DATA = ("data",)
+
+
+@dataclass(frozen=True)
+class Paths:
+    """What is read of an event: the fields of all contracts, and the attributes that Weir itself needs."""
+
+    fields: dict[Path, Kind] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, contracts: Iterable[Contract]) -> Paths:
+        """All that some contract reads."""
+        found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64")}
+        found |= {part.path: part.kind for contract in contracts for part in contract.fields}
+        return cls(found)
+
+    @cached_property
+    def schema(self) -> dict[str, pl.DataType]:
+        """The columns of what was read.
+
+        By pointer each field, null where nothing stood; `/data`: whether it is an object; `unreadable`: the `Reason`
+        for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the pointers of values of
+        another kind than the contracts have there, each between two NULs.
+        """
+        return {
+            **{pointer(path): POLARS[kind] for path, kind in self.fields.items()},
+            **{pointer(path) + behind: kind for path in (SEQUENCE, EPOCH) for behind, kind in EITHER.items()},
+            pointer(DATA): pl.Boolean(),
+            **dict.fromkeys(("unreadable", "problem", "misread"), pl.String()),
+        }
+
+    @cached_property
+    def tree(self) -> strict_json.Tree:
+        """The keys that are read."""
+        return strict_json.tree_of((*self.fields, SEQUENCE, EPOCH, DATA))
+
+    @cached_property
+    def typed(self) -> list[tuple[Path, Callable[[Any], Any]]]:
+        """What makes a field's value out of what a strict reader found."""
+        return [(path, strict_json.TYPED[kind]) for path, kind in self.fields.items()]
+
+    @cached_property
+    def arrow_schemas(self) -> list[pa.Schema]:
+        """Of a block: one for each way in which its sources write the attributes that are texts or numbers."""
+        return [
+            pa.schema(_members({**self.fields, SEQUENCE: sequence, EPOCH: epoch, DATA: None}))
+            for sequence in (Kind.TEXT, Kind.INTEGER)
+            for epoch in (Kind.TEXT, Kind.INTEGER)
+        ]
+
+    @cached_property
+    def decimals_as_text(self) -> str | None:
+        """Finds records in which a decimal may be written as a text, which the block's reader would take."""
+        names = [path[-1] for path, kind in self.fields.items() if kind is Kind.DECIMAL]
+        # A key may also be written with escapes; a letter, a digit or an underscore is so by nobody.
+        is_plain = all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
+        escaped = r"\\u00[0-7]" if is_plain else r"\\"
+        return rf'"(?:{"|".join(map(re.escape, names))})"\s*:\s*"|{escaped}' if names else None
+
+
+def _members(kinds: dict[Path, Kind | None]) -> list[pa.Field]:
+    """The fields of an object; a path with None is an object, whether or not something in it is read."""
+    names = dict.fromkeys(path[0] for path in kinds)
+    members = []
+    for name in names:
+        kind = kinds.get((name,))
+        below = {path[1:]: each for path, each in kinds.items() if path[0] == name and len(path) > 1}
+        members.append(pa.field(name, ARROW[kind] if kind is not None else pa.struct(_members(below))))
+    return members

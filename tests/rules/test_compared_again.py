@@ -1,0 +1,34 @@
+"""A repeat whose first was judged by another contract is compared with what that one says today."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from jobs.ingestion.repeats import compared, incomparable
+
+FOUND = pl.DataFrame(
+    [(10, 1, False), (11, 1, False), (12, 2, True), (13, 3, False), (14, 7, False)],
+    schema={"lsn": pl.Int64, "first_lsn": pl.Int64, "same": pl.Boolean},
+    orient="row",
+)
+"""Of these the first three firsts are older than the contracts of today."""
+ROWS = pl.DataFrame({"lsn": [10, 11, 12, 13, 14], "content_digest": [100, 101, 102, 103, 104]})
+
+
+def firsts(**digests: int | None) -> pl.DataFrame:
+    found = {"first_lsn": [int(name[1:]) for name in digests], "first_digest": list(digests.values())}
+    return pl.DataFrame(found, schema={"first_lsn": pl.Int64, "first_digest": pl.Int64})
+
+
+def test_only_firsts_whose_digest_is_another_and_of_other_contracts_are_read_again_and_each_once() -> None:
+    assert incomparable(FOUND, 5).to_list() == [1, 3]
+    assert incomparable(FOUND, 1).is_empty()
+
+
+def test_what_says_the_same_today_is_a_duplicate_and_all_else_stays_what_it_was() -> None:
+    again = compared(FOUND, ROWS, firsts(_1=100, _3=999))
+    assert again.rows() == [(10, 1, True), (11, 1, False), (12, 2, True), (13, 3, False), (14, 7, False)]
+
+
+def test_a_first_that_is_gone_or_cannot_be_read_makes_no_duplicate() -> None:
+    assert compared(FOUND, ROWS, firsts(_3=None)).rows() == FOUND.rows()
