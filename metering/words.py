@@ -108,14 +108,6 @@ class Status(StrEnum):
     ERROR = "error"
 
 
-class UsageSource(StrEnum):
-    """Who counted the tokens."""
-
-    PROVIDER = "provider"
-    ESTIMATED = "estimated"
-    PARTIAL = "partial"
-
-
 class Outcome(StrEnum):
     """What became of a request or completion."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from metering.contracts.model import Contract, Field, Kind, pointer
+from metering.contracts.wording import HOLDS
 from metering.words import Family, Reason, Status
 
 STATUS = "status"
@@ -77,7 +78,7 @@ def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterato
         for length in range(2, len(field.path)):
             above = pointer(field.path[:length])
             yield rule(is_misread(above), "type is object", above)
-        yield rule(is_misread(at), f"type is {_KINDS[field.kind]}")
+        yield rule(is_misread(at), f"type is {HOLDS[field.kind]}")
     if field.is_required:
         is_missing = value.is_null() | (value == "") if field.kind is Kind.TEXT else value.is_null()
         yield rule(is_missing.fill_null(value=True), "required")
@@ -91,12 +92,3 @@ def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterato
             limit = float(bound) if field.kind is Kind.DOUBLE else int(bound) if bound == int(bound) else bound
             is_beyond = value < pl.lit(limit) if text == "at least" else value > pl.lit(limit)
             yield rule(is_beyond.fill_null(value=False), f"{text} {bound}")
-
-
-_KINDS = {
-    Kind.TEXT: "string",
-    Kind.INTEGER: "integer",
-    Kind.DECIMAL: "number, below 10^11 and with six decimals",
-    Kind.DOUBLE: "number",
-    Kind.BOOLEAN: "boolean",
-}

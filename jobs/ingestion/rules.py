@@ -1,4 +1,4 @@
-"""What a valid event is: its limits, and the forms of its texts. Pure; `classify` is the Spark form."""
+"""What a valid envelope is: its limits, and the forms of its texts. What `data` holds, the contracts say."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import re
 from collections.abc import Iterable
 
 SPECVERSION = "1.0"
-
-MAX_TOKENS = 10**10
-"""More tokens in one request are a fault of the producer."""
-
-MAX_LATENCY_MS = 10**12
-"""Thirty years; what is longer, or not finite, is a fault of the producer."""
 
 MAX_SEQUENCE_DIGITS = 18
 MAX_SEQUENCE = 10**MAX_SEQUENCE_DIGITS - 1

@@ -58,11 +58,6 @@ class Contract:
     """In the order in which they are judged: the first that is wrong gives the reason."""
     description: str = ""
 
-    @property
-    def is_paired(self) -> bool:
-        """Whether its events become usage."""
-        return self.family is not Family.HEARTBEAT
-
 
 def pointer(path: Path) -> str:
     """A path as a JSON pointer (RFC 6901)."""

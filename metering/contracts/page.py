@@ -11,9 +11,14 @@ from metering.contracts.schema import (
     ANNOTATIONS,
     COLUMNS,
     MOST_FIELDS,
+    MOST_FIELDS_OF_ALL,
     MOST_LEVELS,
+    MOST_UNITS,
+    NEEDED,
     OBJECT_KEYWORDS,
+    RESERVED,
     ROOT_KEYWORDS,
+    SHIPPED_REF,
     TYPES,
     VALUE_KEYWORDS,
     contracts_of,
@@ -34,13 +39,33 @@ EXAMPLE: Mapping[str, Any] = {
 }
 """A contract that builds on a shipped one."""
 
-FAMILIES: Mapping[Family, tuple[str, str]] = {
-    Family.REQUEST: ("a request began", "`request_id`, `model`"),
-    Family.COMPLETION: ("it ended, and took so much", "`request_id`"),
-    Family.BOTH: ("both in one", "`request_id`, `model`"),
-    Family.HEARTBEAT: ("nothing: its source is alive", ""),
+FAMILIES: Mapping[Family, str] = {
+    Family.REQUEST: "a request began",
+    Family.COMPLETION: "it ended, and took so much",
+    Family.BOTH: "both in one",
+    Family.HEARTBEAT: "nothing: its source is alive",
 }
-"""What an event of each says, and which columns its contract must fill."""
+"""What an event of each says."""
+
+SAID: Mapping[Reason, str] = {
+    Reason.INVALID_SPECVERSION: "`specversion`: 1.0",
+    Reason.INVALID_ID: "`id`: a name",
+    Reason.INVALID_SOURCE: "`source`: a name",
+    Reason.INVALID_TYPE: "`type`: a name",
+    Reason.INVALID_SUBJECT: "`subject`, the account: a name",
+    Reason.INVALID_TIME: "`time`: RFC 3339, with an offset",
+    Reason.INVALID_SENTTIME: "`senttime`: the same, or nothing",
+    Reason.INVALID_SEQUENCE: "`sequence`: a whole number from 0 to 10^18 - 1; `sourceepoch`: a name or a whole number",
+    Reason.INVALID_DATA: "`data`: an object; any field without another reason",
+    Reason.INVALID_REQUEST_ID: "which request the event speaks of",
+    Reason.INVALID_MODEL: "which model was asked",
+    Reason.INVALID_STATUS: "how the answer ended",
+    Reason.INVALID_USAGE_SOURCE: "who counted the tokens",
+    Reason.INVALID_TOKENS: "how many tokens it took",
+    Reason.INVALID_CACHED: "whether it came from a cache",
+    Reason.INVALID_LATENCY: "how long it took",
+}
+"""What is missing, or breaks its rules, in an event of each reason that a contract may give."""
 
 MEANINGS: Mapping[str, str] = {
     "x-weir-family": "what the event is to usage: "
@@ -86,7 +111,7 @@ shape, and the rest at ingestion's start.
 
 | family | an event says | columns that its contract must fill |
 |---|---|---|
-{_rows((f"`{family}`", *said) for family, said in FAMILIES.items())}
+{_rows((f"`{family}`", said, _in_order(NEEDED[family])) for family, said in FAMILIES.items())}
 | annotation | meaning |
 |---|---|
 {_rows((f"`{name}`", meaning) for name, meaning in MEANINGS.items())}
@@ -95,6 +120,23 @@ These columns have a type already; any other name makes a further column.
 | type | columns |
 |---|---|
 {_rows((HOLDS[kind], _words(name for name in COLUMNS if COLUMNS[name] is kind)) for kind in HOLDS if kind in KNOWN)}
+One that holds integers holds 0 to {MOST_UNITS}. These columns Weir fills itself, and no field may:
+{_words(RESERVED)}.
+
+An event is rejected for the first rule that it breaks: of CloudEvents; then of the fields that fill
+{_in_order(COLUMNS)}; then of the others, in the order of their paths. These reasons a field may have:
+
+| reason | what is missing, or breaks its rules |
+|---|---|
+{_rows((f"`{reason}`", said) for reason, said in SAID.items())}
+## Names
+
+- A name in an event (`type`, `source`, `id`, `subject`) has 1 to {MAX_NAME_BYTES} bytes without control
+  characters. So has the `$id` of a contract, which does not begin with `{SHIPPED_REF}` either.
+- A field of `data` may have any name of Unicode but an empty one, one with U+0000, `*`, and what begins with `^` and
+  ends with `$`. Names are matched exactly.
+- A further attribute of CloudEvents has a name of a-z and 0-9.
+
 ## What of JSON Schema
 
 Only keywords that Weir keeps are allowed; what it would not check is refused.
@@ -108,8 +150,8 @@ Only keywords that Weir keeps are allowed; what it would not check is refused.
 - `allOf` holds `{{"$ref": "weir:<type>"}}`, a shipped contract, and nothing else; what that says of a field is not said
   otherwise. `$ref` stands nowhere else.
 - A field has one `type` ({_words(TYPES)}), and may be `null`, too. `enum` holds strings.
-- There are at most {MOST_FIELDS} fields, at most {MOST_LEVELS} objects deep. A field that is required stands in objects
-  that are required.
+- There are at most {MOST_FIELDS} fields, at most {MOST_LEVELS} objects deep; all contracts together have at most
+  {MOST_FIELDS_OF_ALL}. A field that is required stands in objects that are required.
 - `minLength` is 0 or 1; a string with 1 that may not be `null` is required.
 - Of the envelope only attributes that are strings can have a column; no attribute holds objects.
 
@@ -142,4 +184,8 @@ def _rows(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _words(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))
+    return _in_order(sorted(names))
+
+
+def _in_order(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -43,6 +43,14 @@ COLUMNS: Mapping[str, Kind] = {
     "latency_ms": Kind.DOUBLE,
 }
 """Columns that every journal has for fields of events, and what they hold, in the order in which they are judged."""
+NEEDED: Mapping[Family, tuple[str, ...]] = {
+    Family.REQUEST: ("request_id", "model"),
+    Family.COMPLETION: ("request_id",),
+    Family.BOTH: ("request_id", "model"),
+    Family.HEARTBEAT: (),
+}
+"""Columns that a contract of each family fills, from fields that are required: whatever becomes usage names its
+request, and what begins one its model."""
 RESERVED = frozenset(
     (
         *(
@@ -157,7 +165,7 @@ class _Reading:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._found: dict[Path, tuple[Document, bool]] = {}
+        self._found: dict[Path, Document] = {}
         self._required: set[Path] = set()
 
     def refused(self, path: Path, problem: str) -> ContractRefused:
@@ -194,11 +202,11 @@ class _Reading:
             if path[0] != "data":
                 raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
             self.take_object(schema, path, OBJECT_KEYWORDS)
-        elif path in self._found and self._found[path][0] != schema:
+        elif path in self._found and self._found[path] != schema:
             raise self.refused(path, "the contract that it builds on says something else of it; leave it out here")
         else:
             self._known_only(schema, path, VALUE_KEYWORDS | ANNOTATIONS)
-            self._found.setdefault(path, (schema, True))
+            self._found.setdefault(path, schema)
 
     def _known_only(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
         if unknown := sorted(set(schema) - allowed):
@@ -209,7 +217,7 @@ class _Reading:
 
     def fields(self, family: Family) -> tuple[Field, ...]:
         """All of them, in the order in which they are judged: those of COLUMNS, then the others by their paths."""
-        fields = [self._field(path, schema) for path, (schema, _) in self._found.items()]
+        fields = [self._field(path, schema) for path, schema in self._found.items()]
         if len(fields) > MOST_FIELDS:
             raise self.refused((), f"it has {len(fields)} fields; at most {MOST_FIELDS}")
         columns = [field.column for field in fields]
@@ -222,7 +230,7 @@ class _Reading:
                 raise self.refused(path, "it is required, but no property describes it")
         for path in self._found.keys() & prefixes:
             raise self.refused(path, "it is a value in one place and an object in another")
-        if family is not Family.HEARTBEAT and any(f.path[0] == "data" for f in fields) is False:
+        if family is not Family.HEARTBEAT and all(field.path[0] != "data" for field in fields):
             raise self.refused(("data",), "it describes no field of data")
         # Not as the document has them: whoever passes it on may order its keys anew, and the first reason counts.
         order = list(COLUMNS)
@@ -327,13 +335,12 @@ def _refuse_another_family(reading: _Reading, name: str, family: str, shipped: M
 
 
 def _with_what_is_needed(reading: _Reading, family: Family, fields: tuple[Field, ...]) -> tuple[Field, ...]:
-    """Whatever becomes usage names its request, and what begins one its model: in every event, whatever is declared."""
+    """The fields, with those required that fill what is `NEEDED`: in every event, whatever is declared."""
     columns = {field.column for field in fields}
-    needed = {Family.HEARTBEAT: (), Family.COMPLETION: ("request_id",)}.get(family, ("request_id", "model"))
-    for name in needed:
+    for name in NEEDED[family]:
         if name not in columns:
             raise reading.refused((), f"an event of the family {family} needs a field with the column {name}")
-    return tuple(replace(field, is_required=True) if field.column in needed else field for field in fields)
+    return tuple(replace(field, is_required=True) if field.column in NEEDED[family] else field for field in fields)
 
 
 def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:

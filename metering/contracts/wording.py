@@ -1,4 +1,4 @@
-"""What a contract says of a field, in words: for `weir contracts list` and docs/contracts.md."""
+"""What a contract says of a field, in words: for violations, `weir contracts list` and docs/contracts.md."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from metering.contracts.model import Field, Kind
 HOLDS = {
     Kind.TEXT: "string",
     Kind.INTEGER: "integer",
-    Kind.DECIMAL: "number",
+    Kind.DECIMAL: "number below 10^11 with six decimals",
     Kind.DOUBLE: "number (double)",
     Kind.BOOLEAN: "boolean",
 }
-"""A kind in JSON Schema's words."""
+"""A kind in JSON Schema's words, and what Weir adds to them."""
 
 
 def rule_of(field: Field) -> str:

@@ -1,6 +1,6 @@
 """What must hold of metered mutants: each has one row, both readers agree on it, it is billed once or not at all.
 
-Of an event the readers are Spark's judge (`classify`) and one in Python (`oracle_events`); of a catalog change what
+Of an event the readers are the judge (`Judge`) and one in Python (`oracle_events`); of a catalog change what
 ingestion let pass and joins stored, and a second one in Python (`oracle_catalog`).
 """
 

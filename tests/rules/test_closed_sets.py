@@ -22,6 +22,7 @@ from charts import values as chart
 from dashboard.freshness import Health
 from dashboard.views import conservation, joins, late, overview, sessions, windows
 from jobs import again, streams
+from jobs.ingestion.conformance import STATUS
 from jobs.joins.pairs import SIDES
 from jobs.runtime import catalog_changes
 from jobs.runtime.errors import ExitStatus
@@ -32,6 +33,8 @@ from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
 from metering.clock import Acceptance
+from metering.contracts.page import FAMILIES
+from metering.contracts.schema import NEEDED, contracts_of
 from metering.contracts.shipped import shipped
 from metering.joining import Side
 from metering.lateness import WindowState
@@ -53,6 +56,7 @@ from metering.words import (
     Outcome,
     Reason,
     SessionChange,
+    Status,
 )
 from monitoring import metrics
 from monitoring.alerts import ALERTS
@@ -81,6 +85,13 @@ def in_chart(file: str, key: str) -> Iterable[str]:
 def alerts_of_causes() -> list[str]:
     pages = " ".join(alert.expr for alert in ALERTS if alert.name.startswith("Waiting"))
     return re.findall(r'weir_waiting\{cause="(\w+)"\}', pages)
+
+
+def statuses() -> Iterable[str]:
+    """What the contracts that Weir ships allow; the same in each."""
+    fields = [field for contract in contracts_of([], shipped()).values() for field in contract.fields]
+    (allowed,) = {field.values for field in fields if field.column == STATUS}
+    return allowed or ()
 
 
 COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
@@ -112,6 +123,9 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "families, of the first types": (Family, EARLIER.values()),
     "families, all are in an outcome but heartbeats": (Family, [*BILLABLE, Family.HEARTBEAT]),
     "families, sides of a pair": (BILLABLE, SIDES),
+    "families, columns that their contracts must fill": (Family, NEEDED),
+    "families, docs/contracts.md": (Family, FAMILIES),
+    "statuses, shipped contracts": (Status, statuses()),
     "sides of a pair": (Side, SIDES.values()),
     "families that begin or end something": (set(REQUESTS) | set(COMPLETIONS), BILLABLE),
     "causes, an alert for each": (Cause, alerts_of_causes()),

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
-from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, contracts_page
+from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, SAID, contracts_page
 from metering.contracts.render import PAGE
-from metering.contracts.schema import ANNOTATIONS, ROOT_KEYWORDS, VALUE_KEYWORDS, ContractRefused, contract_of
+from metering.contracts.schema import (
+    ANNOTATIONS,
+    MOST_FIELDS_OF_ALL,
+    MOST_UNITS,
+    NEEDED,
+    REASONS,
+    ROOT_KEYWORDS,
+    VALUE_KEYWORDS,
+    ContractRefused,
+    contract_of,
+)
 from metering.contracts.shipped import shipped
 from metering.words import Family
 
@@ -25,10 +35,15 @@ def test_the_example_on_the_page_is_a_contract() -> None:
     assert contract_of(EXAMPLE, shipped()).fields[-1].column == "gpu_seconds"
 
 
-def test_each_annotation_and_each_family_has_its_meaning() -> None:
+def test_each_annotation_each_reason_and_each_family_has_its_meaning() -> None:
     annotations = {*ANNOTATIONS, *(name for name in (*ROOT_KEYWORDS, *VALUE_KEYWORDS) if name.startswith("x-weir-"))}
     assert set(MEANINGS) == {*annotations, "format"}
+    assert [reason.value for reason in SAID] == list(REASONS)
     assert set(FAMILIES) == set(Family)
+
+
+def test_the_limits_stand_on_the_page() -> None:
+    assert all(str(limit) in contracts_page() for limit in (MOST_FIELDS_OF_ALL, MOST_UNITS))
 
 
 def filling(family: Family, columns: list[str]) -> dict[str, Any]:
@@ -39,7 +54,7 @@ def filling(family: Family, columns: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", Family)
 def test_the_columns_that_a_family_must_fill_are_those_that_the_loader_asks_for(family: Family) -> None:
-    needed = re.findall(r"\w+", FAMILIES[family][1])
+    needed = list(NEEDED[family])
     assert contract_of(filling(family, needed), shipped()).family is family
     for left_out in needed:
         rest = [name for name in needed if name != left_out]
