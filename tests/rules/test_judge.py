@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -164,6 +165,22 @@ def test_a_digest_that_is_stored_is_that_of_the_same_event_for_ever() -> None:
     """Whatever fields and meters are known later: else each repeat of an event from before would be a conflict."""
     events = [request(), completion(), completion(input_tokens=None), completion(tokens_of_a_later_version=7)]
     assert _digests(map(encoded, events)) == DIGESTS
+
+
+@pytest.mark.parametrize(
+    ("source", "id_", "hashed"),
+    [
+        ("gateway/eu-1", "01J9-1", b"12:gateway/eu-101J9-1"),
+        ("Zürich", "é", b"7:Z\xc3\xbcrich\xc3\xa9"),
+        ("a", "bc", b"1:abc"),
+        ("ab", "c", b"2:abc"),
+    ],
+)
+def test_an_identity_that_is_stored_is_that_of_the_same_source_and_id_for_ever(
+    source: str, id_: str, hashed: bytes
+) -> None:
+    (row,) = rows_of([encoded({**request(), "source": source, "id": id_})])
+    assert row["identity"] == sha256(hashed).digest()[:16]
 
 
 def test_any_other_content_is_another() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import REMOVED, completion, encoded, request
+from tests.generated import generated
 from tests.pipelines.ingestion import rows_of
 from tests.pipelines.oracle_events import reason_of
 
@@ -83,21 +83,8 @@ def _without_removed(value: Any) -> Any:
     return value
 
 
-def generated() -> list[bytes]:
-    """The same documents in every run; found one by one, so that they share a frame and the engine starts once."""
-    values: list[bytes] = []
-
-    @settings(max_examples=DOCUMENTS, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
-    @given(payloads())
-    def collect(value: bytes) -> None:
-        values.append(value)
-
-    collect()
-    return values
-
-
 def test_differential_every_generated_event_gets_the_reason_of_pythons_reader() -> None:
-    values = generated()
+    values = generated(payloads(), DOCUMENTS)
     expected = [reason_of(value, RECEIVED_AT) for value in values]
     rows = rows_of(values)
     wrong = [

@@ -1,4 +1,4 @@
-"""Property: whatever `classify` accepts can be stored everywhere: in the journal, in `sources`, and priced in usage.
+"""Property: whatever the judge accepts can be stored everywhere: in the journal, in `sources`, and priced in usage.
 
 The journal and usage are real Delta tables, the database is a real one, and the prices are the highest there are.
 """
@@ -14,7 +14,6 @@ from typing import Any
 import polars as pl
 import psycopg
 from deltalake import DeltaTable
-from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -32,6 +31,7 @@ from jobs.streams import CatalogTopic, Table
 from metering.meters import Meter
 from metering.words import Disposition, EventType, Outcome
 from tests.corpus import RECEIVED_AT
+from tests.generated import generated
 from tests.pipelines.ingestion import judged
 from tests.streaming.journals import Journal, change, environment
 
@@ -88,21 +88,8 @@ def events(draw: st.DrawFn) -> bytes:
     return json.dumps({**event, "data": data}).encode()
 
 
-def generated() -> list[bytes]:
-    """The same documents in every run; found one by one, so that they share a frame and the engine starts once."""
-    found: list[bytes] = []
-
-    @settings(max_examples=DOCUMENTS, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
-    @given(events())
-    def collect(value: bytes) -> None:
-        found.append(value)
-
-    collect()
-    return found
-
-
 def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database: str, tmp_path: Path) -> None:
-    found = judged(generated())
+    found = judged(generated(events(), DOCUMENTS))
     accepted = found.filter(pl.col("reason").is_null())
     assert len(found) * 0.3 < len(accepted) < len(found)
     journal = Journal(tmp_path)
