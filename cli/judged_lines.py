@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -16,6 +15,7 @@ from cli.output import Row
 from cli.produce import subject_of
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.reading import MOST_BLOCK_BYTES
 from jobs.ingestion.set_aside import set_aside
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
@@ -24,6 +24,7 @@ COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", 
 VALID, INVALID = "valid", "invalid"
 UNKNOWN = "unknown type: kept and counted, on no bill"
 EVENTS_AT_ONCE = 2_000
+"""And no more than MOST_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 """When a record was received, on which nothing here depends."""
 
@@ -48,8 +49,7 @@ class JudgedLines:
     def rows(self, file: str) -> Iterator[Row]:
         """Rows with the keys COLUMNS, one for each line; `-` is standard input. Raises CannotRun for no file."""
         with opened(file) as lines:
-            documents = numbered(lines)
-            while several := list(islice(documents, EVENTS_AT_ONCE)):
+            for several in _several(numbered(lines, MOST_BLOCK_BYTES + 1)):
                 said = self._said([document for _, document in several])
                 for (line, _), event in zip(several, said, strict=True):
                     yield {"file": file, "line": line, **self._row(event)}
@@ -69,6 +69,20 @@ class JudgedLines:
             said = told_of(event["violation"], contract)
         disposition = VALID if event["reason"] is None else INVALID
         return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **said}
+
+
+def _several(documents: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """The documents, as many together as are judged at once."""
+    several: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    for number, document in documents:
+        if several and (len(several) == EVENTS_AT_ONCE or size_bytes + len(document) > MOST_BLOCK_BYTES):
+            yield several
+            several, size_bytes = [], 0
+        several.append((number, document))
+        size_bytes += len(document)
+    if several:
+        yield several
 
 
 def told_of(violation: str, contract: Contract | None) -> dict[str, str | None]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from deployment.errors import CannotRun
+
+SKIPPED_BYTES = 1 << 20
+"""Of the rest of a line that is cut, so many are held at once."""
 
 
 @contextmanager
@@ -24,7 +28,16 @@ def opened(file: str) -> Iterator[BinaryIO]:
         raise CannotRun(f"{file} cannot be read: {problem.strerror}.") from problem
 
 
-def numbered(lines: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The documents, each with the number of its line, from 1 on."""
-    for number, line in enumerate(lines, start=1):
+def numbered(lines: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The documents, each with the number of its line, from 1 on; of a longer one its first `most_bytes`."""
+    read = lines.readline if most_bytes is None else partial(_beginning, lines, most_bytes)
+    for number, line in enumerate(iter(read, b""), start=1):
         yield number, line.removesuffix(b"\n")
+
+
+def _beginning(lines: BinaryIO, most_bytes: int) -> bytes:
+    """A line, with its end only if it has no more bytes than that; the next one is read behind it."""
+    line = rest = lines.readline(most_bytes + 1)
+    while len(rest) > 0 and not rest.endswith(b"\n"):
+        rest = lines.readline(SKIPPED_BYTES)
+    return line if line.endswith(b"\n") else line[:most_bytes]

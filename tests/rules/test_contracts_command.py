@@ -5,14 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE, told_of
+from cli import judged_lines
+from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE, records_of, told_of
+from cli.lines import numbered
 from cli.main import app
+from jobs.ingestion.reading import MOST_BLOCK_BYTES
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
 from tests.corpus.contracts import completions_with
@@ -138,6 +145,34 @@ def test_each_line_has_its_row_also_when_there_are_more_than_are_judged_at_once(
     rows = judged(given=lines(*many))
     assert [row["line"] for row in rows] == list(range(1, len(many) + 1))
     assert [row["line"] for row in rows if row["disposition"] == "invalid"] == [EVENTS_AT_ONCE + 1]
+
+
+def test_large_events_are_judged_a_few_at_once_and_the_rest_of_a_line_that_is_too_large_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[list[int]] = []
+
+    def seen(documents: Sequence[bytes]) -> pa.Table:
+        held.append([len(document) for document in documents])
+        return records_of(documents)
+
+    monkeypatch.setattr(judged_lines, "records_of", seen)
+    large = with_data(pad="x" * (MOST_BLOCK_BYTES // 2))
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(EVENT, large, EVENT, large, with_data(pad="x" * 3 * MOST_BLOCK_BYTES), EVENT)[:-1])
+    answer = weir("check", str(file), "--format", "json")
+    found = [(row["line"], row["reason"]) for row in json.loads(answer.stdout)]
+    assert found == [(1, None), (2, "too_large"), (3, None), (4, "too_large"), (5, "too_large"), (6, None)]
+    assert [len(sizes) for sizes in held] == [3, 1, 1, 1]
+    assert held[2] == [MOST_BLOCK_BYTES + 1]
+
+
+@given(st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=5), st.integers(1, 12))
+def test_a_line_is_cut_where_it_may_end_and_the_next_begins_behind_it(documents: list[bytes], most: int) -> None:
+    whole = b"\n".join(documents)
+    plain = list(numbered(io.BytesIO(whole)))
+    cut = list(numbered(io.BytesIO(whole), most))
+    assert cut == [(number, document[:most]) for number, document in plain]
 
 
 def test_csv_has_the_same_columns() -> None:
