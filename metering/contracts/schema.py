@@ -87,7 +87,8 @@ REASONS = tuple(
     reason.value for reason in Reason if reason.startswith("invalid_") and reason is not Reason.INVALID_CATALOG_CHANGE
 )
 """Why an event may break its contract; the other reasons are about more than that."""
-_MEMBERS = frozenset(("$schema", "title", "description", "type"))
+TEXTS = frozenset(("$schema", "title", "description"))
+_MEMBERS = TEXTS | {"type"}
 OBJECT_KEYWORDS = _MEMBERS | {"required", "properties"}
 ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family"}
 VALUE_KEYWORDS = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
@@ -142,7 +143,7 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
     for part in parts:
         reading.take_object(part, (), ROOT_KEYWORDS)
     fields = reading.fields(Family(family))
-    description = next((str(part["description"]) for part in reversed(parts) if "description" in part), "")
+    description = next((part["description"] for part in reversed(parts) if "description" in part), "")
     return Contract(name, Family(family), _with_what_is_needed(reading, Family(family), fields), description)
 
 
@@ -192,7 +193,7 @@ class _Reading:
     def _take(self, schema: Any, path: Path) -> None:
         if not isinstance(schema, Mapping):
             raise self.refused(path, f"a field is described by an object; it is {schema!r}")
-        if not path[-1] or "\x00" in path[-1] or not _is_unicode(path[-1]):
+        if not _is_unicode(path[-1]) or not path[-1] or "\x00" in path[-1]:
             raise self.refused(path[:-1], f"a field has a name, of Unicode without U+0000; it is {path[-1]!r}")
         if path[-1] == "*" or (path[-1].startswith("^") and path[-1].endswith("$")):
             raise self.refused(path[:-1], f"a field's name is no pattern; it is {path[-1]!r}")
@@ -209,11 +210,14 @@ class _Reading:
             self._found.setdefault(path, schema)
 
     def _known_only(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
-        if unknown := sorted(set(schema) - allowed):
+        if unknown := sorted(set(schema) - allowed, key=str):
             raise self.refused(
                 path,
                 f"Weir does not check {unknown[0]}, so it may not stand here; allowed are {', '.join(sorted(allowed))}",
             )
+        for name in TEXTS & schema.keys():
+            if not _is_unicode(schema[name]):
+                raise self.refused(path, f"{name} is a text; it is {schema[name]!r}")
 
     def fields(self, family: Family) -> tuple[Field, ...]:
         """All of them, in the order in which they are judged: those of COLUMNS, then the others by their paths."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -41,7 +42,7 @@ def text(column: str, **more: Any) -> dict[str, Any]:
 NEEDED = {"request_id": text("request_id"), "model": text("model")}
 
 
-def document(fields: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def document(fields: Mapping[Any, Any] | None = None, **more: Any) -> dict[str, Any]:
     """A contract of requests, with further fields of data."""
     data = {"properties": {**NEEDED, **(fields or {})}}
     return {"$id": "t.v1", "x-weir-family": "request", "properties": {"data": data}, **more}
@@ -141,6 +142,23 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a field without a name": (document({"": text("g")}), "a field has a name, of Unicode without U+0000; it is ''"),
     "a name with U+0000": (document({"\0": text("g")}), "without U+0000; it is '\\x00'"),
     "a name that is no Unicode": (document({"\ud800": text("g")}), "at /data: a field has a name, of Unicode"),
+    # As YAML reads `on:` and `1:`.
+    "a name that is a boolean": (document({True: text("g")}), "at /data: a field has a name, of Unicode"),
+    "an attribute whose name is a number": (
+        document(properties={**of_data(**NEEDED), 1: text("g")}),
+        "t.v1: a field has a name, of Unicode without U+0000; it is 1",
+    ),
+    "unknown keywords of two kinds": (
+        document({"g": {**text("g"), "pattern": "a", 1: 2}}),
+        "at /data/g: Weir does not check 1, so it may not stand here",
+    ),
+    "a description that is a date": (
+        with_field(type="string", description=date(2026, 1, 1)),
+        "at /data/g: description is a text; it is datetime.date(2026, 1, 1)",
+    ),
+    "a title that is no text": (document(title=["t"]), "contract t.v1: title is a text; it is ['t']"),
+    "a dialect that is no text": (document({"o": {"$schema": 1, "properties": {}}}), "at /data/o: $schema is a text"),
+    "a description that is no Unicode": (document(description="\ud800"), "description is a text; it is '\\ud800'"),
     "required without a property": (
         document(required=["subject"]),
         "contract t.v1 at /subject: it is required, but no property describes it",
