@@ -77,6 +77,8 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
     text = value.decode()
     if "\\u0000" in text and _NUL.search(text):
         raise HoldsNul("the character U+0000")
+    if text.startswith("\ufeff"):
+        raise NotStrict("a byte order mark stands before it")
     levels = levels_of(text)
     if levels > MOST_LEVELS:
         raise NotStrict(f"nested deeper than {MOST_LEVELS} levels")
@@ -84,7 +86,7 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
         with _stack_for(levels):
             found = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise NotStrict(f"{error.msg}, at character {error.pos}") from None
+        raise NotStrict(f"{error.msg.removesuffix(' at')}, at character {error.pos}") from None
     if not isinstance(found, _Pairs):
         raise NotStrict("the document is no object")
     if _ESCAPED_SURROGATE.search(text) and any(_LONE_SURROGATE.search(each) for each in _texts(found)):

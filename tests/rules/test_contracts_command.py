@@ -86,6 +86,9 @@ def test_an_invalid_event_is_named_by_its_line_with_contract_path_and_rule(tmp_p
     ("line", "reason", "contract", "path", "rule"),
     [
         (b"", "malformed", "JSON (RFC 8259)", None, "Expecting value, at character 0"),
+        (b"\xef\xbb\xbf{}", "malformed", "JSON (RFC 8259)", None, "a byte order mark stands before it"),
+        (b'\xef\xbb\xbf{"id":"\\u0000"}', "nul_character", "JSON (RFC 8259)", None, "the character U+0000"),
+        (b'{"id": "a\0"}', "malformed", "JSON (RFC 8259)", None, "Invalid control character, at character 9"),
         (b"\xff", "not_utf8", "JSON (RFC 8259)", None, "byte 0: invalid start byte"),
         (b'{"id":"\\u0000"}', "nul_character", "JSON (RFC 8259)", None, "the character U+0000"),
         (b"{}", "invalid_specversion", "CloudEvents 1.0", "/specversion", "1.0"),
