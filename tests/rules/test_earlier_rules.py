@@ -5,14 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jobs.ingestion.config import Clocks, IngestionConfig
-from jobs.ingestion.earlier_rules import looked_for
+from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.repeats import candidates, entries, repeats
-from jobs.runtime.rules_in_force import History, extended
+from jobs.runtime.rules_in_force import History, Rules, extended
 from metering.clock import Acceptance
+from tests.corpus.contracts import GPU
 from tests.rules.test_identity_index import START, event, frame
 
 DEVICES = Clocks(device=("gatew?y",))
@@ -50,3 +52,30 @@ def test_rules_of_a_later_release_are_read_too() -> None:
     now = IngestionConfig()
     later = {**IngestionConfig(accept_future_seconds=600).deciding, "what_a_later_release_decides_by": 1}
     assert looked_for(now, extended((), 1, later))[0].early == timedelta(seconds=600)
+
+
+PLAIN, WITH_GPU = IngestionConfig().deciding, IngestionConfig(contracts=(GPU,)).deciding
+OTHER_WINDOW = IngestionConfig(accept_past_seconds=60).deciding
+OF_AN_EARLIER_RELEASE = {name: rule for name, rule in PLAIN.items() if name not in ("contracts", "digest")}
+
+
+@pytest.mark.parametrize(
+    ("held", "since"),
+    [
+        ([], 100),
+        ([PLAIN], 1),
+        ([WITH_GPU], 100),
+        ([PLAIN, OTHER_WINDOW], 1),
+        ([PLAIN, WITH_GPU, PLAIN], 3),
+        ([OF_AN_EARLIER_RELEASE, PLAIN, OTHER_WINDOW], 2),
+        ([OF_AN_EARLIER_RELEASE], 100),
+        ([{**PLAIN, "digest": 1}, PLAIN], 2),
+    ],
+)
+def test_digests_are_compared_no_further_back_than_contracts_and_version_are_those_of_today(
+    held: list[Rules], since: int
+) -> None:
+    history: History = ()
+    for position, rules in enumerate(held, start=1):
+        history = extended(history, position, rules)
+    assert comparable_since(PLAIN, history, 100) == since
