@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from deployment.processes import STACK_VARIABLE
 from deployment.stack import Stack, read_stack, running_stack
 from laptop.supervised import last_lines
 from tests.e2e import older
+from tests.e2e.older.metered import Metered
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
@@ -55,22 +58,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent == Path(__file__).parent and item.path.name != OLDER_FIRST)
 
 
+@contextmanager
+def running_on(data_dir: Path) -> Iterator[Stack]:
+    """The stack of a data folder, which lives as long as the block and leaves no process."""
+    _data_dirs.append(data_dir)
+    started = up(data_dir)
+    assert started.returncode == 0, started.stdout + started.stderr
+    try:
+        yield running_stack(data_dir)
+    finally:
+        last = read_stack(data_dir)
+        stopped = weir_at(data_dir, "down")
+    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+    assert last is None or processes_of(last.id) == [], "weir down left processes running"
+
+
+@dataclass(frozen=True)
+class OlderFolder:
+    """The data folder of an older release, and what that had metered."""
+
+    data_dir: Path
+    metered: Metered
+
+
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def older_folder(tmp_path_factory: pytest.TempPathFactory) -> OlderFolder:
+    """The one that the shared stack goes on from."""
+    data_dir = tmp_path_factory.mktemp("stack") / "weir"
+    return OlderFolder(data_dir, older.unpack(older.SHARED, data_dir))
+
+
+@pytest.fixture(scope="session")
+def stack(older_folder: OlderFolder) -> Iterator[Stack]:
     """A running stack. Its addresses hold for the whole run; pids change: ask `running_stack(stack.data_dir)`.
 
     It goes on from the data folder of an older release, so every test here is one of an upgraded stack too.
     """
-    data_dir = tmp_path_factory.mktemp("stack") / "weir"
-    _data_dirs.append(data_dir)
-    older.unpack(data_dir)
-    started = up(data_dir)
-    assert started.returncode == 0, started.stdout + started.stderr
-    yield running_stack(data_dir)
-    last = read_stack(data_dir)
-    stopped = weir_at(data_dir, "down")
-    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    assert last is None or processes_of(last.id) == [], "weir down left processes running"
+    with running_on(older_folder.data_dir) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A data folder that an older release left behind, for a stack of this one to go on from."""
+"""Data folders that older versions left behind, for a stack of this one to go on from."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ from pathlib import Path
 
 from laptop.database import embedded_database, program
 from laptop.folders import Folders
+from tests.e2e.older.metered import Metered, metered
 
-ARCHIVE = Path(__file__).with_name("0.1.0.tar.xz")
+SHARED = "0.1.0"
+"""The version from whose folder the stack goes on that the end-to-end tests share."""
+UNSHARED = "575e8d8"
+"""A later one, from whose folder a stack of its own goes on."""
 TRUTH = "truth.json"
 """In the data folder: what must have become of the traffic that it had metered."""
+CUSTOMER = "customer.json"
+"""In the data folder: account and pairs of the customer (`tests.e2e.metering`) whose last events are unread."""
+SHOWN = "shown.json"
+"""In the data folder: what the commands of that version listed."""
 
 
-def unpack(data_dir: Path) -> None:
-    """Make `data_dir` the data folder that the older stack left."""
+def unpack(version: str, data_dir: Path) -> Metered:
+    """Make `data_dir` the data folder that the older stack left; what it had metered."""
     data_dir.mkdir(parents=True)
-    with tarfile.open(ARCHIVE) as archive:
+    with tarfile.open(Path(__file__).with_name(f"{version}.tar.xz")) as archive:
         archive.extractall(data_dir, filter="data")
     options = ["--quiet", "--set=ON_ERROR_STOP=1", f"--file={data_dir / 'database.sql'}"]
-    with embedded_database(Folders(data_dir).database) as url:
+    folders = Folders(data_dir)
+    with embedded_database(folders.database) as url:
         restore = [str(program("psql")), *options, url]
         restored = subprocess.run(restore, capture_output=True, text=True, check=False)
-    assert restored.returncode == 0, restored.stderr
+        assert restored.returncode == 0, restored.stderr
+        return metered(url, str(folders.tables))
