@@ -96,6 +96,9 @@ class TopicSink(Sink, Protocol):
     def positions(self) -> Mapping[int, int]:
         """The next offset per partition; a partition without one is new and starts at its beginning."""
 
+    def advance(self) -> None:
+        """Called between batches."""
+
 
 class TableSink(Sink, Protocol):
     """A sink whose input is a Delta table, in `lsn` order."""

@@ -148,7 +148,7 @@ def simulated(kafka: Kafka, clock: Clock) -> Iterator[None]:
         "jobs.ingestion.sink.IdentityIndex": _small_index,
         "jobs.ingestion.sink.PlainLook": lambda *_: Look(kafka),
         "jobs.runtime.kafka.source.PlainLook": lambda *_: Look(kafka),
-        "jobs.ingestion.sink.Heartbeat": lambda *_: Heartbeat(kafka, clock.now()),
+        "jobs.ingestion.sink.Heartbeat": lambda *_, **__: Heartbeat(kafka, clock.now()),
         "jobs.runtime.new_rows.observed": observed,
         "jobs.joins.sink.price": rules.price,
         "jobs.runtime.run.java_runs": lambda _: True,

@@ -146,7 +146,8 @@ class TopicSource:
                 attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
 
     def advance(self) -> None:
-        """Heartbeats move this job: nothing to do."""
+        """Let the sink look at what no batch of events tells it."""
+        self._sink.advance()
 
     def lag(self) -> tuple[int, datetime | None]:
         """Kafka's end offsets against the journal's positions."""
