@@ -38,7 +38,7 @@ class TopicSource:
         self._job = job
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
-        self.trigger = f"{config.trigger_interval_seconds} seconds"
+        self.trigger, self.look_seconds = f"{config.trigger_interval_seconds} seconds", 1.0
         self._config = config
         self._sink = sink
         self._kafka = environment.kafka
@@ -115,6 +115,13 @@ class TopicSource:
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
         return True
+
+    def instead_of(self, batch: DataFrame) -> DataFrame:
+        """The batch: Spark's workers judge it."""
+        return batch
+
+    def found(self) -> None:
+        """Nothing: every record comes in a batch."""
 
     def must_restart(self) -> bool:
         """True when records have grown so large that a full batch would not fit the driver."""
