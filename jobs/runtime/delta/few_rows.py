@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import obstore
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from obstore.store import LocalStore, ObjectStore
 
@@ -19,8 +20,11 @@ from jobs.runtime.delta.object_store import store_of
 
 MOST_ROWS = 1_000
 MOST_BYTES = 1 << 20
-"""Of files: records are large or small, and both pass the driver."""
+"""Of files."""
 MOST_COMMITS = 20
+VALUE = "value"
+"""The column of what a record said."""
+CATALOG = "catalog."
 
 
 class FewRows:
@@ -38,8 +42,8 @@ class FewRows:
     def added(self, versions: range) -> pa.Table | None:
         """The rows that these commits added, by lsn; None where that is for Spark to read.
 
-        That is: they are many, a commit is not in the log any more, or it changed the table. As in Spark's stream
-        (`skipChangeCommits`), a commit that removed rows adds none.
+        That is: they are many, a change of the catalog is among them, a commit is not in the log any more, or it
+        changed the table. As in Spark's stream (`skipChangeCommits`), a commit that removed rows adds none.
         """
         if len(versions) > MOST_COMMITS:
             return None
@@ -74,8 +78,14 @@ class FewRows:
         if not set(self._columns) <= set(file.schema_arrow.names):
             # Of a version that lacked some, or one that the table is partitioned by.
             raise _Changed
-        return file.read(columns=list(self._columns))
+        rows = file.read(columns=[name for name in self._columns if name != VALUE])
+        if VALUE not in self._columns:
+            return rows
+        # A file of a few kilobytes may hold gigabytes of the same bytes, and only those of a change say anything.
+        if pc.any(pc.starts_with(rows["topic"], CATALOG)).as_py():
+            raise _Changed
+        return rows.append_column(VALUE, pa.nulls(len(rows), pa.binary())).select(list(self._columns))
 
 
 class _Changed(Exception):
-    """A commit is none that only adds rows with the columns of today."""
+    """A commit is none that only adds events with the columns of today."""

@@ -25,7 +25,10 @@ READ_ONE_VERSION_SECONDS = 600.0
 REST_AFTER_SECONDS = 30.0
 """So long after the last rows that were many the query rests. To build it anew costs as much as looking often for that
 long."""
-SELDOM_SECONDS = 600.0
+SELDOM_SECONDS = 1_800.0
+"""How often Spark looks meanwhile: long before the log of what the driver has taken is cleaned up."""
+SELDOM_FILES = 10_000
+"""A resting query passes over what the driver has taken, in one batch."""
 LOOK_SECONDS = 0.25
 """How often the driver looks while the query rests: as often as Spark does else."""
 MAX_BYTES_PER_TRIGGER = "32m"
@@ -111,7 +114,7 @@ class TableSource:
             spark.readStream.format("delta")
             .option("startingVersion", self._version)
             .option("skipChangeCommits", "true")
-            .option("maxFilesPerTrigger", MAX_FILES_PER_TRIGGER)
+            .option("maxFilesPerTrigger", SELDOM_FILES if self._rests else MAX_FILES_PER_TRIGGER)
             .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
             .load(self._path)
             .select(*self._job.columns)
@@ -129,8 +132,9 @@ class TableSource:
         self._note()
 
     def _note(self) -> None:
-        if self._upstream.reached is not None and self._sink.position() >= self._upstream.reached[1]:
-            self._taken = self._upstream.reached[0]
+        reached = self._upstream.reached
+        if reached is not None and self._sink.position() >= reached[1]:
+            self._taken = reached[0]
 
     def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
         """What the table got since the sink's position, where it is little; a batch of the same for Spark to read.
@@ -151,8 +155,9 @@ class TableSource:
 
     def _few_rows(self) -> pa.Table | None:
         few = None
-        if self._taken is not None and self._upstream.reached is not None:
-            few = self._few.added(range(self._taken + 1, self._upstream.reached[0] + 1))
+        taken, reached = self._taken, self._upstream.reached
+        if taken is not None and reached is not None:
+            few = self._few.added(range(taken + 1, reached[0] + 1))
             # Once more, because what was read is believed only of the table that was looked at before.
             self._look()
         if few is None:
