@@ -99,11 +99,8 @@ def test_differential_a_driver_and_spark_that_read_the_same_leave_the_same(
 ) -> None:
     with fresh_database(postgres_url) as one, fresh_database(postgres_url) as other:
 
-        def read_by_driver(journal: Journal, before: int, first: int) -> Any:
-            found = few(journal, job.columns, before)
-            # What a change of the catalog says is Spark's to read.
-            assert (found is None) == (first == 1 and "value" in job.columns)
-            return journal.read(spark, job.columns, first) if found is None else found
+        def read_by_driver(journal: Journal, before: int, _first: int) -> Any:
+            return few(journal, job.columns, before)
 
         def read_by_spark(journal: Journal, _before: int, first: int) -> Any:
             return journal.read(spark, job.columns, first)
@@ -242,6 +239,19 @@ def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(jour
     after = version(journal)
     (Path(journal.tables) / Table.JOURNAL / "_delta_log" / f"{after:020d}.json").rename(Path(journal.tables) / "away")
     assert FewRows(f"{journal.tables}/{Table.JOURNAL}", columns).added(range(after, after + 1)) is None
+
+
+def test_only_changes_of_the_catalog_are_read_with_what_they_say_and_few_bytes_of_it(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = version(journal)
+    said = change(CatalogTopic.ACCOUNTS, 2, account="a")
+    journal.commit([event(EventType.REQUEST, f"r{n}", 2, value=b"0" * 100_000) for n in range(40)] + [said])
+    found = few(journal, JOINS.columns, before)
+    assert found is not None
+    assert found["value"].to_pylist() == [None] * 40 + [said["value"]]
+    monkeypatch.setattr(few_rows, "MOST_VALUE_BYTES", 10)
+    assert few(journal, JOINS.columns, before) is None
 
 
 def test_what_was_merged_or_removed_is_no_new_row(journal: Journal) -> None:

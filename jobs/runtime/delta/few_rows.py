@@ -24,6 +24,7 @@ MOST_BYTES = 1 << 20
 MOST_COMMITS = 20
 VALUE = "value"
 """The column of what a record said."""
+MOST_VALUE_BYTES = 8 << 20
 CATALOG = "catalog."
 
 
@@ -42,8 +43,8 @@ class FewRows:
     def added(self, versions: range) -> pa.Table | None:
         """The rows that these commits added, by lsn; None where that is for Spark to read.
 
-        That is: they are many, a change of the catalog is among them, a commit is not in the log any more, or it
-        changed the table. As in Spark's stream (`skipChangeCommits`), a commit that removed rows adds none.
+        That is: they are many or large, a commit is not in the log any more, or it changed the table. As in Spark's
+        stream (`skipChangeCommits`), a commit that removed rows adds none.
         """
         if len(versions) > MOST_COMMITS:
             return None
@@ -79,13 +80,25 @@ class FewRows:
             # Of a version that lacked some, or one that the table is partitioned by.
             raise _Changed
         rows = file.read(columns=[name for name in self._columns if name != VALUE])
-        if VALUE not in self._columns:
-            return rows
-        # A file of a few kilobytes may hold gigabytes of the same bytes, and only those of a change say anything.
-        if pc.any(pc.starts_with(rows["topic"], CATALOG)).as_py():
+        if VALUE in self._columns:
+            rows = rows.append_column(VALUE, _values_of_changes(file))
+        return rows.select(list(self._columns))
+
+
+def _values_of_changes(file: pq.ParquetFile) -> pa.ChunkedArray:
+    """What changes of the catalog say; null for events, whose values nobody reads.
+
+    A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
+    """
+    values, size = [pa.nulls(0, pa.binary())], 0
+    for part in file.iter_batches(batch_size=16, columns=["topic", VALUE]):
+        is_change = pc.starts_with(part["topic"], CATALOG)
+        values.append(pc.if_else(is_change, part[VALUE], pa.scalar(None, pa.binary())))
+        size += pc.sum(pc.binary_length(values[-1])).as_py() or 0
+        if size > MOST_VALUE_BYTES:
             raise _Changed
-        return rows.append_column(VALUE, pa.nulls(len(rows), pa.binary())).select(list(self._columns))
+    return pa.chunked_array(values, pa.binary())
 
 
 class _Changed(Exception):
-    """A commit is none that only adds events with the columns of today."""
+    """A commit is none that only adds a few rows with the columns of today."""
