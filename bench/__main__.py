@@ -1,4 +1,4 @@
-"""`python -m bench`: measure the four applications one after another, then the whole stack."""
+"""`python -m bench`: measure the four applications one after another, then the whole stack, busy and idle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.idle import IdleMeasured, measure_idle
 from bench.parts import running_parts
 from bench.report import lines, table, write
 from bench.stack import StackMeasured, measure_stack
@@ -21,12 +22,15 @@ from metering.words import Job
 WARM_UP_EVENTS = 600_000
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
 """Whose output each application is measured on."""
+STACKS = ("stack", "idle")
 STACK_RATE = 50
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 600_000,
-    jobs: Annotated[str, typer.Option(help="Which applications, by commas, and `stack`.")] = ",".join([*Job, "stack"]),
+    jobs: Annotated[str, typer.Option(help="Which applications, by commas, `stack` and `idle`.")] = ",".join(
+        [*Job, *STACKS]
+    ),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
     ] = False,
@@ -38,16 +42,17 @@ def main(
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
     chosen = set(jobs.split(","))
-    if unknown := chosen - {*Job, "stack"}:
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(Job)} and stack")
+    if unknown := chosen - {*Job, *STACKS}:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join([*Job, *STACKS])}")
     plan = Plan(100_000, min(events, 100_000), 4) if quick else Plan(WARM_UP_EVENTS, events, 12)
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
         folder = keep or Path(scratch)
         measured = _applications(folder, plan, chosen, console) if chosen & {*Job} else []
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
-    found = lines(measured, stack)
+        idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
+    found = lines(measured, stack, idle)
     Console().print(table(found))
-    console.print(f"Written to {write(measured, stack, plan, datetime.now(UTC))}")
+    console.print(f"Written to {write(measured, stack, idle, plan, datetime.now(UTC))}")
 
 
 def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) -> list[Measured]:
@@ -76,6 +81,10 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
 
 def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:
     return measure_stack(folder, seconds, STACK_RATE, _teller("stack", console))
+
+
+def _idle(folder: Path, seconds: float, console: Console) -> IdleMeasured:
+    return measure_idle(folder, seconds, _teller("idle", console))
 
 
 def _teller(what: str, console: Console) -> Tell:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 from rich.table import Table
 
+from bench.idle import IdleMeasured
 from bench.stack import StackMeasured
 from bench.work import Measured, Plan
 from jobs.runtime.spark import SHUFFLE_PARTITIONS
@@ -23,7 +24,7 @@ from laptop.java import find_java
 
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")
-IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 400, "joins": 400, "billing": 400}
+IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 250, "joins": 250, "billing": 250}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Line:
         return self.aim is None or self.found <= self.aim
 
 
-def lines(measured: list[Measured], stack: StackMeasured | None) -> list[Line]:
+def lines(measured: list[Measured], stack: StackMeasured | None, idle: IdleMeasured | None) -> list[Line]:
     """What was found, in the order of the pipeline."""
     found = []
     for job in measured:
@@ -62,6 +63,12 @@ def lines(measured: list[Measured], stack: StackMeasured | None) -> list[Line]:
             Line("appended to usage_windows, p95", stack.latency_p95_seconds, None, "s"),
             Line("memory of the whole stack", stack.resident_mib, 6 * 1024.0, "MiB"),
         ]
+    if idle is not None:
+        found += [
+            *[Line(f"{job}, idle", idle.percent_of_a_core(job), None, "% of a core") for job in idle.cpu_seconds],
+            Line("all four, idle", idle.percent_together, 5.0, "% of a core"),
+            Line("first event after idleness to usage_windows", idle.first_result_seconds, None, "s"),
+        ]
     return found
 
 
@@ -78,7 +85,9 @@ def table(found: list[Line]) -> Table:
     return shown
 
 
-def write(measured: list[Measured], stack: StackMeasured | None, plan: Plan, now: datetime) -> Path:
+def write(
+    measured: list[Measured], stack: StackMeasured | None, idle: IdleMeasured | None, plan: Plan, now: datetime
+) -> Path:
     """Write everything that was found, with what it was found on, to a file named by `now`."""
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
@@ -95,9 +104,10 @@ def write(measured: list[Measured], stack: StackMeasured | None, plan: Plan, now
             "shuffle_partitions": SHUFFLE_PARTITIONS,
             "jobs": {name: config.model_dump(mode="json") for name, config in StackConfig().items()},
         },
-        "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(measured, stack)],
+        "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(measured, stack, idle)],
         "applications": [asdict(job) | _derived(job) for job in measured],
         "stack": None if stack is None else asdict(stack),
+        "idle": None if idle is None else asdict(idle),
     }
     file.write_text(json.dumps(_rounded(content), indent=2) + "\n", encoding="utf-8")
     return file

@@ -46,14 +46,14 @@ def measure_stack(data_dir: Path, seconds: float, rate: int, tell: Tell) -> Stac
     """Run a stack with a steady trickle of `rate` events/s for so many seconds."""
     began = time.monotonic()
     tell("starting")
-    with _running(data_dir) as stack:
+    with running(data_dir) as stack:
         ready = time.monotonic() - began
         tell("first result")
         probes = Probes(stack)
         probes.send()
         probes.wait_for_all()
         first_result = time.monotonic() - began
-        _apply_catalog(data_dir)
+        apply_catalog(data_dir)
         tell(f"latency at {rate} events/s")
         latencies = _trickle(stack, probes, seconds, rate)
         by_process = _memory(stack)
@@ -71,9 +71,10 @@ def measure_stack(data_dir: Path, seconds: float, rate: int, tell: Tell) -> Stac
 
 
 @contextmanager
-def _running(data_dir: Path) -> Iterator[Stack]:
+def running(data_dir: Path, *options: str) -> Iterator[Stack]:
+    """A stack as `weir up` starts it, stopped after the block."""
     try:
-        _weir(data_dir, "up", "--detach")
+        _weir(data_dir, "up", "--detach", *options)
         yield running_stack(data_dir)
     finally:
         _weir(data_dir, "down")
@@ -91,7 +92,8 @@ def _weir(data_dir: Path, *arguments: str) -> None:
         raise RuntimeError(f"weir {arguments[0]} failed:\n{done.stdout}{done.stderr}")
 
 
-def _apply_catalog(data_dir: Path) -> None:
+def apply_catalog(data_dir: Path) -> None:
+    """Put the catalog that prices the traffic in force."""
     file = data_dir / "catalog.json"
     file.write_text(json.dumps(catalog()))
     _weir(data_dir, "catalog", "apply", str(file))

@@ -9,10 +9,10 @@ from enum import StrEnum
 from dashboard.queries.applications import Application
 from dashboard.queries.feed import Feed
 from dashboard.wording import moment, span
-from metering.reports import STALE, Doing, is_stale
+from metering.reports import IDLE_BEAT_SECONDS, STALE, Doing, is_stale
 
-IDLE_AFTER = timedelta(seconds=60)
-"""Batches come every few seconds while there is anything to do."""
+IDLE_AFTER = timedelta(seconds=2 * IDLE_BEAT_SECONDS)
+"""Batches come every few seconds while anything is open, and with every heartbeat while nothing is."""
 
 QUIET_AFTER = timedelta(minutes=5)
 """A panel whose newest data is older shows no traffic."""

@@ -8,6 +8,9 @@ REPORT_SECONDS = 5.0
 STALE_AFTER_SECONDS = 30.0
 """Six reports that did not come are no chance: the application is frozen or gone, and its last words are old."""
 
+IDLE_BEAT_SECONDS = 60.0
+"""How often heartbeats come while nothing is open: by as much older are then all frontiers."""
+
 
 class Doing(StrEnum):
     """What an application is doing: the column `state` of its row."""

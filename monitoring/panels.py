@@ -93,6 +93,12 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (("sum(rate(weir_failed_heartbeats_total[$__rate_interval]))", "heartbeats"),),
             description="A partition without traffic needs heartbeats to move the frontier.",
         ),
+        Panel(
+            "Nothing is open",
+            (("max(weir_idle)", "idle"),),
+            description="While no window, waiting request or session is open, heartbeats come by the minute, and every "
+            "frontier is up to a minute older.",
+        ),
         Panel("Events of unknown types", (("max by (type) (weir_unknown_types)", "{{type}}"),)),
         Panel("Identities remembered", (("max(weir_identities)", "identities"),)),
         Panel(

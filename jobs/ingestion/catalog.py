@@ -60,6 +60,10 @@ class CatalogReader:
             positions |= after
         return changes, positions
 
+    def has_news(self) -> bool:
+        """Whether there are changes that were not read; what is asked is what the brokers have sent already."""
+        return any(reader.has_news() for reader in self._readers)
+
     def rows(self, changes: Sequence[Message]) -> pl.DataFrame:
         """Changes as journal rows with `received_at`, in the order of their append."""
         rows = pl.DataFrame([_row(change) for change in changes], schema=SCHEMA, orient="row")

@@ -69,7 +69,8 @@ class IngestionConfig(JobConfig):
         default=5,
         gt=0,
         le=60,
-        description="Seconds between heartbeats to every partition: how long a quiet partition may hold the frontier.",
+        description="Seconds between heartbeats to every partition: how long a quiet partition may hold the frontier. "
+        "A minute while no window, waiting request or session is open.",
     )
     dedupe_horizon_seconds: int = Field(
         default=35 * DAY_SECONDS,

@@ -23,13 +23,14 @@ from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.pace import Pace
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.families import family
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
-from jobs.runtime.kafka.heartbeat import Heartbeat
+from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
 from jobs.runtime.kafka.isolated import IsolatedRecords
 from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.kafka.topic import describe_topic, list_partitions
@@ -85,7 +86,10 @@ class JournalSink:
         look = PlainLook(where.kafka, admin, self._events.topic)
         self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
-        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval, context.clock)
+        # A source is known to be silent only at the frontier.
+        idle = min(IDLE, timedelta(seconds=config.source_silent_after_seconds))
+        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval, context.clock, idle=idle)
+        self._pace = Pace(self._heartbeat, owner)
         self._heartbeat.start()
 
     def _believe_clocks(self) -> None:
@@ -137,6 +141,7 @@ class JournalSink:
         kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
         self._residual = self._unaccounted()
+        self._pace.take(rows)
         judged_rows = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
         return Progress(len(rows), {**judged_rows, **kept, **self._index.counts()}, lateness_of(rows))
 
@@ -145,6 +150,11 @@ class JournalSink:
         if seen.restamps:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
+
+    def advance(self) -> None:
+        """A change of the catalog is read with the next batch: while the heart rests, one is made to come."""
+        if self._heartbeat.is_resting and self._catalog.has_news():
+            self._heartbeat.wake()
 
     def _follow_topics(self) -> None:
         """Take up partitions that were added; the end offsets of the batch are fixed by now."""
@@ -219,8 +229,12 @@ class JournalSink:
         return {**self._index.status(), "residual": self._residual, "unlisted_source_events": unlisted}
 
     def gauges(self) -> Mapping[GaugeMetric, float]:
-        """What the identity index holds, and records that no row of the journal stands for."""
-        return {**self._index.gauges(), metrics.RESIDUAL: self._residual}
+        """What the identity index holds, records that no row of the journal stands for, and whether nothing is open."""
+        return {
+            **self._index.gauges(),
+            metrics.RESIDUAL: self._residual,
+            metrics.IDLE: float(self._heartbeat.is_resting),
+        }
 
     def close(self) -> None:
         """Stop the heartbeat and leave the broker."""

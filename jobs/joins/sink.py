@@ -16,12 +16,13 @@ from jobs.joins.decide import Known, decide
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
 from jobs.joins.pricing import price
+from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
-from jobs.runtime.new_rows import new_rows
+from jobs.runtime.new_rows import few_new_rows, new_rows
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, RulesInForce, rules_text
 from jobs.streams import USAGE, Table
@@ -68,16 +69,9 @@ class UsageSink:
             self._usage.commit(USAGE.empty_table(), adopted)
         self._at = verified
 
-    def process(self, batch: DataFrame) -> Progress:
+    def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Decide what the new rows and the passing of time decide, and append it."""
-        new, rows = new_rows(
-            batch,
-            self._at.next_lsn,
-            self._job.name,
-            lambda journal: self._job.build(journal, self._config),
-            FINGERPRINT[self._job.reads],
-            keeps_rows=True,
-        )
+        new, rows = self._new(batch)
         if rows.records == 0:
             return Progress(0, {})
         journal, after = pl.DataFrame(new), position_after(self._job.reads, self._at, rows.next, rows.last)
@@ -89,6 +83,15 @@ class UsageSink:
         self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
         self._commit(self._priced(outcomes), known, after)
         return Progress(rows.records, _counts(outcomes))
+
+    def _new(self, batch: DataFrame | pa.Table) -> tuple[pa.Table, LsnRange]:
+        position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
+        if isinstance(batch, pa.Table):
+            # They are here: `build` would only leave away what is not needed.
+            return few_new_rows(batch, position, job, fingerprint)
+        return new_rows(
+            batch, position, job, lambda rows: self._job.build(rows, self._config), fingerprint, keeps_rows=True
+        )
 
     @property
     def _limit_bytes(self) -> int:

@@ -68,10 +68,11 @@ class Context(Generic[C]):
 class Sink(Protocol):
     """Where a job's results and its position live, committed together."""
 
-    def process(self, batch: DataFrame) -> Progress:
+    def process(self, batch: Any) -> Progress:
         """Cut the batch to what is new, reduce it, and commit it with the new position.
 
-        Raises Refused when records are missing before it, Fenced when another driver owns the job.
+        `batch` is a frame of Spark; where the source is a table, also its few new rows themselves (`pa.Table`). Raises
+        Refused when records are missing before it, Fenced when another driver owns the job.
         """
 
     def frontier(self) -> datetime | None:
@@ -95,6 +96,9 @@ class TopicSink(Sink, Protocol):
 
     def positions(self) -> Mapping[int, int]:
         """The next offset per partition; a partition without one is new and starts at its beginning."""
+
+    def advance(self) -> None:
+        """Called between batches."""
 
 
 class TableSink(Sink, Protocol):
@@ -180,6 +184,9 @@ class PostgresJob(Generic[C]):
     `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the
     position.
 
+    `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
+    nothing, so Spark is not asked.
+
     `closes_after`: how long after its end a result is closed under some rules; `build` is told what was shown closed
     under earlier ones, up to and with which end. Without it nothing is said to be.
     """
@@ -191,6 +198,7 @@ class PostgresJob(Generic[C]):
     build: Callable[[DataFrame, C, datetime | None], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
+    concerns: str = "true"
     closes_after: Callable[[Mapping[str, Any]], timedelta] | None = None
     totals: TotalsOf = no_totals
 

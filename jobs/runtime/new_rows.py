@@ -61,6 +61,17 @@ def new_rows(
     return found, LsnRange(rows.first, rows.next, last)
 
 
+def few_new_rows(rows: pa.Table, position: int, job: str, of_last_row: Iterable[str] = ()) -> tuple[pa.Table, LsnRange]:
+    """Those of a few rows that stand at `position` or after it, and their range, without any Spark.
+
+    Raises Refused when rows are missing before or among them, or are there twice.
+    """
+    new = rows.filter(pc.field("lsn") >= position)
+    seen, last = _looked_at(new, of_last_row)
+    found = contiguous(position, seen, job)
+    return new, LsnRange(found.first, found.next, last)
+
+
 def new_records(batch: DataFrame, positions: Mapping[int, int]) -> pl.DataFrame:
     """The records of a topic (partition, offset, …) at or above the next offset per partition; all of one without.
 
@@ -73,11 +84,15 @@ def new_records(batch: DataFrame, positions: Mapping[int, int]) -> pl.DataFrame:
 
 def _kept(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:
     rows = build(batch).toArrow()
+    return rows, *_looked_at(rows, of_last_row)
+
+
+def _looked_at(rows: pa.Table, of_last_row: Iterable[str]) -> tuple[Seen, Mapping[str, Any]]:
     seen = seen_in(rows["lsn"])
     if seen.highest is None:
-        return rows, seen, {}
+        return seen, {}
     last = rows.select(list(of_last_row)).slice(pc.index(rows["lsn"], seen.highest).as_py(), 1)
-    return rows, seen, last.to_pylist()[0]
+    return seen, last.to_pylist()[0]
 
 
 def _reduced(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:

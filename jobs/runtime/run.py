@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -43,7 +44,9 @@ from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
 log = structlog.get_logger()
 
 TICK_SECONDS = 1
-"""How often a driver looks around: for a signal, for the time, for its lag."""
+"""How often a driver looks whether its input is there."""
+TURN_SECONDS = 0.1
+"""How often a batch that waits for its turn asks whether its query is over."""
 STOP_LIMIT_SECONDS = 20.0
 """How long it may take to end in order: well within what supervisors and Kubernetes wait before they kill."""
 
@@ -154,6 +157,12 @@ def new_checkpoints(folder: Path, epoch: int) -> Iterator[Path]:
     return (folder / str(epoch) / str(number) for number in itertools.count())
 
 
+def refuse_if(query_is_over: threading.Event | None) -> None:
+    """Raises RuntimeError for a batch of a query that was ended."""
+    if query_is_over is not None and query_is_over.is_set():
+        raise RuntimeError("this query was ended: what it still reads is another's to commit")
+
+
 class Driver:
     """One streaming query and what surrounds it."""
 
@@ -184,19 +193,26 @@ class Driver:
             self._process(batch)
             self._reporter.report_if_due(Doing.CATCHING_UP)
 
-    def _process(self, batch: DataFrame, query_is_over: threading.Event | None = None) -> None:
-        with self._turn:
-            if query_is_over is not None and query_is_over.is_set():
-                raise RuntimeError("this query was ended: what it still reads is another's to commit")
-            started = time.monotonic()
-            progress = self._sink.process(batch)
-            self._reporter.batch(progress, time.monotonic() - started)
+    def _process(self, batch: DataFrame | pa.Table, query_is_over: threading.Event | None = None) -> None:
+        # Who ends a query has the turn and waits for its batch.
+        while not self._turn.acquire(timeout=TURN_SECONDS):
+            refuse_if(query_is_over)
+        try:
+            refuse_if(query_is_over)
+            self._commit(batch)
+        finally:
+            self._turn.release()
+
+    def _commit(self, batch: DataFrame | pa.Table) -> None:
+        started = time.monotonic()
+        progress = self._sink.process(batch)
+        self._reporter.batch(progress, time.monotonic() - started)
 
     def _on_batch(self, batch: DataFrame, query_is_over: threading.Event) -> None:
         try:
             # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
             if not self._stopping.is_set() and self._source.has_news():
-                self._process(batch, query_is_over)
+                self._process(self._source.instead_of(batch), query_is_over)
         except BaseException as error:
             # Spark would hand back only the text of the error, not the error.
             self._failure = error
@@ -214,7 +230,8 @@ class Driver:
         )
         try:
             while not self._stopping.is_set() and not self._source.must_restart():
-                if query.awaitTermination(TICK_SECONDS):
+                # Its stub knows only whole seconds.
+                if query.awaitTermination(self._source.look_seconds):  # type: ignore[arg-type]
                     break
                 self._tick()
         except Exception as error:
@@ -238,6 +255,8 @@ class Driver:
     def _tick(self) -> None:
         if self._turn.acquire(blocking=False):
             try:
+                if (found := self._source.found()) is not None:
+                    self._commit(found)
                 self._source.advance()
             finally:
                 self._turn.release()

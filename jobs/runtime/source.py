@@ -6,13 +6,23 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 
 class Source(Protocol):
     """The input of one driver."""
 
-    trigger: str
+    @property
+    def trigger(self) -> str:
+        """How often Spark looks, once `stream` has been asked for."""
+
+    @property
+    def look_seconds(self) -> float:
+        """How often the driver looks around."""
+
+    def found(self) -> pa.Table | None:
+        """What there is to process between batches: for jobs of tables."""
 
     def exists(self) -> bool:
         """Whether there is anything to read from yet."""
@@ -25,6 +35,9 @@ class Source(Protocol):
 
     def has_news(self) -> bool:
         """Whether a batch that comes now may hold records that are not committed."""
+
+    def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
+        """What is to be processed of a batch that has come: itself, or all that is new, where a driver reads it."""
 
     def must_restart(self) -> bool:
         """Whether the query must be built anew."""

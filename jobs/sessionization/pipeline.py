@@ -32,17 +32,19 @@ STAGED = pa.schema(
 )
 """One row per mini-session: what one micro-batch alone knows of a session."""
 
+_REQUESTS = ", ".join(f"'{family}'" for family in REQUESTS)
+CONCERNS = f"disposition = '{Disposition.ACCEPTED}' AND {FAMILY_SQL} IN ({_REQUESTS}) AND user_id IS NOT NULL"
+"""Accepted requests with a user."""
+
 
 def build(journal: DataFrame, config: SessionizationConfig, _closed_before: datetime | None = None) -> DataFrame:
     """Journal rows → mini-sessions, one row per (account, user_id, session_start); columns of `STAGED`.
 
-    Only accepted requests with a user count. Spark joins two events that are exactly one gap apart, as the rule asks.
+    Only rows that it CONCERNS count. Spark joins two events that are exactly one gap apart, as the rule asks.
     """
-    is_request = F.expr(FAMILY_SQL).isin(*REQUESTS)
-    is_accepted = F.col("disposition") == Disposition.ACCEPTED.value
     gap = f"{config.session_gap_seconds} seconds"
     return (
-        journal.where(is_accepted & is_request & F.col("user_id").isNotNull())
+        journal.where(CONCERNS)
         .groupBy("account", "user_id", F.session_window("event_time", gap).alias("session"))
         .agg(F.count("*").alias("events"))
         .select(
@@ -65,5 +67,6 @@ JOB = PostgresJob(
     build=build,
     staged=STAGED,
     fold=fold,
+    concerns=CONCERNS,
     totals=totals,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from metering.reports import IDLE_BEAT_SECONDS
 from monitoring.rule_file import Alert, Recording, Severity
 
 FRESH_SECONDS = 60
@@ -28,8 +29,14 @@ FRESHNESS = (
         "Age of the frontier per job, growing on while the job is down.",
     ),
     Recording(
+        "weir:freshness:allowed",
+        # A minute longer, because the first event ends idleness before a frontier has come up to it.
+        f"{FRESH_SECONDS} + {IDLE_BEAT_SECONDS:g} * (max(max_over_time(weir_idle[1m])) or vector(0))",
+        "How old the frontier of billing may be: older by a heartbeat while nothing is open, if ingestion says so.",
+    ),
+    Recording(
         "weir:freshness:stale",
-        f'weir:freshness:seconds{{job="billing"}} > bool {FRESH_SECONDS}',
+        'weir:freshness:seconds{job="billing"} > bool on() group_left() weir:freshness:allowed',
         "1 while bills are older than the objective allows.",
     ),
     Alert(

@@ -34,6 +34,12 @@ HEARTBEATS_FAILED = CounterMetric(
     "Heartbeats that the broker did not acknowledge. A partition without traffic needs them to move the frontier.",
     jobs=INGESTION,
 )
+IDLE = GaugeMetric(
+    "weir_idle",
+    "",
+    "1 while no window, waiting request or session is open, so that heartbeats come by the minute, else 0.",
+    jobs=INGESTION,
+)
 IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", jobs=INGESTION)
 IDENTITY_MEMORY = GaugeMetric(
     "weir_identity_memory_bytes", "bytes", "Memory of the identity index: rows and filters.", jobs=INGESTION

@@ -38,6 +38,7 @@ GAUGES = {
     "weir_driver_exits": f"2+0{STEADY}",
     "weir_database_readable": f"1+0{STEADY}",
     "weir_build_info": f"1+0{STEADY}",
+    "weir_idle": f"0+0{STEADY}",
     "weir_identities": f"100000+500{STEADY}",
     "weir_identity_memory_bytes": f"4400000+22000{STEADY}",
     "weir_identity_segments_evicted": f"0+0{STEADY}",

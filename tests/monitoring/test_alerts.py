@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
 from monitoring.metrics import METRICS
 from monitoring.rule_file import held_to
-from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, healthy
+from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, STEADY, healthy
 from tests.monitoring.promtool import Firing, Series, check
 
 SEVERITIES = {alert.name: alert.severity.value for alert in ALERTS}
@@ -68,11 +69,15 @@ def shown_by(job: str) -> Series:
     return {n: values for n, values in healthy().items() if f'job="{job}"' in n or n.partition("{")[0] in own}
 
 
+IDLE = "weir_idle{}"
 CASES = [
     # Billing's frontier stands still from minute 20 on, so it is stale from minute 21 on: 14.4 % of an hour later it
     # burns the budget too fast, 6 % of six hours later also slowly.
     Case("FreshnessBurnFast", {frontier_of_billing(): "-6+60x20 1194+0x60"}, 31.5),
     Case("FreshnessBurnSlow", {frontier_of_billing(): "-6+60x20 1194+0x60"}, 57.5),
+    # While nothing is open a frontier may be older by a heartbeat; if ingestion does not say so any more, it may not.
+    Case("FreshnessBurnFast", {frontier_of_billing(): "-6+60x20 1194+0x60", IDLE: f"1+0x{MINUTES}"}, 32.5),
+    Case("FreshnessBurnFast", {frontier_of_billing(): "-6+60x20 1194+0x60", IDLE: "1+0x20 stale"}, 31.75),
     # A stack that was down over night and needs nine minutes to catch up.
     Case("FreshnessBurnFast", {frontier_of_billing(): "-28800+0x9 594+60x60"}, 10.75, until_minute=14),
     Case(
@@ -280,6 +285,23 @@ def test_every_alert_has_its_edge_tested() -> None:
 def test_an_hour_of_healthy_series_fires_nothing(tmp_path: Path) -> None:
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
     check(tmp_path, healthy(), never, SEVERITIES)
+
+
+def test_an_idle_stack_whose_frontiers_come_by_the_minute_fires_nothing(tmp_path: Path) -> None:
+    """Its frontier is nearly two minutes old before the next sample comes."""
+    series = with_changes({IDLE: f"1+0{STEADY}", frontier_of_billing(): f"-55+60{STEADY}"})
+    never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
+    check(tmp_path, series, never, SEVERITIES)
+
+
+def test_the_first_event_after_idleness_fires_nothing_however_old_the_frontier_is_then(tmp_path: Path) -> None:
+    is_idle = [minute % 4 < 2 for minute in range(MINUTES + 1)]
+    # When the event comes its frontier is still old; with the next sample it is not.
+    is_old = [idle or before for before, idle in pairwise([False, *is_idle])]
+    frontier = " ".join(str(60 * minute - (55 if old else 0)) for minute, old in enumerate(is_old))
+    series = with_changes({IDLE: " ".join(str(int(idle)) for idle in is_idle), frontier_of_billing(): frontier})
+    never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
+    check(tmp_path, series, never, SEVERITIES)
 
 
 def test_a_stack_that_was_down_over_night_and_catches_up_soon_fires_nothing(tmp_path: Path) -> None:

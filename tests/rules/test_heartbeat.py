@@ -71,6 +71,38 @@ def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> No
         beats.close()
 
 
+def test_while_it_rests_it_beats_slowly_and_at_once_when_it_wakes(bootstrap: str) -> None:
+    settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
+    quick, slow = timedelta(seconds=0.05), timedelta(hours=1)
+    beats = Heartbeat(settings, TOPIC, 1, quick, MachineClock(), idle=slow)
+    beats.start()
+    try:
+        assert beats_beyond(bootstrap, 3)
+        beats.rest()
+        time.sleep(0.5)
+        last = end_of(bootstrap)
+        time.sleep(0.5)
+        assert end_of(bootstrap) == last
+        beats.wake()
+        assert beats_beyond(bootstrap, last + 3)
+    finally:
+        beats.close()
+    assert not beats._thread.is_alive()
+
+
+def test_it_never_rests_at_a_quicker_pace_than_it_beats(bootstrap: str) -> None:
+    settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
+    beats = Heartbeat(settings, TOPIC, 1, timedelta(hours=1), MachineClock(), idle=timedelta(seconds=0.05))
+    beats.rest()
+    beats.start()
+    try:
+        assert beats_beyond(bootstrap, 0)
+        time.sleep(0.5)
+        assert end_of(bootstrap) == 1
+    finally:
+        beats.close()
+
+
 def test_a_producer_that_could_not_be_made_anew_is_tried_again_at_the_next_beat(bootstrap: str, tmp_path: Path) -> None:
     """While a certificate's file is exchanged, say."""
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}

@@ -138,7 +138,7 @@ def _small_index(journal: AcceptedIdentities, horizons: Horizons, memory_bytes: 
 
 
 @contextmanager
-def simulated(kafka: Kafka, clock: Clock) -> Iterator[None]:
+def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: bool) -> Iterator[None]:
     """Within it applications reach this Kafka, and pass by `calls` on their way to a store or a database."""
     replaced: dict[str, Any] = {
         "jobs.ingestion.sink.AdminClient": lambda _: Admin(kafka),
@@ -148,7 +148,7 @@ def simulated(kafka: Kafka, clock: Clock) -> Iterator[None]:
         "jobs.ingestion.sink.IdentityIndex": _small_index,
         "jobs.ingestion.sink.PlainLook": lambda *_: Look(kafka),
         "jobs.runtime.kafka.source.PlainLook": lambda *_: Look(kafka),
-        "jobs.ingestion.sink.Heartbeat": lambda *_: Heartbeat(kafka, clock.now()),
+        "jobs.ingestion.sink.Heartbeat": lambda *_, **__: Heartbeat(kafka, clock.now()),
         "jobs.runtime.new_rows.observed": observed,
         "jobs.joins.sink.price": rules.price,
         "jobs.runtime.run.java_runs": lambda _: True,
@@ -157,6 +157,9 @@ def simulated(kafka: Kafka, clock: Clock) -> Iterator[None]:
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
         "obstore.put": _of_store(obstore.put),
+        "jobs.runtime.delta.few_rows.MOST_ROWS": most_few_rows,
+        "jobs.runtime.delta.source.REST_AFTER_SECONDS": 0.0 if queries_rest else float("inf"),
+        "obstore.get": _of_store(obstore.get),
         "obstore.head": _of_store(obstore.head),
         "obstore.delete": _of_store(obstore.delete),
         "jobs.runtime.postgres.session.Session.wait": _answered(Session.wait),

@@ -220,6 +220,8 @@ def beat(kafka: Kafka, partition: int, now: datetime) -> None:
 class Heartbeat:
     """Stands in for its namesake: beats once when it starts; later ones are steps of the history."""
 
+    is_resting = False
+
     def __init__(self, kafka: Kafka, now: datetime) -> None:
         self._kafka, self._now = kafka, now
 
@@ -227,6 +229,12 @@ class Heartbeat:
         """Beat once."""
         for partition in range(len(self._kafka.topics[EVENTS_TOPIC])):
             beat(self._kafka, partition, self._now)
+
+    def rest(self) -> None:
+        """When it beats is for the history to say."""
+
+    def wake(self) -> None:
+        """The same."""
 
     def close(self) -> None:
         """Nothing beats."""

@@ -49,7 +49,7 @@ def simulate(database: str, seed: int, partitions: int, steps: Sequence[Step]) -
     outcome, begun = Outcome(seed, partitions, steps), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="weir-history-") as folder:
         world = World(Path(folder), emptied(database), seed, partitions)
-        with simulated(world.kafka, world.clock):
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
             try:
                 for step in steps:
                     outcome.came.append(step.do(world))

@@ -86,6 +86,10 @@ class World:
         """By id what was shown as a closed session: account, user, start, end, events."""
         self._is_settling = False
         self._seed = seed
+        self.most_few_rows = random.Random(f"{seed} few").choice((0, 2, 1_000))
+        """So many rows a driver reads itself; more are Spark's."""
+        self.queries_rest = random.Random(f"{seed} rest").random() < 0.3
+        """Whether drivers look for themselves all the time."""
         self._lost: dict[Table, Path] = {}
         self.where = Environment(
             kafka=KafkaAccess(bootstrap=""),

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.delta.few_rows import FewRows
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
@@ -20,14 +22,25 @@ log = structlog.get_logger()
 
 READ_ONE_VERSION_SECONDS = 600.0
 """How long a backlog is read from one version of its table: much less than the table's log is kept."""
+REST_AFTER_SECONDS = 30.0
+"""So long after the last rows that were many the query rests. To build it anew costs as much as looking often for that
+long."""
+SELDOM_SECONDS = 1_800.0
+"""How often Spark looks meanwhile: long before the log of what the driver has taken is cleaned up."""
+SELDOM_FILES = 10_000
+"""A resting query passes over what the driver has taken, in one batch."""
+LOOK_SECONDS = 0.25
+"""How often the driver looks while the query rests: as often as Spark does else."""
 MAX_BYTES_PER_TRIGGER = "32m"
 MAX_FILES_PER_TRIGGER = 20
 
 
 class TableSource:
-    """A Delta table: first what is there, in chunks by lsn, then its commits as they come."""
+    """A Delta table: first what is there, in chunks by lsn, then its commits as they come.
 
-    trigger = "0 seconds"
+    While few rows come the query rests: Spark looks seldom, because a look at a table costs it a job, and the driver
+    takes what there is. As soon as there is more, the query is built anew and does not rest.
+    """
 
     def __init__(
         self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
@@ -37,7 +50,11 @@ class TableSource:
         self._chunk = config.max_records_per_batch
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)
+        self._few = FewRows(f"{environment.tables}/{job.reads}", job.columns)
         self._version = 0
+        self._taken: int | None = None
+        self._many_at = time.monotonic()
+        self._rests = False
         self._columns: tuple[str, ...] = ()
         self._has_told = False
 
@@ -69,6 +86,7 @@ class TableSource:
         while not is_recent:
             is_recent = self._upstream.next_lsn - self._sink.position() <= self._chunk
             yield from self._chunks(spark)
+            self._note()
             self._upstream.refresh()
 
     def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
@@ -81,6 +99,7 @@ class TableSource:
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + self._chunk, end)
             yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._job.columns)
+            self._many_at = time.monotonic()
             if self._sink.position() == first:
                 raise Refused(
                     f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
@@ -90,11 +109,12 @@ class TableSource:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Commits from the version that the backlog ended with; the sink cuts what it knows."""
+        self._rests = self._may_rest()
         return (
             spark.readStream.format("delta")
             .option("startingVersion", self._version)
             .option("skipChangeCommits", "true")
-            .option("maxFilesPerTrigger", MAX_FILES_PER_TRIGGER)
+            .option("maxFilesPerTrigger", SELDOM_FILES if self._rests else MAX_FILES_PER_TRIGGER)
             .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
             .load(self._path)
             .select(*self._job.columns)
@@ -102,12 +122,64 @@ class TableSource:
 
     def has_news(self) -> bool:
         """Whether the table goes on after the sink's position."""
+        self._look()
+        return self._is_behind()
+
+    def _look(self) -> None:
+        """Look at the table, and remember the last version that the sink has wholly taken."""
+        self._note()
         self._upstream.refresh()
+        self._note()
+
+    def _note(self) -> None:
+        reached = self._upstream.reached
+        if reached is not None and self._sink.position() >= reached[1]:
+            self._taken = reached[0]
+
+    def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
+        """What the table got since the sink's position, where it is little; a batch of the same for Spark to read.
+
+        It holds no less than a batch of Spark's that came before the last look.
+        """
+        few = self._few_rows()
+        return batch if few is None else few
+
+    def found(self) -> pa.Table | None:
+        """What the table got while the query rests, where it is little; else the query is built anew."""
+        if not self._rests or not (self._is_behind() or self._upstream.goes_on()):
+            return None
+        return self._few_rows() if self.has_news() else None
+
+    def _is_behind(self) -> bool:
         return self._upstream.next_lsn > self._sink.position()
 
+    def _few_rows(self) -> pa.Table | None:
+        few = None
+        taken, reached = self._taken, self._upstream.reached
+        if taken is not None and reached is not None:
+            few = self._few.added(range(taken + 1, reached[0] + 1))
+            # Once more, because what was read is believed only of the table that was looked at before.
+            self._look()
+        if few is None:
+            self._many_at = time.monotonic()
+        return few
+
+    @property
+    def trigger(self) -> str:
+        """At once, or seldom while the query rests."""
+        return f"{SELDOM_SECONDS:g} seconds" if self._rests else "0 seconds"
+
+    @property
+    def look_seconds(self) -> float:
+        """The driver looks more often than Spark while the query rests."""
+        return LOOK_SECONDS if self._rests else 1.0
+
+    def _may_rest(self) -> bool:
+        return time.monotonic() - self._many_at >= REST_AFTER_SECONDS
+
     def must_restart(self) -> bool:
-        """Never: batches are bounded by files."""
-        return False
+        """Whether the query is to rest, or to rest no more; batches are bounded by files."""
+        return self._may_rest() != self._rests
 
     def stopped(self) -> None:
         """Nothing: rows of a table are ours, and none is given up."""

@@ -39,6 +39,8 @@ class Upstream:
         self._looking = threading.Lock()
         self.next_lsn = 1
         self.frontier: datetime | None = None
+        self.reached: tuple[int, int] | None = None
+        """A version and the lsn after it, which belong together whoever looks meanwhile; None without a table."""
 
     @property
     def version(self) -> int | None:
@@ -53,6 +55,13 @@ class Upstream:
     def reaches(self, version: int) -> bool:
         """Whether the table's log still says what was committed after `version`."""
         return self._held is not None and self._held.has(version)
+
+    def goes_on(self) -> bool:
+        """Whether a commit follows the last that was seen: a look that costs a hundredth of a `refresh`.
+
+        It does not see that a log was rolled back; who reports how far behind a job is looks at that.
+        """
+        return self.reached is None or self.reaches(self.reached[0] + 1)
 
     def refresh(self) -> None:
         """Look again. Raises Refused when the table is no longer the one that was looked at before."""
@@ -70,6 +79,7 @@ class Upstream:
             self._held.hold(self._table)
             self.next_lsn = self._table.transaction_version(LSN) or 1
             self.frontier = instant_of(self._table.transaction_version(FRONTIER))
+            self.reached = int(self._table.version()), self.next_lsn
 
     def _refuse_another_log(self, table: DeltaTable, held: HeldCommit) -> None:
         state = held.log()

@@ -1,4 +1,4 @@
-"""The heartbeat, by which frontiers move without traffic."""
+"""The heartbeat, by which frontiers move without traffic: quick while anything waits for them, else once a minute."""
 
 from __future__ import annotations
 
@@ -13,25 +13,40 @@ from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
 from jobs.streams import HEARTBEAT_SOURCE
 from metering.instants import Clock, rfc3339
+from metering.reports import IDLE_BEAT_SECONDS
 from metering.words import EventType
 from monitoring import metrics
 
 CLOSE_SECONDS = 1.0
+IDLE = timedelta(seconds=IDLE_BEAT_SECONDS)
 
 log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval."""
+    """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval; `idle` while it rests."""
 
-    def __init__(self, kafka: KafkaSettings, topic: str, epoch: int, interval: timedelta, clock: Clock) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        epoch: int,
+        interval: timedelta,
+        clock: Clock,
+        *,
+        idle: timedelta = IDLE,
+    ) -> None:
         self._kafka = kafka
         self._topic = topic
         self._epoch = epoch
         self._interval = interval
+        self._idle = max(interval, idle)
         self._clock = clock
         self._producer, self._is_dead = self._new_producer(), False
-        self._stopped = threading.Event()
+        self.is_resting = False
+        """Whether it beats slowly."""
+        self._is_stopped = False
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def _new_producer(self) -> Producer:
@@ -41,11 +56,23 @@ class Heartbeat:
         """Beat once and then at every interval until closed."""
         self._thread.start()
 
+    def rest(self) -> None:
+        """Nothing waits for the frontier: beat slowly from the next beat on."""
+        self.is_resting = True
+
+    def wake(self) -> None:
+        """Something may wait for the frontier: beat quickly, and at once where it rested."""
+        if self.is_resting:
+            self.is_resting = False
+            self._woken.set()
+
     def _run(self) -> None:
         while True:
-            self._beat()
-            if self._stopped.wait(self._interval.total_seconds()):
+            self._woken.clear()
+            if self._is_stopped:
                 return
+            self._beat()
+            self._woken.wait((self._idle if self.is_resting else self._interval).total_seconds())
 
     def _beat(self) -> None:
         try:
@@ -73,7 +100,8 @@ class Heartbeat:
 
     def close(self) -> None:
         """Stop beating."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._woken.set()
         # Without a broker both would take long, and a beat that is missing is made up for by the next.
         self._thread.join(CLOSE_SECONDS)
         try:

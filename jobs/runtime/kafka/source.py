@@ -38,7 +38,7 @@ class TopicSource:
         self._job = job
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
-        self.trigger = f"{config.trigger_interval_seconds} seconds"
+        self.trigger, self.look_seconds = f"{config.trigger_interval_seconds} seconds", 1.0
         self._config = config
         self._sink = sink
         self._kafka = environment.kafka
@@ -116,6 +116,13 @@ class TopicSource:
         """True: Spark starts no batch on a topic without new offsets."""
         return True
 
+    def instead_of(self, batch: DataFrame) -> DataFrame:
+        """The batch: Spark's workers judge it."""
+        return batch
+
+    def found(self) -> None:
+        """Nothing: every record comes in a batch."""
+
     def must_restart(self) -> bool:
         """True when records have grown so large that a full batch would not fit the driver."""
         return self._fitting() < self._limit // 2
@@ -146,7 +153,8 @@ class TopicSource:
                 attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
 
     def advance(self) -> None:
-        """Heartbeats move this job: nothing to do."""
+        """Let the sink look at what no batch of events tells it."""
+        self._sink.advance()
 
     def lag(self) -> tuple[int, datetime | None]:
         """Kafka's end offsets against the journal's positions."""

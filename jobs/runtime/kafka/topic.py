@@ -172,6 +172,14 @@ class TopicsReader:
         self._positions |= positions
         self._consumer.incremental_assign([TopicPartition(*at, offset) for at, offset in positions.items()])
 
+    def has_news(self) -> bool:
+        """Whether a partition goes on after what was read, as far as the brokers have said by themselves."""
+        for (name, partition), position in self._positions.items():
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(name, partition), cached=True)
+            if end > position:
+                return True
+        return False
+
     def read_to_end(self) -> tuple[list[Message], Positions]:
         """All records up to the ends that the topics have now, and the next offset per topic and partition."""
         asked = {TopicPartition(name, partition): LATEST for name, partition in self._positions}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import polars as pl
 import psycopg
 import pyarrow as pa
 from pyarrow import csv
@@ -18,7 +19,7 @@ from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
-from jobs.runtime.new_rows import new_rows
+from jobs.runtime.new_rows import Build, few_new_rows, new_rows
 from jobs.runtime.postgres.rules_table import RulesTable
 from monitoring.instruments import GaugeMetric
 
@@ -53,6 +54,7 @@ class PostgresSink:
     def __init__(self, job: PostgresJob[Any], context: Context[Any]) -> None:
         self._job = job
         self._config = context.config
+        self._spark = context.spark
         self._ownership = context.ownership
         self._at, self._frontier = self._stored()
         self._rules = RulesTable(context.ownership.connection, job.name, context.config.deciding, job.closes_after)
@@ -78,17 +80,11 @@ class PostgresSink:
                 self._move(cursor, verified, self._frontier)
         self._at = verified
 
-    def process(self, batch: DataFrame) -> Progress:
+    def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
-        summary, rows = new_rows(
-            batch,
-            self._at.next_lsn,
-            self._job.name,
-            lambda new: self._job.build(new, self._config, held.closed_before),
-            FINGERPRINT[self._job.reads],
-        )
+        summary, rows = self._summary(batch, lambda new: self._job.build(new, self._config, held.closed_before))
         if rows.records == 0:
             return Progress(0, {})
         frontier = self._frontier_at(rows.next)
@@ -104,6 +100,16 @@ class PostgresSink:
         self._rules.kept(held)
         return Progress(rows.records, counts)
 
+    def _summary(self, batch: DataFrame | pa.Table, build: Build) -> tuple[pa.Table, LsnRange]:
+        """What `build` makes of the new rows, and their range."""
+        position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
+        if not isinstance(batch, pa.Table):
+            return new_rows(batch, position, job, build, fingerprint)
+        new, rows = few_new_rows(batch, position, job, fingerprint)
+        if pl.DataFrame(new).filter(pl.sql_expr(self._job.concerns)).is_empty():
+            return self._job.staged.empty_table(), rows
+        return build(self._spark.createDataFrame(new)).toArrow(), rows
+
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""
         frontier = self._frontier_at(self._at.next_lsn)
@@ -115,7 +121,7 @@ class PostgresSink:
                 self._move(cursor, self._at, frontier)
             self._frontier = frontier
             self._rules.kept(held)
-        if self._at.next_lsn >= self._upstream.next_lsn:
+        if self._at.next_lsn >= self._upstream.next_lsn and self._upstream.goes_on():
             self._upstream.refresh()
 
     def _frontier_at(self, position: int) -> datetime | None:

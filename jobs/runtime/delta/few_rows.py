@@ -1,0 +1,104 @@
+"""A few rows that a table got are read on the driver: Spark needs more for planning a batch than for its rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from obstore.store import LocalStore, ObjectStore
+
+from jobs.runtime.delta.object_store import store_of
+
+MOST_ROWS = 1_000
+MOST_BYTES = 1 << 20
+"""Of files."""
+MOST_COMMITS = 20
+VALUE = "value"
+"""The column of what a record said."""
+MOST_VALUE_BYTES = 8 << 20
+CATALOG = "catalog."
+
+
+class FewRows:
+    """Reads what the commits of one table added."""
+
+    def __init__(self, path: str, columns: Iterable[str]) -> None:
+        self._path = path
+        self._columns = tuple(columns)
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        """Looked for when something is read: a table may be made after its reader has started."""
+        return store_of(self._path, os.environ) if "://" in self._path else LocalStore(self._path)
+
+    def added(self, versions: range) -> pa.Table | None:
+        """The rows that these commits added, by lsn; None where that is for Spark to read.
+
+        That is: they are many or large, a commit is not in the log any more, or it changed the table. As in Spark's
+        stream (`skipChangeCommits`), a commit that removed rows adds none.
+        """
+        if len(versions) > MOST_COMMITS:
+            return None
+        try:
+            files = [file for version in versions for file in self._files(version)]
+            if any(rows is None for _, _, rows in files):
+                return None
+            if sum(rows for *_, rows in files) > MOST_ROWS or sum(size for _, size, _ in files) > MOST_BYTES:
+                return None
+            tables = [self._read(path) for path, *_ in files]
+        except (FileNotFoundError, _Changed):
+            return None
+        return pa.concat_tables(tables).combine_chunks() if tables else None
+
+    def _files(self, version: int) -> Iterator[tuple[str, int, Any]]:
+        """(path, bytes, rows) of each file that a commit added. Raises `_Changed` where it did something else."""
+        log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+        actions = [json.loads(line) for line in log.splitlines()]
+        if any(action.get("remove", {}).get("dataChange") for action in actions):
+            return
+        for action in actions:
+            if "metaData" in action or "protocol" in action:
+                raise _Changed
+            added = action.get("add")
+            if added is not None and added["dataChange"]:
+                if added.get("deletionVector"):
+                    raise _Changed
+                yield unquote(added["path"]), added["size"], json.loads(added.get("stats") or "{}").get("numRecords")
+
+    def _read(self, path: str) -> pa.Table:
+        file = pq.ParquetFile(io.BytesIO(obstore.get(self._store, path).bytes().to_bytes()))
+        if not set(self._columns) <= set(file.schema_arrow.names):
+            # Of a version that lacked some, or one that the table is partitioned by.
+            raise _Changed
+        rows = file.read(columns=[name for name in self._columns if name != VALUE])
+        if VALUE in self._columns:
+            rows = rows.append_column(VALUE, _values_of_changes(file))
+        return rows.select(list(self._columns))
+
+
+def _values_of_changes(file: pq.ParquetFile) -> pa.ChunkedArray:
+    """What changes of the catalog say; null for events, whose values nobody reads.
+
+    A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
+    """
+    values, size = [pa.nulls(0, pa.binary())], 0
+    for part in file.iter_batches(batch_size=16, columns=["topic", VALUE]):
+        is_change = pc.starts_with(part["topic"], CATALOG)
+        values.append(pc.if_else(is_change, part[VALUE], pa.scalar(None, pa.binary())))
+        size += pc.sum(pc.binary_length(values[-1])).as_py() or 0
+        if size > MOST_VALUE_BYTES:
+            raise _Changed
+    return pa.chunked_array(values, pa.binary())
+
+
+class _Changed(Exception):
+    """A commit is none that only adds a few rows with the columns of today."""
