@@ -6,6 +6,7 @@ The journal's commit holds the offsets that it has read, so a driver may die, re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,26 +14,35 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
+from jobs.ingestion.handover import FILES, left_in
 from jobs.ingestion.sink import JournalSink
 from jobs.runtime.job import TopicJob
 from jobs.streams import Table
 from metering.words import Job
 
 
-def build(records: DataFrame, config: IngestionConfig) -> DataFrame:
+def build(records: DataFrame, config: IngestionConfig, folder: Path | None = None) -> DataFrame:
     """Kafka records, judged each by itself in Spark's Python workers; the columns of `Judge.schema`.
 
-    When they were received is the driver's.
+    When they were received is the driver's. Workers on the driver's machine leave them in `folder`, if there is one,
+    and Spark gets `FILES`.
     """
-    judge = config.judge()
+    judge, context = config.judge(), records.sparkSession.sparkContext
 
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield from judge.judge(batch).to_batches()
 
+    def left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert folder is not None, "only used with one"
+        yield from left_in(folder, map(judge.judge, batches), judge.schema)
+
+    # No more tasks than run at once: each judges what it has at once, and a few records cost as much as hundreds.
+    read = records.select(*RECORD).coalesce(context.defaultParallelism)
+    if folder is not None and str(context.master).startswith("local"):
+        return read.mapInArrow(left, from_arrow_schema(FILES))
     # Arrow's schema says which instants have a zone, which Spark asks for.
-    schema = from_arrow_schema(judge.schema, prefer_timestamp_ntz=False)
-    return records.select(*RECORD).mapInArrow(judged, schema)
+    return read.mapInArrow(judged, from_arrow_schema(judge.schema, prefer_timestamp_ntz=False))
 
 
 RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

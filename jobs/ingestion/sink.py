@@ -19,6 +19,7 @@ from jobs.ingestion.declared import declared_columns, tell_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
@@ -105,7 +106,7 @@ class JournalSink:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        new = new_records(batch, self._events.positions())
+        new = new_records(collected(batch.toArrow(), self._judge.schema), self._events.positions())
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import psycopg
@@ -130,8 +131,9 @@ def no_totals(_job: str) -> tuple[Totals, ...]:
 class TopicJob(Generic[C]):
     """A job that reads the Kafka topic `events` and writes a Delta table.
 
-    `build` is what Spark makes of a batch (pure, built-in operators): here it judges each record by itself. It is part
-    of the query, so that Spark analyses it once and not with every batch; the sink gets what it made.
+    `build` is what Spark makes of a batch: here it judges each record by itself. It is part of the query, so that Spark
+    analyses it once and not with every batch; the sink gets what it made. It may leave that in the folder that it is
+    given, and its sink takes it from there.
 
     `start` makes the sink of this job.
     """
@@ -139,7 +141,7 @@ class TopicJob(Generic[C]):
     name: str
     writes: Table
     config: type[C]
-    build: Callable[[DataFrame, C], DataFrame]
+    build: Callable[[DataFrame, C, Path | None], DataFrame]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals
 

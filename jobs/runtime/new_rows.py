@@ -72,12 +72,12 @@ def few_new_rows(rows: pa.Table, position: int, job: str, of_last_row: Iterable[
     return new, LsnRange(found.first, found.next, last)
 
 
-def new_records(batch: DataFrame, positions: Mapping[int, int]) -> pl.DataFrame:
-    """The records of a topic (partition, offset, …) at or above the next offset per partition; all of one without.
+def new_records(found: pa.Table, positions: Mapping[int, int]) -> pl.DataFrame:
+    """Those of a topic's records (partition, offset, …) at or above the next offset per partition; all of one without.
 
     Cut on the driver, because positions inside Spark's plan would make it compile new code for every batch.
     """
-    records = pl.DataFrame(batch.toArrow())
+    records = pl.DataFrame(found)
     position = pl.col("partition").replace_strict(positions, default=0, return_dtype=pl.Int64)
     return records.filter(pl.col("offset") >= position) if positions else records
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 from pyspark.sql import SparkSession
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.handover import FILES, collected
 from jobs.ingestion.pipeline import build
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
@@ -19,6 +22,32 @@ def test_what_spark_judges_is_what_the_judge_says_of_the_corpus(spark: SparkSess
     found = build(spark.createDataFrame(records).repartition(3), CONFIG).toArrow()
     expected = pl.DataFrame(CONFIG.judge().judge(records))
     assert pl.DataFrame(found).sort("offset").equals(expected.sort("offset"))
+
+
+def test_what_workers_leave_in_files_is_what_spark_would_have_given_and_is_gone_once_taken(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    records = spark.createDataFrame(records_of([document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)]))
+    given = build(records.repartition(3), CONFIG).toArrow()
+    left = build(records.repartition(3), CONFIG, tmp_path).toArrow()
+    assert left.schema.names == FILES.names
+    assert len([*tmp_path.iterdir()]) == len(left)
+    found = collected(left, CONFIG.judge().schema)
+    assert found.schema.equals(given.schema)
+    assert found.sort_by("offset").equals(given.sort_by("offset"))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_no_more_tasks_judge_than_run_at_once(spark: SparkSession) -> None:
+    records = spark.createDataFrame(records_of([b"{}"])).repartition(7)
+    assert build(records, CONFIG).rdd.getNumPartitions() == spark.sparkContext.defaultParallelism == 2
+
+
+def test_no_records_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    found = collected(build(spark.createDataFrame(records_of([])), CONFIG, tmp_path).toArrow(), CONFIG.judge().schema)
+    assert found.num_rows == 0
+    assert found.schema.equals(CONFIG.judge().schema)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_no_records_have_the_columns_of_records(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ def identity(event: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(json.dumps([event["source"], event["id"]]).encode()).digest()[:16]
 
 
-def judge(records: Any, _config: IngestionConfig) -> Any:
+def judge(records: Any, _config: IngestionConfig, _folder: Path | None) -> Any:
     """Stands in for ingestion's `build`."""
     return records.then(lambda rows: pa.Table.from_pylist([classified(r) for r in rows.to_pylist()], CLASSIFIED))
 

@@ -133,9 +133,9 @@ def test_differential_kept_and_reduced_rows_have_one_range_and_one_last_row_or_a
     assert any(result is not None and result[1].records for result in found)
 
 
-def test_records_below_the_next_offset_of_their_partition_are_cut(spark: SparkSession) -> None:
+def test_records_below_the_next_offset_of_their_partition_are_cut() -> None:
     places = [(partition, offset) for partition in range(3) for offset in range(4)]
-    batch = spark.createDataFrame(pa.table({"partition": [p for p, _ in places], "offset": [o for _, o in places]}))
+    batch = pa.table({"partition": [p for p, _ in places], "offset": [o for _, o in places]})
     positions: dict[int, int]
     for positions in ({}, {0: 4, 1: 2}):
         cut = [(p, o) for p, o in places if o >= positions.get(p, 0)]

@@ -135,7 +135,9 @@ class Driver:
             if not stores:
                 raise RuntimeError("poisoned store")
             self._sink.process(batch)
-        self._sink.process(self._job.build(self._read(), self._config))
+        folder = self._where.checkpoints
+        folder.mkdir(exist_ok=True)
+        self._sink.process(self._job.build(self._read(), self._config, folder))
 
     def _read(self) -> DataFrame:
         start = {str(p): self._sink.positions().get(p, -2) for p in range(PARTITIONS)}
@@ -182,16 +184,18 @@ def starts_until_all_is_read(
     raise AssertionError("no start read everything")
 
 
-def fails_on_poison(records: DataFrame, config: IngestionConfig, words: str = "poison") -> DataFrame:
+def fails_on_poison(
+    records: DataFrame, config: IngestionConfig, folder: Path | None, words: str = "poison"
+) -> DataFrame:
     """Judging that ends the driver at one record, as faults do that nobody knows of yet."""
     is_poison = F.col("value") == F.lit(POISON)
     checked = F.when(is_poison, F.raise_error(F.lit(words)).cast("binary")).otherwise(F.col("value"))
-    return build(records.withColumn("value", checked), config)
+    return build(records.withColumn("value", checked), config, folder)
 
 
-def never_delivers_poison(records: DataFrame, config: IngestionConfig) -> DataFrame:
+def never_delivers_poison(records: DataFrame, config: IngestionConfig, folder: Path | None) -> DataFrame:
     """In the words of Spark's Kafka source, which are those of an outage."""
-    return fails_on_poison(records, config, "Cannot fetch record for offset 1 in 30000 milliseconds")
+    return fails_on_poison(records, config, folder, "Cannot fetch record for offset 1 in 30000 milliseconds")
 
 
 def topic_of(bootstrap: str, topic: str) -> Topic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -46,6 +47,8 @@ class TopicSource:
         self._limit: int = self._fitting()
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
         self._tables = environment.tables
+        # Beside the checkpoints, which the next start removes, too.
+        self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "judged"
 
     def _fitting(self) -> int:
         budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
@@ -106,11 +109,14 @@ class TopicSource:
             .option("maxOffsetsPerTrigger", self._limit)
             .load()
         )
-        return self._built(records)
+        # What a query that failed has left.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        return self._job.build(records, self._config, self._folder)
 
     def _built(self, records: DataFrame) -> DataFrame:
-        """What the job makes of records, in the stream and in a careful start."""
-        return self._job.build(records, self._config)
+        """What the job makes of records in a careful start, which looks at them itself."""
+        return self._job.build(records, self._config, None)
 
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
