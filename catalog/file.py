@@ -17,7 +17,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from catalog.exact_text import read_as_text
 from metering.limits import MAX_NAME_BYTES
-from metering.meters import Meter
 
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8
@@ -115,7 +114,7 @@ class Price(Row):
 
     plan: Text
     model: Text
-    meter: Meter
+    meter: Text
     unit_price: UnitPrice
     currency: Currency
     effective_from: Instant
@@ -142,6 +141,15 @@ class CatalogFile(Row):
             f"{where}.plan is {plan!r}: must be a plan of the file or of the catalog"
             for where, plan in named
             if plan not in plans
+        ]
+
+    def undeclared_meters(self, declared: set[str]) -> list[str]:
+        """One line for each price of a meter that the stack does not count."""
+        return [
+            f"prices.{number}.meter is {row.meter!r}: must be one of {', '.join(sorted(declared))}; the applications "
+            "declare others when they start (`meters` in their configuration)"
+            for number, row in enumerate(self.prices)
+            if row.meter not in declared
         ]
 
 

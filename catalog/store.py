@@ -145,7 +145,7 @@ def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], 
 
     Gives every row of the file, in the order of TABLES. What was so already is told again where `is_known` denies that
     joins has it, with the instants that were told before. Raises CannotRun for an account or price of an unknown plan,
-    and when the database refuses.
+    for a price of a meter that is not declared, and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -153,6 +153,9 @@ def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], 
             known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
             if unknown := catalog.unknown_plans(known):
                 raise CannotRun("\n".join(unknown))
+            declared = {row["meter"] for row in database.execute("SELECT meter FROM meters WHERE is_declared")}
+            if undeclared := catalog.undeclared_meters(declared):
+                raise CannotRun("\n".join(undeclared))
             found = []
             for table in TABLES:
                 rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]

@@ -12,7 +12,10 @@ from charts.workloads import Batch, Dashboard, Job, JobSettings, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.dimensions import Dimensions
+from jobs.runtime.meters import MeterConfig, MeterName
 from jobs.sessionization.config import SessionizationConfig
+from metering.meters import MOST_METERS
 
 
 class Image(Part):
@@ -104,6 +107,8 @@ class Values(Part):
     service_account: ServiceAccount
     scheduling: Scheduling
     contracts: Annotated[list[ContractDocument], Field(max_length=MOST_CONTRACTS)]
+    meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MOST_METERS)]
+    dimensions: Dimensions
     job_defaults: JobSettings
     jobs: Jobs
     batch: dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")], Batch]

@@ -12,15 +12,22 @@ from cli.compare import print_comparison, settle
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.stack import summary
 from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
+from traffic.declared import CONTRACT, DECLARED
 
 CONFIG = {
     "jobs": {
         # Short, so that repeats come beyond it, too, which are looked for by the day of their event.
-        "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5},
+        "ingestion": {
+            "clocks": {"device": ["device/*"]},
+            "exact_horizon_seconds": 5,
+            "contracts": [CONTRACT],
+            **DECLARED,
+        },
         # Short, so that nobody waits long for what is abandoned.
-        "joins": {"completion_timeout_seconds": 120},
+        "joins": {"completion_timeout_seconds": 120, **DECLARED},
+        "sessionization": DECLARED,
         # One meter whose stragglers are dropped, so that both decisions are seen.
-        "billing": {"grace_seconds": 300, "late_policy": {"cached_tokens": "drop"}},
+        "billing": {"grace_seconds": 300, "late_policy": {"cached_tokens": "drop"}, **DECLARED},
     }
 }
 DRAIN_SECONDS = 600.0

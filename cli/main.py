@@ -15,6 +15,7 @@ from cli.dead_letters import dead_letters
 from cli.demo import demo
 from cli.drain import drain
 from cli.journal import journal
+from cli.meters import meters
 from cli.produce import produce
 from cli.retain import retain
 from cli.rules import rules
@@ -45,6 +46,7 @@ app.command()(compact)
 app.command()(retain)
 app.command()(demo)
 app.command()(usage)
+app.command()(meters)
 app.command()(sessions)
 app.command()(stragglers)
 app.command()(types)

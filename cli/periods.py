@@ -23,27 +23,27 @@ UTC_ZONE = ZoneInfo("UTC")
 _FIXED = {Window.MINUTE: timedelta(minutes=1), Window.HOUR: timedelta(hours=1)}
 
 
-def window_key_sql(window: Window) -> str:
-    """The SQL expression that names the window of `window_start`; it uses the parameter `zone`.
+def window_key_sql(window: Window, instant: str = "window_start") -> str:
+    """The SQL expression that names the window of an `instant`; it uses the parameter `zone`.
 
     An instant (the start) for minutes and hours, the first local date for days and months: `bounds` takes either.
     """
     match window:
         case Window.MINUTE:
-            return "window_start"
+            return instant
         case Window.HOUR:
-            return "date_trunc('hour', window_start, 'UTC')"
+            return f"date_trunc('hour', {instant}, 'UTC')"
         case Window.DAY:
-            return "date_trunc('day', window_start AT TIME ZONE %(zone)s)::date"
+            return f"date_trunc('day', {instant} AT TIME ZONE %(zone)s)::date"
         case Window.MONTH:
-            return "date_trunc('month', window_start AT TIME ZONE %(zone)s)::date"
+            return f"date_trunc('month', {instant} AT TIME ZONE %(zone)s)::date"
 
 
 def bounds(window: Window, key: datetime | date, zone: ZoneInfo) -> tuple[datetime, datetime]:
     """Start (inclusive) and end (exclusive), in UTC, of the window that `window_key_sql` calls `key`."""
     if isinstance(key, datetime):
         return key.astimezone(UTC), key.astimezone(UTC) + _FIXED[window]
-    return _midnight(key, zone), _midnight(_next_first_date(window, key), zone)
+    return _midnight(key, zone), _midnight(next_first_date(window, key), zone)
 
 
 def first_start_from(window: Window, instant: datetime, zone: ZoneInfo) -> datetime:
@@ -56,7 +56,8 @@ def first_start_from(window: Window, instant: datetime, zone: ZoneInfo) -> datet
     return start if start == instant else end
 
 
-def _next_first_date(window: Window, first: date) -> date:
+def next_first_date(window: Window, first: date) -> date:
+    """The first date of the day or month after the one that begins on `first`."""
     if window is Window.DAY:
         return first + timedelta(days=1)
     return (first + timedelta(days=31)).replace(day=1)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 import typer
+from psycopg.rows import DictRow
 
+from cli.account_periods import period_parameters
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
-from cli.periods import UTC_ZONE, Window, bounds, first_start_from, window_key_sql
+from cli.periods import UTC_ZONE, Window, bounds, first_start_from
 from cli.reading import (
     AccountOption,
     Database,
@@ -24,35 +25,37 @@ from cli.reading import (
     select,
     zone,
 )
+from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
+from cli.usage_sources import of_days, of_windows
 from metering import windows
 from metering.lateness import window_state
 
 
-class Key(StrEnum):
-    """What usage can be grouped by. Currency always is: two currencies are never summed."""
-
-    ACCOUNT = "account"
-    MODEL = "model"
-    METER = "meter"
-
-
 @dataclass(frozen=True)
 class UsageQuery:
-    """Which windows to list; `start` and `end` select by window start, None is unbounded."""
+    """Which windows to list; `start` and `end` select by window start, None is unbounded.
+
+    With `dimensions`, windows are days or months of each account's own calendar, and `zone` says nothing.
+    """
 
     start: datetime | None = None
     end: datetime | None = None
     window: Window = Window.MINUTE
     group_by: tuple[Key, ...] = tuple(Key)
+    dimensions: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     zone: ZoneInfo = UTC_ZONE
 
     @property
+    def keys(self) -> list[str]:
+        """What rows of one window differ in, in order."""
+        other = ["is_other"] if self.dimensions else []
+        return [*(key for key in Key if key in self.group_by), *self.dimensions, *other, "currency"]
+
+    @property
     def columns(self) -> list[str]:
         """The columns of the list, in order."""
-        keys = [key for key in Key if key in self.group_by]
-        measures = ["quantity", "amount", "unpriced_quantity", "state"]
-        return ["window_start", "window_end", *keys, "currency", *measures]
+        return ["window_start", "window_end", *self.keys, "quantity", "amount", "unpriced_quantity", "state"]
 
 
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
@@ -62,8 +65,7 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     still runs is open, whether or not its last minutes have usage yet.
     """
     frontier, closed_until = _billing_progress(database)
-    for row in select(database, _statement(query), _parameters(query)):
-        start, end = bounds(query.window, row.pop("window_key"), query.zone)
+    for start, end, row in _sums(database, query):
         # What is closed the view says, whatever graces there were: here no grace is asked for.
         state = window_state(
             windows.Window(start, end), None, frontier, corrected=row.pop("corrected"), closed_before=closed_until
@@ -76,37 +78,42 @@ def _billing_progress(database: Database) -> tuple[datetime | None, datetime | N
     return (progress["frontier"], progress["closed_until"]) if progress else (None, None)
 
 
-def _statement(query: UsageQuery) -> str:
-    keys = ", ".join(["window_key", *(key for key in Key if key in query.group_by), "currency"])
+def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, datetime, DictRow]]:
+    """Start and end of each window, and what is in it."""
+    parameters: dict[str, Any] = {"start": query.start, "end": query.end, "accounts": list(query.accounts) or None}
+    if query.dimensions:
+        parameters |= period_parameters(database, query.window, parameters)
+        for row in select(database, _statement(query, of_days(query.window), "window_start, window_end"), parameters):
+            yield row.pop("window_start"), row.pop("window_end"), row
+        return
+    # Whole windows only: half an hour's usage under an hour's heading would be a wrong number.
+    for name in ("start", "end"):
+        if parameters[name] is not None:
+            parameters[name] = first_start_from(query.window, parameters[name], query.zone)
+    parameters["zone"] = query.zone.key
+    for row in select(database, _statement(query, of_windows(query.window), "window_key"), parameters):
+        yield *bounds(query.window, row.pop("window_key"), query.zone), row
+
+
+def _statement(query: UsageQuery, source: str, window: str) -> str:
+    columns = [window, *(f'"{key}"' for key in query.keys)]
+    keys = ", ".join(columns)
+    # What a dimension is called is a name as in a contract: letters, digits and _.
+    said = "".join(
+        f""", CASE WHEN is_other THEN 'other' ELSE dimensions ->> '{name}' END AS "{name}" """
+        for name in query.dimensions
+    )
     return f"""
         SELECT {keys},
                sum(quantity) AS quantity,
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                bool_or(corrected) AS corrected
-        FROM (SELECT *, {window_key_sql(query.window)} AS window_key FROM usage_windows) AS minutes
-        WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
-          AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
-          AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+        FROM (SELECT *{said} FROM ({source}) AS read) AS said
         GROUP BY {keys}
         HAVING sum(quantity) <> 0
         ORDER BY {keys}
     """
-
-
-def _parameters(query: UsageQuery) -> dict[str, object]:
-    # Whole windows only: half an hour's usage under an hour's heading would be a wrong number.
-    starts = [None if at is None else first_start_from(query.window, at, query.zone) for at in (query.start, query.end)]
-    return {"start": starts[0], "end": starts[1], "accounts": list(query.accounts) or None, "zone": query.zone.key}
-
-
-def _keys(text: str) -> tuple[Key, ...]:
-    """The keys of a comma-separated list; empty for the total per currency. Raises `typer.BadParameter`."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    unknown = [word for word in words if word not in tuple(Key)]
-    if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}: can only be any of {', '.join(Key)}.")
-    return tuple(Key(word) for word in words)
 
 
 def usage(
@@ -116,19 +123,24 @@ def usage(
     window: Annotated[Window, typer.Option(help="Length of the windows (ISO 8601).")] = Window.MINUTE,
     group_by: Annotated[
         str,
-        typer.Option(metavar="KEYS", help="Keys, comma-separated. Without meter, quantities of unlike units add up."),
+        typer.Option(
+            metavar="KEYS",
+            help="Keys, comma-separated: account, model, meter, and for P1D and P1M dimensions, those that are "
+            "configured or were. Without meter, quantities of unlike units add up.",
+        ),
     ] = ",".join(Key),
     account: AccountOption = None,
     timezone: Annotated[
-        ZoneInfo,
+        ZoneInfo | None,
         typer.Option(
             parser=zone,
             metavar="ZONE",
-            help="Time zone of the days and months of P1D and P1M, the same for all accounts. Only a view: the "
+            help="Time zone of the days and months of P1D and P1M, the same for all accounts (UTC). Only a view: the "
             "months of a bill are "
-            "each account's own, as the dashboard's page Bills has them.",
+            "each account's own, as the dashboard's page Bills has them. So are the days and months of dimensions, "
+            "which can have no other.",
         ),
-    ] = UTC_ZONE,
+    ] = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -136,10 +148,32 @@ def usage(
 
     --from and --to select windows by their start. `amount` sums priced usage; `unpriced_quantity` is what no price
     matched. Windows are open, closing (inside grace), closed, or corrected (closed, with stragglers in it).
+
+    A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
+    combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions
+    say `other`.
     """
     from deployment.stack import running_deployment
 
     check_range(start, end)
-    query = UsageQuery(start, end, window, _keys(group_by), tuple(account or ()), timezone)
+    words = words_of(group_by)
+    dimensions = dimensions_of(words)
+    if dimensions:
+        _refuse_what_days_lack(dimensions, window, timezone)
     with read_only(running_deployment(data_dir).postgres_url) as database:
+        refuse_unknown(database, dimensions)
+        accounts = tuple(account or ())
+        query = UsageQuery(start, end, window, keys_of(words), dimensions, accounts, timezone or UTC_ZONE)
         print_rows(usage_rows(database, query), query.columns, form)
+
+
+def _refuse_what_days_lack(dimensions: tuple[str, ...], window: Window, timezone: ZoneInfo | None) -> None:
+    named = ", ".join(dimensions)
+    if window not in (Window.DAY, Window.MONTH):
+        raise typer.BadParameter(
+            f"{named}: is no account, model or meter, and only days keep more than these: add --window P1D or P1M."
+        )
+    if timezone is not None:
+        raise typer.BadParameter(
+            f"{named}: is kept by each account's own days, so leave out --timezone {timezone.key}."
+        )

@@ -24,6 +24,8 @@ from dashboard.scope import Scope
 from dashboard.settings import Settings
 
 CONNECT_TIMEOUT_SECONDS = 3
+PART_ROWS = 65_536
+"""Of a table, in memory at once where a month of it may match."""
 
 _OPENING = """
     SELECT set_config('weir.accounts', %(accounts)s, true), set_config('TimeZone', 'UTC', true),
@@ -101,10 +103,24 @@ class Backend:
                 return None
             raise Unavailable(f"The table {name} below {root} cannot be read: {type(error).__name__}.") from error
 
-    def read(self, table: DeltaTable, name: str, where: pc.Expression | None = None) -> pl.DataFrame:
-        """The rows that match; whoever asks keeps them to the scope. Only files that may hold some are opened."""
+    def read(self, table: DeltaTable, name: str) -> pl.DataFrame:
+        """All of its rows; whoever asks keeps them to the scope."""
+        return pl.concat(self.parts(table, name))
+
+    def parts(self, table: DeltaTable, name: str, where: pc.Expression | None = None) -> Iterator[pl.DataFrame]:
+        """The rows that match, some PART_ROWS at a time; whoever asks keeps them to the scope.
+
+        Only files that may hold some are opened. There is a part also where nothing matches.
+        """
         try:
-            return pl.DataFrame(table.to_pyarrow_dataset().to_table(filter=where))
+            dataset = table.to_pyarrow_dataset()
+            batches: list[pa.RecordBatch] = []
+            for batch in dataset.to_batches(filter=where):
+                batches.append(batch)
+                if sum(one.num_rows for one in batches) >= PART_ROWS:
+                    yield pl.DataFrame(pa.Table.from_batches(batches))
+                    batches = []
+            yield pl.DataFrame(pa.Table.from_batches(batches, dataset.schema))
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise Unavailable(f"The table {name} cannot be read: {type(error).__name__}.") from error
 

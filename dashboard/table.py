@@ -7,11 +7,12 @@ import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import streamlit as st
 
-from dashboard.wording import instant, length
+from dashboard.exact import Measure, Quantity
+from dashboard.wording import count, instant, length
 
 Value = str | int | float | Decimal | datetime | timedelta | bool | None
 Row = Mapping[str, Value]
@@ -26,8 +27,8 @@ _ACTS = ("=", "+", "-", "@", "\t", "\r")
 def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT) -> None:
     """Draw `rows`, which have one set of columns (labels), with a button that downloads them as `<key>.csv`.
 
-    Amounts, and columns with a number past MOST_EXACT, are text with all their digits: a number would pass through the
-    browser's floats.
+    Amounts, quantities with a fraction, and columns with a number past MOST_EXACT are text with all their digits: a
+    number would pass through the browser's floats.
     """
     shown = shown_columns(rows)
     st.dataframe(
@@ -52,14 +53,14 @@ def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT) -> N
 
 
 def shown_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Label → what stands in its cells. Decimals of one column have the same number of places, so that they align."""
+    """Label → what stands in its cells. Amounts of one column have the same number of places, so that they align."""
     labels = list(rows[0]) if rows else []
     columns: dict[str, list[Any]] = {}
     for label in labels:
         values = [row[label] for row in rows]
         places = max((_places(value) for value in values if isinstance(value, Decimal)), default=0)
-        as_text = _has_large(values)
-        columns[label] = [f"{value:,}" if as_text and value is not None else _cell(value, places) for value in values]
+        as_text = _are_exact(values)
+        columns[label] = [count(value) if as_text and _is_number(value) else _cell(value, places) for value in values]
     return columns
 
 
@@ -85,8 +86,13 @@ def _cell(value: Value, places: int) -> Any:
             return value
 
 
-def _has_large(values: Sequence[Value]) -> bool:
-    return any(isinstance(value, int) and abs(value) > MOST_EXACT for value in values)
+def _is_number(value: Value) -> TypeGuard[Quantity]:
+    return isinstance(value, int | Measure)
+
+
+def _are_exact(values: Sequence[Value]) -> bool:
+    """Whether one of the quantities is more than a float would keep."""
+    return any(isinstance(value, Measure) or (isinstance(value, int) and abs(value) > MOST_EXACT) for value in values)
 
 
 def _places(amount: Decimal) -> int:
@@ -111,7 +117,7 @@ def _plain(value: Value) -> str | int | float | None:
 
 def _column(label: str, values: Sequence[Value]) -> Any:
     kinds = {type(value) for value in values if value is not None}
-    if _has_large(values):
+    if _are_exact(values):
         return st.column_config.TextColumn(label, alignment="right")
     if kinds and kinds <= {int}:
         return st.column_config.NumberColumn(label, format="localized")

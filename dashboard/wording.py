@@ -6,6 +6,8 @@ import re
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 
+from dashboard.exact import Quantity
+
 UNKNOWN = "unknown"
 
 _MARKUP = re.compile(r"([\\`*\[\]()#<>~$:|!])")
@@ -21,9 +23,11 @@ def spaced(word: str) -> str:
     return word.replace("_", " ")
 
 
-def count(number: int | None) -> str:
-    """`1,234,567`; an unknown number is not 0."""
-    return UNKNOWN if number is None else f"{number:,}"
+def count(number: Quantity | None) -> str:
+    """`1,234,567`, `1,234.5`; an unknown number is not 0."""
+    if number is None:
+        return UNKNOWN
+    return f"{number:,}" if isinstance(number, int) else f"{number:,f}"
 
 
 def money(amount: Decimal | None, currency: str | None = None) -> str:

@@ -62,7 +62,8 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         return ExitStatus.BAD_CONFIGURATION
     where = environment()
     (log_as_json if where.submitted else log_for_people)()
-    init_labels(name, reasons=[reason.value for reason in Reason], version=version("weir"))
+    reasons, meters = [reason.value for reason in Reason], [meter.name for meter in config.declared]
+    init_labels(name, reasons=reasons, meters=meters, version=version("weir"))
     serve(where.metrics_port, where.metrics_host)
     try:
         run(job, config, where, MachineClock())

@@ -44,6 +44,13 @@ class Jobs(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _all_count_the_same(self) -> Jobs:
+        for given in ("meters", "dimensions"):
+            if len({repr(getattr(getattr(self, name), given)) for name in type(self).model_fields}) > 1:
+                raise ValueError(f"{given} are the same for all jobs: give them once, as `{given}` beside `jobs`")
+        return self
+
+    @model_validator(mode="after")
     def _clocks_agree_within_the_timeout(self) -> Jobs:
         # A stamp that is believed moves F: further ahead than this, it would end requests that are under way.
         most = self.joins.shortest_timeout_seconds // 2
@@ -53,6 +60,14 @@ class Jobs(BaseModel):
                 f"half of the shortest of joins.completion_timeout_seconds and joins.completion_timeouts: {most}"
             )
         return self
+
+
+BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {
+    "contracts": ("ingestion",),
+    "meters": tuple(Jobs.model_fields),
+    "dimensions": tuple(Jobs.model_fields),
+}
+"""What stands beside `jobs` in the file, and for which of them."""
 
 
 class StackConfig(BaseModel):
@@ -71,8 +86,9 @@ def load_stack_config(path: Path | None) -> StackConfig:
     """The configuration in a YAML or JSON file, or the defaults. Raises ValueError: field, value, what is allowed.
 
     `contracts` lists JSON Schema files, relative to that file; `jobs.ingestion.contracts` has what stands in them.
+    `meters` and `dimensions` are the same for all jobs.
     """
-    return StackConfig() if path is None else _model(StackConfig, _with_contracts(_content(path), path), path)
+    return StackConfig() if path is None else _model(StackConfig, _spread(_content(path), path), path)
 
 
 def validated(model: type[M], path: Path) -> M:
@@ -101,25 +117,41 @@ def _model(model: type[M], content: Any, path: Path) -> M:
         raise ValueError("\n".join(f"{path}: {_sentence(problem)}" for problem in error.errors())) from error
 
 
-def _with_contracts(content: Any, path: Path) -> Any:
-    """The content with the documents of `contracts` in the place of their files."""
-    if not isinstance(content, Mapping) or "contracts" not in content:
+def _spread(content: Any, path: Path) -> Any:
+    """The content with what stands beside `jobs` in each job that it is for."""
+    if not isinstance(content, Mapping):
         return content
-    files = content["contracts"]
+    given = {name: content[name] for name in BESIDE_JOBS if name in content}
+    jobs = content.get("jobs") or {}
+    if not given:
+        return content
+    if not isinstance(jobs, Mapping):
+        # Refused by the model, which says what is allowed.
+        return {"jobs": jobs}
+    if "contracts" in given:
+        given["contracts"] = _documents(given["contracts"], path)
+    rest = {name: value for name, value in content.items() if name not in given}
+    return {**rest, "jobs": {**jobs, **{job: _given(jobs, job, given, path) for job in Jobs.model_fields}}}
+
+
+def _given(jobs: Mapping[str, Any], job: str, given: Mapping[str, Any], path: Path) -> Any:
+    """One job's configuration with what is given for it beside `jobs`. Raises ValueError where both say it."""
+    config = jobs.get(job) or {}
+    if not isinstance(config, Mapping):
+        # Refused by the model, which says what is allowed.
+        return config
+    meant = {name: value for name, value in given.items() if job in BESIDE_JOBS[name]}
+    if both := sorted(meant.keys() & config.keys()):
+        raise ValueError(f"{path}: {both[0]} and jobs.{job}.{both[0]} are both given; leave one out")
+    return {**config, **meant}
+
+
+def _documents(files: Any, path: Path) -> Any:
     if not isinstance(files, list) or not all(isinstance(file, str) and file for file in files):
         raise ValueError(
             f"{path}: contracts: this is a list of JSON Schema files, relative to this one (it is {files!r})"
         )
-    documents = documents_in([path.parent / file for file in files], shipped())
-    jobs = content.get("jobs") or {}
-    ingestion = jobs.get("ingestion") or {} if isinstance(jobs, Mapping) else jobs
-    if not isinstance(ingestion, Mapping):
-        # Refused by the model, which says what is allowed.
-        return {"jobs": jobs}
-    if "contracts" in ingestion:
-        raise ValueError(f"{path}: contracts and jobs.ingestion.contracts are both given; leave one out")
-    rest = {name: value for name, value in content.items() if name != "contracts"}
-    return {**rest, "jobs": {**jobs, "ingestion": {**ingestion, "contracts": documents}}}
+    return documents_in([path.parent / file for file in files], shipped())
 
 
 def _sentence(problem: Any) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from metering.meters import REPORTED_COLUMNS, Meter
+from metering.meters import QUANTITY_DECIMALS, REPORTED_COLUMNS, Meter
 
 EVENTS_TOPIC = "events"
 HEARTBEAT_SOURCE = "weir"
@@ -32,7 +32,22 @@ class Table(StrEnum):
 
 INSTANT = pa.timestamp("us", tz="UTC")
 UNIT_PRICE = pa.decimal128(20, 12)
-AMOUNT = pa.decimal128(38, 12)
+QUANTITY = pa.decimal128(17, QUANTITY_DECIMALS)
+"""Of one row: below 10^11. What it makes with a unit price has just the 38 digits that there are."""
+AMOUNT = pa.decimal128(38, 18)
+EARLIER_AMOUNT = pa.decimal128(38, 12)
+"""Of whole quantities, in the columns that earlier releases had per meter."""
+METERED = pa.struct(
+    [
+        pa.field("meter", pa.string()),
+        pa.field("quantity", QUANTITY),
+        pa.field("price_version", pa.int64()),
+        pa.field("unit_price", UNIT_PRICE),
+        pa.field("amount", AMOUNT),
+    ]
+)
+"""One meter of an outcome: its quantity (null: its completion should have reported it, and did not), the price's
+version (the journal lsn of its change), the price of one unit, and quantity x unit price (null: unpriced)."""
 
 JOURNAL = pa.schema(
     [
@@ -90,13 +105,17 @@ JSON; null: nothing changed. Columns may be added, nullable, and are never renam
 are columns, too."""
 
 
-def _metered(meter: Meter) -> list[pa.Field]:
-    return [
-        pa.field(meter, pa.int64()),
-        pa.field(f"{meter}_price_version", pa.int64()),
-        pa.field(f"{meter}_unit_price", UNIT_PRICE),
-        pa.field(f"{meter}_amount", AMOUNT),
-    ]
+def earlier_columns(meter: Meter) -> tuple[str, str, str, str]:
+    """What earlier releases said of a meter: quantity, price version, unit price and amount."""
+    return (meter.value, f"{meter}_price_version", f"{meter}_unit_price", f"{meter}_amount")
+
+
+EARLIER_METERED = tuple(
+    pa.field(name, kind)
+    for meter in Meter
+    for name, kind in zip(earlier_columns(meter), (pa.int64(), pa.int64(), UNIT_PRICE, EARLIER_AMOUNT), strict=True)
+)
+"""Columns that only rows of earlier releases fill: since then `meters` says it."""
 
 
 USAGE = pa.schema(
@@ -116,18 +135,21 @@ USAGE = pa.schema(
         pa.field("received_at", INSTANT, nullable=False),
         pa.field("plan", pa.string()),
         pa.field("currency", pa.string()),
-        *[field for meter in Meter for field in _metered(meter)],
+        *EARLIER_METERED,
         pa.field("sign", pa.int32(), nullable=False),
         pa.field("cause", pa.string(), nullable=False),
         pa.field("corrects_lsns", pa.list_(pa.int64())),
         pa.field("day", pa.date32()),
         pa.field("rules", pa.string()),
+        pa.field("meters", pa.list_(METERED)),
+        pa.field("dimensions", pa.string()),
     ]
 )
-"""One signed row per request outcome. Per meter: quantity (null = not reported), `price_version` (the journal lsn of
-the price's change), unit price per one unit, and amount (null = unpriced). `day` is the account's calendar day in the
-zone in force at the start of its billing month (unknown account: UTC; null in rows of older versions); a row that
-corrects others (`corrects_lsns`) copies it. `rules` as in the journal."""
+"""One signed row per request outcome. `meters` has one entry per meter that it has a quantity of, or should have
+(METERED); null in rows of earlier releases, which had columns per meter: `jobs.metered` reads both. `dimensions` is a
+JSON object of the texts that the configuration names, without those that the outcome lacks; null: none. `day` is the
+account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
+older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal."""
 
 ACCOUNTS = pa.schema(
     [
@@ -159,6 +181,6 @@ PRICES = pa.schema(
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 3, Table.USAGE: 2, Table.ACCOUNTS: 1, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 3, Table.USAGE: 3, Table.ACCOUNTS: 1, Table.PRICES: 1}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

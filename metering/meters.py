@@ -1,47 +1,74 @@
-"""What is counted and priced: each meter is declared here, and only here. Columns, prices, windows and pages follow."""
+"""What is counted and priced: a configuration declares it. The four meters here are declared where it says nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 
-
-@dataclass(frozen=True)
-class Counted:
-    """What makes a quantity: the outcomes that are billed are counted, or what completions report is added up."""
-
-    unit: str
-    """Of one, in the singular."""
-    sums: str | None = None
-    """The member of a completion's `data` that is added up, which the journal keeps in a column of the same name."""
-    within: str | None = None
-    """The meter that counts these units, too, so that a total of the unit leaves them out."""
+MOST_METERS = 50
+METER_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+QUANTITY_DECIMALS = 6
+LARGEST_QUANTITY = Decimal(10**17 - 1).scaleb(-QUANTITY_DECIMALS)
+"""That one event may report: eleven digits before the point, six behind it."""
 
 
 class Meter(StrEnum):
-    """The value is also the quantity's column in `usage`. A new one is a new version of two schemas (`streams`)."""
+    """Names of the meters that are declared by default."""
 
-    REQUESTS = "requests", Counted("request")
-    INPUT_TOKENS = "input_tokens", Counted("token", sums="input_tokens")
-    OUTPUT_TOKENS = "output_tokens", Counted("token", sums="output_tokens")
-    CACHED_TOKENS = "cached_tokens", Counted("token", sums="cached_tokens", within="input_tokens")
-
-    counts: Counted
-
-    def __new__(cls, name: str, counts: Counted) -> Meter:
-        """A text, as every word, that also knows what it counts."""
-        meter = str.__new__(cls, name)
-        meter._value_ = name
-        meter.counts = counts
-        return meter
+    REQUESTS = "requests"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+    CACHED_TOKENS = "cached_tokens"
 
 
-REPORTED: Mapping[Meter, str] = {meter: meter.counts.sums for meter in Meter if meter.counts.sums is not None}
-"""The meters that completions report, each with the journal's column that it adds up."""
+@dataclass(frozen=True)
+class Declaration:
+    """What makes a quantity: the outcomes that are billed are counted, or what completions report is added up."""
 
-REPORTED_COLUMNS = tuple(dict.fromkeys(REPORTED.values()))
-"""These columns of the journal, and members of `data`: whole numbers, null where nothing was reported."""
+    name: str
+    unit: str
+    """Of one, in the singular."""
+    sums: str | None = None
+    """The column of the journal that is added up; None: outcomes are counted."""
+    is_expected: bool = False
+    """Whether a completion that does not report it is counted as unmetered."""
+    within: str | None = None
+    """The meter that counts these units, too, so that a total of the unit leaves them out."""
 
-TOKENS = tuple(meter for meter in Meter if meter.counts.unit == "token" and meter.counts.within is None)
+    @property
+    def meaning(self) -> tuple[str, str | None]:
+        """What may not change under one name: quantities of two meanings would stand in one bill."""
+        return self.unit, self.sums
+
+
+DEFAULT: tuple[Declaration, ...] = (
+    Declaration(Meter.REQUESTS.value, "request"),
+    Declaration(Meter.INPUT_TOKENS.value, "token", "input_tokens", is_expected=True),
+    Declaration(Meter.OUTPUT_TOKENS.value, "token", "output_tokens", is_expected=True),
+    Declaration(Meter.CACHED_TOKENS.value, "token", "cached_tokens", is_expected=True, within="input_tokens"),
+)
+"""Also what earlier releases metered, which kept no declaration."""
+
+REPORTED_COLUMNS = tuple(meter.sums for meter in DEFAULT if meter.sums is not None)
+"""Columns that every journal has for what completions report: whole numbers, null where nothing was reported."""
+
+
+def columns_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
+    """The columns of the journal that are added up, each once."""
+    return tuple(dict.fromkeys(meter.sums for meter in meters if meter.sums is not None))
+
+
+def totals_of(meters: Iterable[Declaration]) -> Mapping[str, tuple[str, ...]]:
+    """By unit the meters whose sum is a total of it."""
+    totals: dict[str, tuple[str, ...]] = {}
+    for meter in meters:
+        if meter.within is None:
+            totals[meter.unit] = (*totals.get(meter.unit, ()), meter.name)
+    return totals
+
+
+TOKENS = totals_of(DEFAULT)["token"]
 """What a total of tokens adds up."""

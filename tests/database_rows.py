@@ -26,6 +26,29 @@ def write(database: str, table: str, *rows: dict[str, Any]) -> None:
             connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", list(row.values()))
 
 
+# Of accounts whose zone never changed.
+_DAYS = """
+    INSERT INTO usage_days (
+        account, day, model, meter, currency, price_version, quantity, unit_price, first_window, last_window_end,
+        corrected
+    )
+    SELECT usage_windows.account, (window_start AT TIME ZONE coalesce(name, 'UTC'))::date, model, meter, currency,
+           price_version, sum(quantity), max(unit_price), min(window_start), max(window_end), bool_or(corrected)
+    FROM usage_windows
+    LEFT JOIN (SELECT account, name FROM catalog.account_zones JOIN pg_timezone_names ON name = timezone) AS zones
+        USING (account)
+    GROUP BY 1, 2, 3, 4, 5, 6
+"""
+
+
+def write_windows(database: str, *rows: dict[str, Any]) -> None:
+    """Insert minutes of usage, and have the days of all that are there: of accounts of one zone each."""
+    write(database, "usage_windows", *rows)
+    with psycopg.connect(database) as connection:
+        connection.execute("DELETE FROM usage_days")
+        connection.execute(_DAYS)
+
+
 def progress(
     database: str,
     job: str,

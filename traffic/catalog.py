@@ -1,4 +1,5 @@
-"""A catalog made from the seed: plans, accounts in two currencies and several zones, prices with ten decimals.
+"""A catalog made from the seed: plans, accounts in two currencies and several zones, prices with up to
+twelve decimals.
 
 Prices change within the hour, one is announced for later, one account in eight changes its plan, one its currency. The
 file is applied in two steps, because an account is one row: the second step carries the changed contracts, prices that
@@ -7,7 +8,7 @@ are dated before others that are known, and prices that were wrong and are put r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -15,7 +16,7 @@ from random import Random
 from typing import Any
 
 from traffic.instants import rfc3339
-from traffic.meters import METERS
+from traffic.meters import METERS, SECONDS
 
 CURRENCIES = ("USD", "EUR")
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Chatham")
@@ -88,6 +89,7 @@ class Catalog:
         self.accounts = {account.account: account for account in accounts}
         self.prices = prices
         self.models = tuple(dict.fromkeys(price.model for price in prices))
+        self.meters = tuple(dict.fromkeys(price.meter for price in prices))
         self._by_key: dict[tuple[str | None, str, str, str | None], list[Price]] = {}
         for price in sorted(prices, key=lambda p: p.effective_from_ms):
             self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), []).append(price)
@@ -120,7 +122,7 @@ class Catalog:
         prices = (
             price.effective_from_ms
             for contract in contracts
-            for meter in METERS
+            for meter in self.meters
             for price in self._by_key.get((contract.plan, model, meter, contract.currency), [])
         )
         return tuple(sorted({*prices, *(contract.effective_from_ms for contract in contracts)}))
@@ -181,11 +183,11 @@ def account_row(account: Account, contract: Contract) -> dict[str, Any]:
     }
 
 
-def make_catalog(rng: Random, tag: str, start_ms: int, accounts: int = 24) -> Catalog:
+def make_catalog(rng: Random, tag: str, start_ms: int, meters: Sequence[str] = METERS, accounts: int = 24) -> Catalog:
     """The catalog of one run. Its accounts and plans carry the run's tag, so that runs never share a total."""
     changed_at_ms = start_ms - CHANGE_BEFORE_MS
     return Catalog(
-        tag, start_ms, tuple(_accounts(rng, tag, changed_at_ms, accounts)), tuple(_prices(rng, tag, start_ms))
+        tag, start_ms, tuple(_accounts(rng, tag, changed_at_ms, accounts)), tuple(_prices(rng, tag, start_ms, meters))
     )
 
 
@@ -206,7 +208,7 @@ def _accounts(rng: Random, tag: str, changed_at_ms: int, count: int) -> Iterator
         )
 
 
-def _prices(rng: Random, tag: str, start_ms: int) -> Iterator[Price]:
+def _prices(rng: Random, tag: str, start_ms: int, meters: Sequence[str]) -> Iterator[Price]:
     for family in FAMILIES:
         for size in SIZES:
             model = f"{family}-{size}"
@@ -220,7 +222,7 @@ def _prices(rng: Random, tag: str, start_ms: int) -> Iterator[Price]:
             if model == BACKDATED_MODEL:
                 starts += [LONG_AGO_MS + BACKDATED_AFTER_MS, start_ms - CHANGE_BEFORE_MS]
             for plan in PLANS:
-                for meter in METERS:
+                for meter in meters:
                     for currency in CURRENCIES:
                         for since_ms in starts:
                             yield Price(f"{plan}-{tag}", model, meter, currency, since_ms, drawn_price(rng, meter))
@@ -230,5 +232,7 @@ def drawn_price(rng: Random, meter: str) -> Decimal:
     """What a unit may cost."""
     if meter == "requests" and rng.random() < 0.2:
         return Decimal(0)  # free is a price; it is not the same as none
+    if meter == SECONDS:
+        return Decimal(rng.randrange(1, 10**9)).scaleb(-12)
     most = 20_000_000 if meter == "requests" else 600_000
     return Decimal(rng.randrange(500, most)) / 10**10

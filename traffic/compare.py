@@ -88,6 +88,7 @@ def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
             *_records(truth, records),
             *_identities(truth, records),
             *_outcomes(truth, usage),
+            *_quantities(truth, usage),
             _late(truth, usage),
             *_late_rows(truth, usage, late),
             *_windows(truth, windows),
@@ -153,6 +154,21 @@ def _model(outcome: Mapping[str, Any]) -> str | None:
     return None if outcome["outcome"] == "superseded" else outcome["model"]
 
 
+def _quantities(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
+    """Every outcome has so much of each meter that is declared, and nothing of a meter that it need not report."""
+    if any("quantities" not in outcome for outcome in truth["outcomes"]):
+        return  # The truth of an older release.
+    expected = Counter(
+        (meter, o["account"], o["request_id"], o["outcome"], None if quantity is None else Decimal(quantity))
+        for o in truth["outcomes"]
+        for meter, quantity in o["quantities"].items()
+    )
+    there = Counter(
+        (meter, r.account, r.request_id, r.outcome, quantity) for r in rows for meter, quantity, _ in r.metered
+    )
+    yield from _by(lambda key: f"quantities of {key[0]}", expected, there)
+
+
 def _late(truth: Truth, rows: list[found.Usage]) -> Check:
     """What certainly is late was received after its window, and within grace."""
     expected = set(truth["late"])
@@ -186,11 +202,11 @@ def _windows(truth: Truth, rows: list[found.Window]) -> Iterator[Check]:
 
 def _without_prices(rows: Iterable[found.Window]) -> Iterator[found.Window]:
     """The same, added up over prices: as much as the truth of an older release says."""
-    sums: dict[found.Window, tuple[int, Decimal]] = {}
+    sums: dict[found.Window, tuple[Decimal, Decimal]] = {}
     with localcontext(prec=1_000):
         for row in rows:
-            of = replace(row, price_from=None, unit_price=None, corrected=False, quantity=0, amount=Decimal(0))
-            quantity, amount = sums.get(of, (0, Decimal(0)))
+            of = replace(row, price_from=None, unit_price=None, corrected=False, quantity=Decimal(0), amount=Decimal(0))
+            quantity, amount = sums.get(of, (Decimal(0), Decimal(0)))
             sums[of] = quantity + row.quantity, amount + row.amount
     return (replace(of, quantity=quantity, amount=amount) for of, (quantity, amount) in sums.items())
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from traffic.instants import rfc3339
-from traffic.meters import REPORTED, Used
+from traffic.meters import REASONING, REPORTED, SECONDS, Used
 
 REQUEST = "ai.inference.request.v1"
 COMPLETION = "ai.inference.completion.v1"
 COMPLETION_V2 = "ai.inference.completion.v2"
+COMPLETION_OF_SECONDS = "com.example.completion"
 USAGE = "ai.inference.usage.v1"
 UNKNOWN = "ai.inference.feedback.v1"
 HEARTBEAT = "source.heartbeat.v1"
 
 ZONE_MINUTES = {"gateway-ap": 330, "gateway-us": -420}
 """Gateways that write local time with its offset; the others write UTC."""
-SPEAKS_V2 = "gateway-ap"
-"""The gateway whose completions are of the second version."""
+GATEWAY_OF_SECONDS = "gateway-gpu"
+SPEAKS: Mapping[str, str] = {"gateway-ap": COMPLETION_V2, GATEWAY_OF_SECONDS: COMPLETION_OF_SECONDS}
+"""Gateways whose completions are of another type than the first."""
+TELLS: Mapping[str, tuple[str, ...]] = {
+    COMPLETION: REPORTED,
+    COMPLETION_V2: (*REPORTED, REASONING),
+    COMPLETION_OF_SECONDS: (*REPORTED, SECONDS),
+    USAGE: REPORTED,
+}
+"""What an event tells of what was used, by its type."""
 
 Document = dict[str, Any]
 
@@ -43,11 +53,6 @@ class Call:
     used: Used
     beyond_us: int = 0
 
-    @property
-    def quantities(self) -> tuple[int | None, ...]:
-        """Units per meter, in the order of `METERS`."""
-        return (1, *(self.used[name] for name in REPORTED))
-
 
 def encoded(document: Document) -> bytes:
     """The document as it is sent."""
@@ -62,16 +67,19 @@ def request(call: Call) -> Document:
 def completion(call: Call) -> Document:
     """The completion of a call."""
     at = _time(call.source, call.ended_ms, call.beyond_us)
-    if _gateway(call.source) == SPEAKS_V2:
-        return _document(call, COMPLETION_V2, at, "c", {"request_id": call.request_id, **_used_by_v2(call)})
-    return _document(call, COMPLETION, at, "c", {"request_id": call.request_id, **_used(call)})
+    kind = SPEAKS.get(_gateway(call.source), COMPLETION)
+    return _document(call, kind, at, "c", {"request_id": call.request_id, **_used(call, kind)})
 
 
 def usage(call: Call) -> Document:
     """Both in one, for gateways that report once."""
-    return _document(
-        call, USAGE, _time(call.source, call.ended_ms, call.beyond_us), "u", {**_asked(call), **_used(call)}
-    )
+    at = _time(call.source, call.ended_ms, call.beyond_us)
+    return _document(call, USAGE, at, "u", {**_asked(call), **_used(call, USAGE)})
+
+
+def told(call: Call, document: Document) -> Used:
+    """What a completion or usage event of a call tells of what it used."""
+    return {name: call.used[name] for name in TELLS[document["type"]]}
 
 
 def heartbeat(source: str, number: int, at_ms: int) -> Document:
@@ -123,16 +131,15 @@ def _asked(call: Call) -> Document:
     return data
 
 
-def _used(call: Call) -> Document:
+def _used(call: Call, kind: str) -> Document:
+    units: Document = {name: call.used[name] for name in TELLS[kind]}
+    if kind == COMPLETION_V2:  # In an object, and without their unit.
+        units = {"usage": {name.removesuffix("_tokens"): tokens for name, tokens in units.items()}}
+    if units.get(SECONDS) is not None:
+        units[SECONDS] = float(units[SECONDS])  # Of so few digits JSON has each.
     return {
         "status": call.status,
-        **call.used,
+        **units,
         "usage_source": "provider" if call.status == "completed" else "partial",
         "latency_ms": call.ended_ms - call.started_ms,
     }
-
-
-def _used_by_v2(call: Call) -> Document:
-    """The same, with the tokens in an object and without their unit."""
-    used = {name: units for name, units in _used(call).items() if name not in call.used}
-    return {**used, "usage": {name.removesuffix("_tokens"): units for name, units in call.used.items()}}

@@ -34,7 +34,7 @@ class Record:
 class Usage:
     """A row of usage; `late_seconds` from the end of its window to when it was received.
 
-    `metered` has (quantity, price version) per meter, in the order of `METERS`.
+    `metered` has (meter, quantity, price version) of each meter that it has.
     """
 
     account: str
@@ -45,7 +45,7 @@ class Usage:
     window_start: datetime
     day: date
     late_seconds: float
-    metered: tuple[tuple[int | None, int | None], ...]
+    metered: tuple[tuple[str, Decimal | None, int | None], ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Window:
     window_start: datetime
     price_from: datetime | None
     unit_price: Decimal | None
-    quantity: int
+    quantity: Decimal
     amount: Decimal
     corrected: bool
 
@@ -75,7 +75,7 @@ class Late:
     window_start: datetime
     price_version: int | None
     rows: int
-    quantity: int
+    quantity: Decimal
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Straggler:
     meter: str
     window_start: datetime
     decision: str
-    quantity: int
+    quantity: Decimal
     currency: str | None
     amount: Decimal | None
 
@@ -142,7 +142,9 @@ def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
     columns = ["account", "request_id", "outcome", "model", "currency", "event_time", "received_at", "day"]
     columns += [name for meter in METERS for name in (meter, f"{meter}_price_version")]
     where = pc.field("account").isin(accounts)
-    scanner = DeltaTable(f"{tables}/usage").to_pyarrow_dataset().scanner(columns=columns, filter=where)
+    stored = DeltaTable(f"{tables}/usage").to_pyarrow_dataset()
+    columns += [name for name in ("meters",) if name in stored.schema.names]
+    scanner = stored.scanner(columns=columns, filter=where)
     for batch in scanner.to_batches():
         for row in batch.to_pylist():
             start = row["event_time"].replace(second=0, microsecond=0)
@@ -155,8 +157,15 @@ def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
                 window_start=start,
                 day=row["day"],
                 late_seconds=(row["received_at"] - start - MINUTE).total_seconds(),
-                metered=tuple((row[meter], row[f"{meter}_price_version"]) for meter in METERS),
+                metered=_metered(row),
             )
+
+
+def _metered(row: Mapping[str, Any]) -> tuple[tuple[str, Decimal | None, int | None], ...]:
+    """(meter, quantity, price version); a row of an earlier release has a column for each instead of the list."""
+    if row.get("meters") is None:
+        return tuple((meter, row[meter], row[f"{meter}_price_version"]) for meter in METERS)
+    return tuple((entry["meter"], entry["quantity"], entry["price_version"]) for entry in row["meters"])
 
 
 def price_starts(tables: str) -> dict[int, datetime]:
@@ -179,7 +188,7 @@ def windows(
     )
     for account, model, meter, currency, start, version, unit_price, quantity, amount, corrected in rows:
         since = price_starts.get(version)
-        yield Window(account, model, meter, currency, start, since, unit_price, int(quantity), amount, corrected)
+        yield Window(account, model, meter, currency, start, since, unit_price, quantity, amount, corrected)
 
 
 def late(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Late]:
@@ -192,21 +201,20 @@ def late(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Lat
         [accounts],
     )
     for account, model, meter, currency, start, version, late_rows, quantity in rows:
-        yield Late(account, model, meter, currency, start, version, int(late_rows), int(quantity))
+        yield Late(account, model, meter, currency, start, version, int(late_rows), quantity)
 
 
 def late_of(rows: Iterable[Usage], grace_seconds: int) -> Iterator[Late]:
     """What came late by the rows of usage themselves."""
-    sums: dict[tuple[str, str | None, str, str | None, datetime, int | None], list[int]] = {}
+    sums: dict[tuple[str, str | None, str, str | None, datetime, int | None], tuple[int, Decimal]] = {}
     for row in rows:
         if not 0 <= row.late_seconds < grace_seconds:
             continue
-        for meter, (quantity, version) in zip(METERS, row.metered, strict=True):
+        for meter, quantity, version in row.metered:
             if quantity:
                 cell = (row.account, row.model, meter, row.currency, row.window_start, version)
-                total = sums.setdefault(cell, [0, 0])
-                total[0] += 1
-                total[1] += quantity
+                count, total = sums.get(cell, (0, Decimal(0)))
+                sums[cell] = count + 1, total + quantity
     return (Late(*cell, count, quantity) for cell, (count, quantity) in sums.items())
 
 
@@ -220,7 +228,7 @@ def stragglers(database: psycopg.Connection[Any], accounts: list[str]) -> Iterat
         [accounts],
     )
     for account, model, request_id, meter, start, decision, quantity, currency, amount in rows:
-        yield Straggler(account, model, request_id, meter, start, decision, int(quantity), currency, amount)
+        yield Straggler(account, model, request_id, meter, start, decision, quantity, currency, amount)
 
 
 def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tuple[str, str], list[Session]]:
@@ -288,7 +296,7 @@ def window(total: Mapping[str, Any]) -> Window:
         datetime.fromisoformat(total["window_start"]),
         None if price_from is None else datetime.fromisoformat(price_from),
         None if unit_price is None else Decimal(unit_price),
-        int(total["quantity"]),
+        Decimal(total["quantity"]),
         Decimal(total["amount"]),
         total.get("corrected", False),
     )
@@ -319,7 +327,7 @@ def straggler(expected: Mapping[str, Any]) -> Straggler:
         expected["meter"],
         datetime.fromisoformat(expected["window_start"]),
         expected["decision"],
-        int(expected["quantity"]),
+        Decimal(expected["quantity"]),
         expected.get("currency"),
         None if expected["amount"] is None else Decimal(expected["amount"]),
     )

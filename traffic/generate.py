@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from traffic import events
 from traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
+from traffic.events import GATEWAY_OF_SECONDS, Call
 from traffic.late_catalog import Late, late_changes
 from traffic.malformed import KINDS, kinds
+from traffic.meters import DEFAULT, Meter
 from traffic.placement import Placement, UnplaceableError
-from traffic.population import Population, Timeline
+from traffic.population import GATEWAYS, Population, Timeline
 from traffic.scenarios import plain, told_late
 from traffic.script import Activity, Outcome, Record, Script
 from traffic.sequences import numbered
@@ -54,7 +56,8 @@ def begin(*, seed: int, start_ms: int, records: int, placement: Placement, catal
     """The beginning of so many records: nothing, where the fate of such events is not certain."""
     rng = Random(f"beginning {seed}")
     timeline = Timeline(start_ms, BEGINNING_MS, 0)
-    script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls(), knows_late=False)
+    calls = _calls(rng, catalog, timeline, placement)
+    script = Script(rng, placement, catalog, timeline, calls, knows_late=False)
     _visit_late(script, late_changes(catalog), records)
     return Beginning(_in_order(script.records), script.outcomes)
 
@@ -71,8 +74,9 @@ def generate(
 ) -> Traffic:
     """The same arguments give the same bytes. `start_ms`: when sending begins; `rate`: records a second.
 
-    The catalog is that of `catalog_of`, made shortly before the start. `beginning`: what was sent before its late
-    changes were told, one of these records; without it no event meets them, and nobody has to tell them.
+    The catalog is that of `catalog_of` for the policy's meters, made shortly before the start. `beginning`: what was
+    sent before its late changes were told, one of these records; without it no event meets them, and nobody has to tell
+    them.
 
     Raises UnplaceableError when the policy leaves no room for an event whose fate is certain, or when there are too
     few records for every kind of trouble.
@@ -80,7 +84,8 @@ def generate(
     rng = Random(f"traffic {seed}")
     timeline = Timeline.within(start_ms, max(1_000, int(records / rate * 1000)), placement)
     _require_room(placement, timeline, catalog)
-    script = Script(rng, placement, catalog, timeline, Population(rng, catalog, timeline).calls(), knows_late=True)
+    calls = _calls(rng, catalog, timeline, placement)
+    script = Script(rng, placement, catalog, timeline, calls, knows_late=True)
     played = [trouble for trouble in TROUBLES if trouble.can_be_judged(placement)]
     left_out = [trouble.play.__name__ for trouble in TROUBLES if trouble not in played]
     late = late_changes(catalog)
@@ -115,12 +120,18 @@ def _in_order(records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda record: record.send_at_ms)
 
 
-def catalog_of(seed: int, made_ms: int) -> Catalog:
-    """The catalog of a run, whose prices and plans change around the instant it is made.
+def catalog_of(seed: int, made_ms: int, meters: Sequence[Meter] = DEFAULT) -> Catalog:
+    """The catalog of a run, with prices of these meters; prices and plans change around the instant it is made.
 
     Its accounts, plans and requests carry a tag of seed and instant, so that two runs never share a total.
     """
-    return make_catalog(Random(f"catalog {seed}"), f"{seed}x{made_ms // 100:x}", made_ms)
+    names = tuple(meter.name for meter in meters)
+    return make_catalog(Random(f"catalog {seed}"), f"{seed}x{made_ms // 100:x}", made_ms, names)
+
+
+def _calls(rng: Random, catalog: Catalog, timeline: Timeline, placement: Placement) -> Iterator[Call]:
+    gateways = (*GATEWAYS, GATEWAY_OF_SECONDS) if placement.policy.knows_seconds else GATEWAYS
+    return Population(rng, catalog, timeline, gateways).calls()
 
 
 def _play(script: Script, troubles: Sequence[Trouble], records: int) -> None:

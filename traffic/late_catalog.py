@@ -27,7 +27,6 @@ from traffic.catalog import (
     price_row,
 )
 from traffic.instants import rfc3339
-from traffic.meters import METERS
 from traffic.placement import Lags
 
 FIRST_MS, LAST_MS = 7_500_000, 5_700_000
@@ -99,16 +98,19 @@ def late_changes(catalog: Catalog) -> Late:
         _Changed("tried", tried, tried),
     )
     prices = {
-        name: _prices(rng, tag, name, since_ms)
+        name: _prices(rng, catalog, name, since_ms)
         for name, since_ms in (
             *(("late-price", LONG_AGO_MS), ("late-dearer", earlier_ms), ("late-withdrawn", earlier_ms)),
             *(("late-gone", LONG_AGO_MS), ("late-put-again", earlier_ms)),
         )
     }
-    first = {name: _prices(rng, tag, name, LONG_AGO_MS) for name in prices if name not in ("late-price", "late-gone")}
-    again = _prices(rng, tag, "late-put-again", earlier_ms)
+    first = {
+        name: _prices(rng, catalog, name, LONG_AGO_MS) for name in prices if name not in ("late-price", "late-gone")
+    }
+    again = _prices(rng, catalog, "late-put-again", earlier_ms)
     trial = tuple(
-        Price(f"{TRIAL}-{tag}", "late-tried", meter, "USD", LONG_AGO_MS, drawn_price(rng, meter)) for meter in METERS
+        Price(f"{TRIAL}-{tag}", "late-tried", meter, "USD", LONG_AGO_MS, drawn_price(rng, meter))
+        for meter in catalog.meters
     )
     common = (*catalog.prices, *(price for known in first.values() for price in known))
     withdrawn = (*prices["late-withdrawn"], *prices["late-gone"], *prices["late-put-again"], *trial)
@@ -157,16 +159,16 @@ def _account(tag: str, changed: _Changed, contracts: tuple[tuple[int, str | None
     )
 
 
-def _prices(rng: Random, tag: str, model: str, since_ms: int) -> tuple[Price, ...]:
+def _prices(rng: Random, catalog: Catalog, model: str, since_ms: int) -> tuple[Price, ...]:
     """Of one model, for each plan, meter and currency."""
-    return tuple(_each_price(rng, tag, model, since_ms))
+    return tuple(_each_price(rng, catalog, model, since_ms))
 
 
-def _each_price(rng: Random, tag: str, model: str, since_ms: int) -> Iterator[Price]:
+def _each_price(rng: Random, catalog: Catalog, model: str, since_ms: int) -> Iterator[Price]:
     for plan in PLANS:
-        for meter in METERS:
+        for meter in catalog.meters:
             for currency in CURRENCIES:
-                yield Price(f"{plan}-{tag}", model, meter, currency, since_ms, drawn_price(rng, meter))
+                yield Price(f"{plan}-{catalog.tag}", model, meter, currency, since_ms, drawn_price(rng, meter))
 
 
 def _key(price: Price) -> dict[str, str]:

@@ -23,6 +23,9 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
 
+from traffic.declared import CONTRACT
+from traffic.meters import DEFAULT, Meter
+
 MINUTE_MS = 60_000
 DEVICE_FIRST_MS, DEVICE_LAST_MS = 5_000, 20_000
 LONGEST_CALL_MS = 20_000
@@ -43,6 +46,9 @@ class Policy:
     dedupe_horizon_seconds: int = 35 * 86_400
     exact_horizon_seconds: int = 3_600
     device_patterns: tuple[str, ...] = ()
+    meters: tuple[Meter, ...] = DEFAULT
+    knows_seconds: bool = False
+    """Whether it reads the completions of the gateway that speaks of seconds."""
 
     @classmethod
     def of(cls, jobs: Mapping[str, Mapping[str, Any]]) -> Policy:
@@ -51,9 +57,17 @@ class Policy:
             name: value
             for config in jobs.values()
             for name, value in config.items()
-            if name in cls.__dataclass_fields__ and name != "device_patterns"
+            if name in cls.__dataclass_fields__ and name not in ("meters", "late_policy")
         }
-        return cls(**known, device_patterns=tuple(jobs.get("ingestion", {}).get("clocks", {}).get("device", ())))
+        ingestion, said = jobs.get("ingestion", {}), jobs.get("joins", {}).get("meters", {})
+        late = {name: meter["late_policy"] for name, meter in said.items() if meter.get("late_policy")}
+        return cls(
+            **known,
+            late_policy={**jobs.get("billing", {}).get("late_policy", {}), **late},
+            device_patterns=tuple(ingestion.get("clocks", {}).get("device", ())),
+            meters=tuple(Meter.of(name, meter) for name, meter in sorted(said.items())) or DEFAULT,
+            knows_seconds=CONTRACT in ingestion.get("contracts", ()),
+        )
 
     def timeout_seconds(self, model: str | None) -> int:
         """How long a request of a model waits for its completion; None: a completion, which waits the longest."""

@@ -13,6 +13,7 @@ from traffic.meters import drawn
 from traffic.placement import LONGEST_CALL_MS, Placement
 
 GATEWAYS = ("gateway-eu", "gateway-us", "gateway-ap", "edge")
+"""Those that speak what every stack knows."""
 BACKLOG_MS = 150_000
 USERS = 12_000
 
@@ -55,10 +56,11 @@ class Timeline:
 class Population:
     """Draws calls without end."""
 
-    def __init__(self, rng: Random, catalog: Catalog, timeline: Timeline) -> None:
+    def __init__(self, rng: Random, catalog: Catalog, timeline: Timeline, gateways: tuple[str, ...]) -> None:
         self._rng = rng
         self._tag = catalog.tag
         self._timeline = timeline
+        self._gateways = gateways
         self._accounts = list(catalog.accounts)
         self._account_weights = _zipf(len(self._accounts))
         self._models = list(catalog.models)
@@ -76,7 +78,7 @@ class Population:
             number = rng.choices(self._users, cum_weights=self._user_weights)[0]
             # Some keys belong to machines and name no user.
             user = None if rng.random() < 0.02 else f"user-{account}-{number:04d}"
-            source = f"{rng.choice(GATEWAYS)}/{self._tag}"
+            source = f"{rng.choice(self._gateways)}/{self._tag}"
             at_ms = rng.randint(self._timeline.first_ms, self._timeline.last_ms)
             while at_ms < self._timeline.last_ms and rng.random() > 0.15:
                 call = self._call(account, user, source, at_ms)

@@ -9,10 +9,12 @@ from random import Random
 from traffic import events
 from traffic.catalog import Catalog
 from traffic.events import Call, Document
+from traffic.meters import Used
 from traffic.placement import DEVICE_FIRST_MS, DEVICE_LAST_MS, Lags, Placement, floor_minute
 from traffic.population import Timeline
 
 ATTEMPTS = 1_000
+NOTHING: Used = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What must become of a request. `quantities` are per meter, in the order of `METERS`."""
+    """What must become of a request, and what the completion that counts has told of what was used."""
 
     account: str
     request_id: str
@@ -45,7 +47,7 @@ class Outcome:
     model: str | None
     event_ms: int
     decided_ms: int
-    quantities: tuple[int | None, ...]
+    told: Used
     knows_late: bool
     """Whether the late changes of the catalog were told before its last part came."""
 
@@ -153,13 +155,13 @@ class Script:
         if call.user is not None:
             self.activity.append(Activity(call.account, call.user, event_ms, moving, beyond_us))
 
-    def expect(self, call: Call, outcome: str, event_ms: int, sent_ms: int, quantities: tuple[int | None, ...]) -> None:
+    def expect(self, call: Call, outcome: str, event_ms: int, sent_ms: int, told: Used = NOTHING) -> None:
         """What must become of the call, when its last part is sent at `sent_ms`."""
         alone = outcome in ("abandoned", "orphaned")
         model = None if outcome == "orphaned" else call.model
         decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if alone else 0)
         self.outcomes.append(
-            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, quantities, self.knows_late)
+            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, told, self.knows_late)
         )
 
 

@@ -1,9 +1,10 @@
 """What must come of a run of traffic, computed from the script alone, with exact decimals.
 
-The truth is a JSON object (instants RFC 3339 in UTC, amounts as strings):
+The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as strings):
 
 * `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
-* `outcomes`: per request outcome `account, request_id, outcome, model` and the `day` in the account's zone;
+* `outcomes`: per request outcome `account, request_id, outcome, model`, the `day` in the account's zone, and by meter
+  the `quantities`, null where one that is expected was not reported;
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
   `unit_price`; null: unpriced) the `quantity`, the `amount`, and whether a straggler has `corrected` it; without what a
   dropped straggler would have added;
@@ -24,6 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from traffic.calendar import day_in
 from traffic.catalog import Catalog, Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
-from traffic.meters import METERS
+from traffic.meters import Quantity, quantities
 from traffic.placement import MINUTE_MS, floor_minute
 from traffic.script import Outcome, Record
 from traffic.sequences import runs_of
@@ -58,7 +60,7 @@ class Cell:
 class Total:
     """The sum of a cell, and whether a straggler was added to it."""
 
-    quantity: int = 0
+    quantity: int | Decimal = 0
     corrected: bool = False
 
 
@@ -88,6 +90,10 @@ def truth_of(traffic: Traffic) -> Truth:
                 "outcome": outcome.outcome,
                 "model": outcome.model,
                 "day": day_in(_known(traffic, outcome).timezone(outcome.account), outcome.event_ms).isoformat(),
+                "quantities": {
+                    meter: None if quantity is None else f"{quantity:f}"
+                    for meter, quantity in _quantities(traffic, outcome).items()
+                },
             }
             for outcome in traffic.outcomes
         ],
@@ -152,7 +158,7 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     for outcome in traffic.outcomes:
         catalog, start_ms = _known(traffic, outcome), floor_minute(outcome.event_ms)
         straggles = outcome.outcome != "superseded" and placement.is_straggler(start_ms + MINUTE_MS, outcome.decided_ms)
-        for meter, quantity in zip(METERS, outcome.quantities, strict=True):
+        for meter, quantity in _quantities(traffic, outcome).items():
             if not quantity:
                 continue
             price = catalog.price(outcome.account, outcome.model, meter, outcome.event_ms)
@@ -167,7 +173,7 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
                         "meter": meter,
                         "window_start": rfc3339(start_ms),
                         "decision": decision,
-                        "quantity": str(quantity),
+                        "quantity": f"{quantity:f}",
                         "currency": currency,
                         "amount": None if price is None else f"{price.unit_price * quantity:f}",
                     }
@@ -177,6 +183,10 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
                 total.quantity += quantity
                 total.corrected |= straggles
     return list(_totals(sums)), stragglers
+
+
+def _quantities(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
+    return quantities(traffic.placement.policy.meters, outcome.outcome, outcome.told)
 
 
 def _known(traffic: Traffic, outcome: Outcome) -> Catalog:
@@ -197,7 +207,7 @@ def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:
                 "window_start": rfc3339(cell.start_ms),
                 "price_from": None if price is None else rfc3339(price.effective_from_ms),
                 "unit_price": None if price is None else f"{price.unit_price:f}",
-                "quantity": str(total.quantity),
+                "quantity": f"{total.quantity:f}",
                 "amount": "0" if price is None else f"{price.unit_price * total.quantity:f}",
                 "corrected": total.corrected,
             }

@@ -11,9 +11,10 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from dashboard.backend import Backend
-from dashboard.months import ZoneChange, billing_month
+from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
-from dashboard.queries.whole import whole
+from dashboard.queries.meters import Meters, meters_of
+from metering.months import ZoneChange, billing_month
 from metering.words import Job
 
 MOST_WINDOWS = 1_000
@@ -21,18 +22,18 @@ MOST_WINDOWS = 1_000
 
 @dataclass(frozen=True)
 class Line:
-    """What one model's meter adds at one price. `unit_price` and `amount` are None for usage without a price."""
+    """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price."""
 
     account: str
     model: str | None
     meter: str
+    unit: str
     currency: str | None
     price_version: int | None
-    quantity: int
+    quantity: Quantity
     amount: Decimal | None
     first_window: datetime
     last_window_end: datetime
-    minutes: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Bills:
     month: date
     periods: dict[str, Period]
     lines: tuple[Line, ...]
+    meters: Meters
     newest: datetime | None
 
 
@@ -62,9 +64,9 @@ class LineWindow:
     """One minute of a line."""
 
     window_start: datetime
-    quantity: int
+    quantity: Quantity
     amount: Decimal | None
-    late_quantity: int
+    late_quantity: Quantity
     corrected: bool
 
 
@@ -77,17 +79,40 @@ _ACCOUNTS = """
     GROUP BY account, name
 """
 
-# A price version has one unit price: a line's amount is its quantity times that, multiplied once.
+# A price version has one unit price: a line's amount is its quantity times that, multiplied once. Days that lie in the
+# month are read as such; minutes only where the month's border cuts days that overlap, after a change of zone.
+# OFFSET 0: each account's are found by their index; the planner would rather read all minutes there are, once.
 _LINES = """
+    WITH spans AS (
+        SELECT account, day, span.starts, span.ends,
+               coalesce(month.starts, %(start)s) AS month_starts, coalesce(month.ends, %(end)s) AS month_ends
+        FROM usage_spans(%(first)s::date - 2, %(last)s::date + 2) AS span
+        LEFT JOIN unnest(%(accounts)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+            AS month (account, starts, ends) USING (account)
+    ), placed AS (
+        SELECT *, starts >= month_starts AND ends <= month_ends AS is_whole
+        FROM spans WHERE starts < month_ends AND ends > month_starts
+    ), sums AS (
+        SELECT account, model, meter, currency, price_version, quantity, unit_price, first_window, last_window_end
+        FROM (SELECT account, day FROM placed WHERE is_whole) AS whole JOIN usage_days USING (account, day)
+        UNION ALL
+        SELECT account, model, meter, currency, price_version, quantity, unit_price, window_start, window_end
+        FROM (
+            SELECT DISTINCT account AS of_account,
+                   greatest(starts, month_starts) AS starts, least(ends, month_ends) AS ends
+            FROM placed WHERE NOT is_whole
+        ) AS cut
+        CROSS JOIN LATERAL (
+            SELECT * FROM usage_windows
+            WHERE account = of_account AND window_start >= cut.starts AND window_start < cut.ends
+            OFFSET 0
+        ) AS minutes
+    )
     SELECT account, model, meter, currency, price_version,
-           sum(quantity) AS quantity, sum(quantity) * unit_price AS amount,
-           min(window_start) AS first_window, max(window_end) AS last_window_end, count(*) AS minutes
-    FROM usage_windows
-    LEFT JOIN unnest(%(accounts)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
-        AS month (account, starts, ends) USING (account)
-    WHERE window_start >= %(first)s AND window_start < %(last)s
-      AND window_start >= coalesce(month.starts, %(start)s) AND window_start < coalesce(month.ends, %(end)s)
-    GROUP BY account, model, meter, currency, price_version, unit_price
+           sum(quantity) AS quantity, sum(quantity) * max(unit_price) AS amount,
+           min(first_window) AS first_window, max(last_window_end) AS last_window_end
+    FROM sums
+    GROUP BY account, model, meter, currency, price_version
     HAVING sum(quantity) <> 0
     ORDER BY account, model, meter, currency, first_window, price_version
 """
@@ -107,6 +132,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
     """The lines of every account for the month that begins on `month`, a first of a month."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.BILLING)
+        meters = meters_of(cursor)
         known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
         general = _period(month, "", None, [], [])
         rows = cursor.execute(
@@ -123,10 +149,10 @@ def read_bills(backend: Backend, month: date) -> Bills:
             },
         ).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
-    lines = tuple(Line(**whole(row, "quantity")) for row in rows)
+    lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
     periods = {one.account: one for one in known}
     used = {line.account: periods.get(line.account) or replace(general, account=line.account) for line in lines}
-    return Bills(feed, month, used, lines, newest["window_end"] if newest else None)
+    return Bills(feed, month, used, lines, meters, newest["window_end"] if newest else None)
 
 
 def _period(
@@ -149,4 +175,4 @@ def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
                 "limit": MOST_WINDOWS,
             },
         ).fetchall()
-    return tuple(LineWindow(**whole(row, "quantity", "late_quantity")) for row in rows)
+    return tuple(LineWindow(**with_plain(row, "quantity", "late_quantity")) for row in rows)

@@ -7,18 +7,23 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import polars as pl
+import polars.selectors as cs
 
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
-from metering.meters import Meter
+from jobs.metered import ENTRY, METERED_COLUMNS, metered
+from metering.meters import QUANTITY_DECIMALS
 from metering.words import Job, Outcome, UsageCause
 
 DAYS = 7
 MINUTE_SECONDS = 60
+SUM = pl.Decimal(38, QUANTITY_DECIMALS)
 
-_KEYS = ["account", "currency", "late_seconds"]
+_KEYS = ["account", "currency", "late_seconds", "unit_price"]
+"""Quantities of one price are added up, whatever they count, and multiplied once, by Python: Polars may lose digits."""
+_SUMS = [pl.sum("usage_rows"), pl.sum("quantity"), pl.max("received_at")]
 
 # Whole seconds, rounded down: "late by x or more" is then exact for every whole x. On time is -1.
 _LATE_SECONDS = (pl.col("received_at") - pl.col("event_time").dt.truncate("1m")).dt.total_microseconds().floordiv(
@@ -27,29 +32,29 @@ _LATE_SECONDS = (pl.col("received_at") - pl.col("event_time").dt.truncate("1m"))
 
 
 def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
-    return parts.group_by(_KEYS).agg(pl.sum("usage_rows"), pl.sum("amount"), pl.max("received_at"))
+    return parts.group_by(_KEYS).agg(_SUMS)
 
 
 def _reduce(rows: pl.LazyFrame) -> pl.LazyFrame:
-    amounts = [pl.coalesce(pl.col(f"{meter}_amount"), Decimal(0)) for meter in Meter]
-    return (
-        rows.filter(
-            pl.col("cause") == UsageCause.STREAM.value,
-            pl.col("outcome").is_in([Outcome.MATCHED.value, Outcome.ABANDONED.value]),
-        )
-        .select(
-            "account",
-            "currency",
-            "received_at",
-            _LATE_SECONDS.clip(lower_bound=-1).alias("late_seconds"),
-            pl.col("sign").cast(pl.Int64).alias("usage_rows"),
-            (pl.sum_horizontal(amounts).cast(pl.Decimal(38, 12)) * pl.col("sign"))
-            .cast(pl.Decimal(38, 12))
-            .alias("amount"),
-        )
-        .group_by(_KEYS)
-        .agg(pl.sum("usage_rows"), pl.sum("amount"), pl.max("received_at"))
+    """Per key the rows of `usage`, which have no price here, or the quantities at a price, which are no rows."""
+    arrived = rows.filter(
+        pl.col("cause") == UsageCause.STREAM.value,
+        pl.col("outcome").is_in([Outcome.MATCHED.value, Outcome.ABANDONED.value]),
+    ).with_columns(_LATE_SECONDS.clip(lower_bound=-1).alias("late_seconds"))
+    kept = ["account", "currency", "late_seconds", "received_at"]
+    quantity = pl.when(pl.col("sign") < 0).then(-pl.col("quantity")).otherwise(pl.col("quantity"))
+    counted = arrived.select(
+        *kept,
+        pl.lit(None, ENTRY["unit_price"]).alias("unit_price"),
+        pl.col("sign").cast(pl.Int64).alias("usage_rows"),
+        pl.lit(None, SUM).alias("quantity"),
     )
+    priced = (
+        metered(arrived.select(*kept, "outcome", "sign", cs.by_name(*METERED_COLUMNS, require_all=False)))
+        .filter(pl.col("unit_price").is_not_null(), pl.col("quantity") != 0)
+        .select(*kept, "unit_price", pl.lit(0, pl.Int64).alias("usage_rows"), quantity.cast(SUM))
+    )
+    return pl.concat([counted, priced]).group_by(_KEYS).agg(_SUMS)
 
 
 RECIPE = Recipe(name="lateness", table="usage", days=DAYS, reduce=_reduce, merge=_merge)
@@ -94,12 +99,23 @@ def read_lateness(backend: Backend, account: str | None) -> Lateness:
     if found is None or found.rows.is_empty():
         return Lateness(feed, (), found.files_read if found else 0, found.files if found else 0, None)
     rows = found.rows if account is None else found.rows.filter(pl.col("account") == account)
-    arrivals = rows.group_by("late_seconds", "currency").agg(pl.sum("usage_rows"), pl.sum("amount"))
-    ordered = arrivals.sort("late_seconds", "currency").select("late_seconds", "currency", "usage_rows", "amount")
+    summed = rows.group_by("late_seconds", "currency", "unit_price").agg(pl.sum("usage_rows", "quantity"))
     return Lateness(
         feed=feed,
-        arrivals=tuple(Arrivals(*row) for row in ordered.iter_rows()),
+        arrivals=_arrivals(summed),
         files_read=found.files_read,
         files=found.files,
         newest=found.newest,
     )
+
+
+def _arrivals(rows: pl.DataFrame) -> tuple[Arrivals, ...]:
+    """Rows by lateness, currency and price → by lateness and currency, with what the quantities cost."""
+    found: dict[tuple[int, str | None], tuple[int, Decimal]] = {}
+    for late_seconds, currency, unit_price, usage_rows, quantity in rows.iter_rows():
+        many, amount = found.get((late_seconds, currency), (0, Decimal(0)))
+        if unit_price is not None:
+            amount = EXACT.add(amount, EXACT.multiply(quantity, unit_price))
+        found[late_seconds, currency] = many + usage_rows, amount
+    ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+    return tuple(Arrivals(*key, *sums) for key, sums in ordered)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pyarrow.compute as pc
 
 from dashboard.backend import Backend
-from dashboard.exact import total
+from dashboard.exact import Quantity, plain, total
 from dashboard.queries.bills import Line
-from metering.meters import Meter
+from jobs.metered import metered
 
 MOST_ROWS = 500
 MINUTE = timedelta(minutes=1)
@@ -21,7 +22,7 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Request:
-    """One usage row. Quantities are as reported (None: not reported); `amount` sums the meters
+    """One usage row. `quantities` has the meters that it names (None: expected, but not reported); `amount` sums those
     that have a price (None: none has).
     """
 
@@ -35,7 +36,7 @@ class Request:
     event_time: datetime
     received_at: datetime
     late_seconds: float
-    quantities: Mapping[Meter, int | None]
+    quantities: Mapping[str, Quantity | None]
     amount: Decimal | None
     currency: str | None
     sign: int
@@ -55,30 +56,50 @@ def read_window_requests(
 
 def read_line_requests(backend: Backend, line: Line, start: datetime, end: datetime) -> tuple[Request, ...]:
     """The usage rows behind a line in the windows from `start` to `end`, the latest received first."""
-    version = pc.field(f"{line.meter}_price_version")
     where = (pc.field("event_time") >= start) & (pc.field("event_time") < end) & (pc.field("account") == line.account)
-    where &= version.is_null() if line.price_version is None else version == line.price_version
     where &= pc.field("model").is_null() if line.model is None else pc.field("model") == line.model
-    return _requests(backend, where & (pc.field(line.meter) != 0))
+    return _requests(backend, where, line)
 
 
-def _requests(backend: Backend, where: pc.Expression) -> tuple[Request, ...]:
+def _requests(backend: Backend, where: pc.Expression, line: Line | None = None) -> tuple[Request, ...]:
     table = backend.table("usage")
     if table is None:
         return ()
-    rows = backend.read(table, "usage", where).filter(backend.scope.holds())
-    latest = rows.sort("received_at", "lsn", descending=True).head(MOST_ROWS)
-    return tuple(_request(row) for row in latest.iter_rows(named=True))
+    latest: list[pl.DataFrame] = []
+    for part in backend.parts(table, "usage", where):
+        mine = part.filter(backend.scope.holds())
+        rows = mine if line is None else _of_line(mine, line)
+        latest = [pl.concat([*latest, rows]).sort("received_at", "lsn", descending=True).head(MOST_ROWS)]
+    return tuple(_with_meters(latest[0]))
 
 
-def _request(row: dict[str, Any]) -> Request:
-    # A table that joins has not yet given the column of a new meter has no quantity of it.
-    amounts = [amount for meter in Meter if (amount := row.get(f"{meter}_amount")) is not None]
+def _of_line(rows: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """The rows that have a quantity of the line's meter at its price."""
+    numbered = rows.filter(pl.col("currency").eq_missing(line.currency)).with_row_index("row")
+    found = metered(numbered.lazy()).filter(
+        pl.col("meter") == line.meter,
+        pl.col("price_version").eq_missing(line.price_version),
+        pl.col("quantity") != 0,
+    )
+    return numbered.join(found.select("row").collect(), on="row", how="semi").drop("row")
+
+
+def _with_meters(rows: pl.DataFrame) -> Iterator[Request]:
+    entries = metered(rows.with_row_index("row").lazy()).collect()
+    by_row = entries.select("row", "meter", "quantity", "amount").rows_by_key("row", named=True)
+    for number, row in enumerate(rows.iter_rows(named=True)):
+        yield _request(row, by_row.get(number, []))
+
+
+def _request(row: dict[str, Any], entries: Sequence[Mapping[str, Any]]) -> Request:
+    amounts = [entry["amount"] for entry in entries if entry["amount"] is not None]
     window_end = row["event_time"].replace(second=0, microsecond=0) + MINUTE
     named = {name: row[name] for name in Request.__dataclass_fields__ if name in row}
     return Request(
         **named,
-        quantities={meter: row.get(meter) for meter in Meter},
+        quantities={
+            entry["meter"]: None if entry["quantity"] is None else plain(entry["quantity"]) for entry in entries
+        },
         amount=total(amounts) if amounts else None,
         late_seconds=(row["received_at"] - window_end).total_seconds(),
     )

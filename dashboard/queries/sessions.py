@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 
 from dashboard.backend import Backend
+from dashboard.exact import with_plain
 from dashboard.queries.feed import Feed, feed_of
-from dashboard.queries.whole import whole
 from metering.sessions import SESSION_STATE_SQL
 from metering.words import Job
 
@@ -105,7 +105,9 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
         if newest["newest"] is None:
             newest = cursor.execute(_NEWEST_EVER).fetchall()[0]
     lengths = tuple((bound, counted.get(number, 0)) for number, bound in enumerate(BOUNDS_MINUTES, start=1))
-    return Sessions(feed=feed, **whole(figures, "events"), lengths=lengths, sessions=sessions, newest=newest["newest"])
+    return Sessions(
+        feed=feed, **with_plain(figures, "events"), lengths=lengths, sessions=sessions, newest=newest["newest"]
+    )
 
 
 def read_history(backend: Backend, account: str, user: str, *, retracted: bool) -> tuple[Session, ...]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dashboard.backend import Backend
+from dashboard.exact import with_plain
 from dashboard.queries.feed import Feed, feed_of
-from dashboard.queries.whole import whole
 from metering.words import Job
 
 MOST_ROWS = 1_000
@@ -107,7 +107,7 @@ def read_sources(backend: Backend) -> Sources:
         rows = cursor.execute(_SOURCES, {"ranges": MOST_RANGES, "limit": MOST_ROWS + 1}).fetchall()
         limits = cursor.execute(_LIMITS).fetchone() or NO_LIMITS
     sources = tuple(
-        Source(**{**whole(row, "arrived", "missing"), "missing_ranges": tuple(row["missing_ranges"])})
+        Source(**{**with_plain(row, "arrived", "missing"), "missing_ranges": tuple(row["missing_ranges"])})
         for row in rows[:MOST_ROWS]
     )
     newest = sources[0].last_seen_at if sources else None

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from dashboard.backend import Backend
+from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
-from dashboard.queries.whole import whole
 from metering.words import Job
 
 MOST_ROWS = 1_000
@@ -35,7 +35,7 @@ class Straggler:
     received_at: datetime
     late_seconds: float
     decision: str
-    quantity: int
+    quantity: Quantity
     amount: Decimal | None
     currency: str | None
 
@@ -96,7 +96,7 @@ def read_stragglers(backend: Backend, chosen: StragglerFilter) -> Stragglers:
         newest = cursor.execute(_NEWEST_USAGE).fetchone()
     return Stragglers(
         feed=feed,
-        stragglers=tuple(Straggler(**whole(row, "quantity")) for row in rows[:MOST_ROWS]),
+        stragglers=tuple(Straggler(**with_plain(row, "quantity")) for row in rows[:MOST_ROWS]),
         decided=decided,
         is_cut=len(rows) > MOST_ROWS,
         newest_usage=newest["window_end"] if newest else None,

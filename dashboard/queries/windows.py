@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -10,10 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from dashboard.backend import Backend
+from dashboard.exact import Quantity, plain, with_plain
 from dashboard.queries.feed import Feed, feed_of
-from dashboard.queries.whole import whole
+from dashboard.queries.meters import Meters, meters_of
 from metering.lateness import WINDOW_STATE_SQL
-from metering.meters import Meter
 from metering.words import Job
 
 MOST_ROWS = 1_000
@@ -40,7 +41,7 @@ class WindowFilter:
 class UsageWindow:
     """One minute of one account or model (`key`) in one currency. `state`: open, closing, closed or corrected.
 
-    `amount` is None where no price matched: that is not 0.
+    `quantities` has the meters with usage in it. `amount` is None where no price matched: that is not 0.
     """
 
     window_start: datetime
@@ -48,9 +49,9 @@ class UsageWindow:
     key: str | None
     currency: str | None
     state: str
-    quantities: Mapping[Meter, int]
+    quantities: Mapping[str, Quantity]
     amount: Decimal | None
-    unpriced_quantity: int
+    unpriced_quantity: Quantity
     late_rows: int
 
 
@@ -62,6 +63,7 @@ class UsageWindows:
     """
 
     feed: Feed
+    meters: Meters
     windows: tuple[UsageWindow, ...]
     is_cut: bool
     newest: datetime | None
@@ -71,14 +73,9 @@ class UsageWindows:
 _CLOSED = "SELECT closed_until FROM closed_usage"
 _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT 1"
 
-_OF_METERS = ", ".join(f"coalesce(sum(quantity) FILTER (WHERE meter = '{meter}'), 0) AS {meter}" for meter in Meter)
-
 _WINDOWS = """
-    SELECT window_start, window_end, {key} AS key, currency, {state} AS state,
-           {of_meters},
-           sum(amount) AS amount,
-           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
-           coalesce(sum(late_rows) FILTER (WHERE meter = 'requests'), 0) AS late_rows
+    SELECT window_start, window_end, {key} AS key, currency, {state} AS state, sum(amount) AS amount,
+           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity
     FROM usage_windows
     WHERE window_start > %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
     GROUP BY window_start, window_end, {key}, currency
@@ -87,32 +84,56 @@ _WINDOWS = """
     LIMIT %(limit)s
 """
 
+# By itself: above, the limit ends the reading as soon as there are rows enough.
+_BY_METER = """
+    SELECT window_start, {key} AS key, currency, meter, sum(quantity) AS quantity, sum(late_rows) AS late_rows
+    FROM usage_windows
+    WHERE window_start >= %(oldest)s AND (%(account)s::text IS NULL OR account = %(account)s)
+    GROUP BY window_start, {key}, currency, meter
+"""
+
 
 def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
     """The windows that began in the last hours before what billing has folded (before now, when it never ran)."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.BILLING)
+        meters = meters_of(cursor)
         newest = cursor.execute(_NEWEST).fetchone()
         closed = cursor.execute(_CLOSED).fetchone()
         closed_until = closed["closed_until"] if closed else None
-        rows = cursor.execute(
-            _WINDOWS.format(
-                key=chosen.by.value,
-                state=WINDOW_STATE_SQL.format(corrected="bool_or(corrected)"),
-                of_meters=_OF_METERS,
-            ),
-            {
-                "frontier": feed.frontier,
-                "closed_until": closed_until,
-                "since": (feed.frontier or feed.read_at) - timedelta(hours=chosen.hours),
-                "account": chosen.account,
-                "limit": MOST_ROWS + 1,
-            },
-        ).fetchall()
-    windows = tuple(_window(row) for row in rows[:MOST_ROWS])
-    return UsageWindows(feed, windows, len(rows) > MOST_ROWS, newest["window_end"] if newest else None, closed_until)
+        parameters = {
+            "frontier": feed.frontier,
+            "closed_until": closed_until,
+            "since": (feed.frontier or feed.read_at) - timedelta(hours=chosen.hours),
+            "account": chosen.account,
+            "limit": MOST_ROWS + 1,
+        }
+        state = WINDOW_STATE_SQL.format(corrected="bool_or(corrected)")
+        rows = cursor.execute(_WINDOWS.format(key=chosen.by.value, state=state), parameters).fetchall()
+        shown = rows[:MOST_ROWS]
+        oldest = {**parameters, "oldest": shown[-1]["window_start"] if shown else None}
+        by_meter = cursor.execute(_BY_METER.format(key=chosen.by.value), oldest).fetchall()
+    used: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in by_meter:
+        used[_key(row)].append(row)
+    return UsageWindows(
+        feed=feed,
+        meters=meters,
+        windows=tuple(_window(row, used[_key(row)]) for row in shown),
+        is_cut=len(rows) > MOST_ROWS,
+        newest=newest["window_end"] if newest else None,
+        closed_until=closed_until,
+    )
 
 
-def _window(row: Mapping[str, Any]) -> UsageWindow:
-    found = whole(row, *Meter, "unpriced_quantity", "late_rows")
-    return UsageWindow(quantities={meter: found.pop(meter) for meter in Meter}, **found)
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["window_start"], row["key"], row["currency"]
+
+
+def _window(row: Mapping[str, Any], by_meter: Sequence[Mapping[str, Any]]) -> UsageWindow:
+    return UsageWindow(
+        **with_plain(row, "unpriced_quantity"),
+        quantities={one["meter"]: plain(one["quantity"]) for one in by_meter if one["quantity"]},
+        # A late row counts in each meter that it has a quantity of: one that counts outcomes has them all.
+        late_rows=max(int(one["late_rows"]) for one in by_meter),
+    )

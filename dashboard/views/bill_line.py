@@ -11,7 +11,7 @@ from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_line_requests
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
-from dashboard.wording import instant, literal, minute, money
+from dashboard.wording import instant, literal, minute, money, spaced
 
 SHARED_FOR_SECONDS = 8.0
 
@@ -57,7 +57,7 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     for price in prices:
         if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):
             words = (
-                f"{money(price.unit_price, price.currency)} per one, plan {literal(price.plan)}, from "
+                f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}, plan {literal(price.plan)}, from "
                 f"{instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."
             )
             return Freshness(State.LIVE, words)

@@ -9,17 +9,18 @@ from decimal import Decimal
 
 import streamlit as st
 
-from dashboard.exact import EXACT
+from dashboard.exact import EXACT, Quantity, total_quantity
 from dashboard.exact import total as exact_total
 from dashboard.filters import choose, choose_account
 from dashboard.forecast import forecast
 from dashboard.freshness import Freshness, freshness
 from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.bills import Bills, Line, Period, read_bills
+from dashboard.queries.meters import Meters
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
-from dashboard.wording import count, literal, money, rounded
-from metering.meters import TOKENS, Meter
+from dashboard.views.bill_values import choose_dimension, show_values
+from dashboard.wording import count, literal, money, rounded, spaced
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -33,9 +34,9 @@ class Total:
     period: Period
     currency: str | None
     amount: Decimal | None
-    unpriced: int
-    requests: int
-    tokens: int
+    unpriced: Quantity
+    requests: Quantity
+    tokens: Quantity
     lines: int
     forecast: Decimal | None
 
@@ -50,11 +51,12 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
         chosen = choose("Month", "month", {f"{month:%Y-%m}": f"{month:%Y-%m}" for month in months})
-    _bills(date.fromisoformat(f"{chosen}-01"), account)
+        dimension = None if account is None else choose_dimension()
+    _bills(date.fromisoformat(f"{chosen}-01"), account, dimension)
 
 
 @st.fragment(run_every=REFRESH_SECONDS)
-def _bills(month: date, account: str | None) -> None:
+def _bills(month: date, account: str | None, dimension: str | None) -> None:
     reading = ask_every(REFRESH_SECONDS / 2, read_bills, month)
     bills = head(f"{month:%B %Y}", reading, _judge)
     if bills is None:
@@ -71,6 +73,9 @@ def _bills(month: date, account: str | None) -> None:
     )
     if account is None:
         st.caption(":material/arrow_upward: Choose an account to see the lines of its bill.")
+        return
+    if dimension is not None:
+        show_values(account, month, dimension)
         return
     lines = [line for line in bills.lines if line.account == account]
     st.markdown(f"#### Lines of {literal(account)}")
@@ -89,11 +94,12 @@ def totals_of(bills: Bills) -> list[Total]:
         groups.setdefault((line.account, line.currency), []).append(line)
     known_until = bills.feed.frontier or bills.feed.read_at
     return [
-        _total(bills.periods[account], currency, lines, known_until) for (account, currency), lines in groups.items()
+        _total(bills.periods[account], currency, lines, bills.meters, known_until)
+        for (account, currency), lines in groups.items()
     ]
 
 
-def _total(period: Period, currency: str | None, lines: Sequence[Line], known_until: datetime) -> Total:
+def _total(period: Period, currency: str | None, lines: Sequence[Line], meters: Meters, known_until: datetime) -> Total:
     amounts = [line.amount for line in lines if line.amount is not None]
     amount = exact_total(amounts) if amounts else None
     first = min(line.first_window for line in lines)
@@ -101,9 +107,9 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], known_un
         period=period,
         currency=currency,
         amount=amount,
-        unpriced=sum(line.quantity for line in lines if line.price_version is None),
-        requests=sum(line.quantity for line in lines if line.meter == Meter.REQUESTS),
-        tokens=sum(line.quantity for line in lines if line.meter in TOKENS),
+        unpriced=total_quantity(line.quantity for line in lines if line.price_version is None),
+        requests=total_quantity(line.quantity for line in lines if line.meter in meters.requests),
+        tokens=total_quantity(line.quantity for line in lines if line.meter in meters.tokens),
         lines=len(lines),
         forecast=None if amount is None else forecast(amount, first, known_until, period.end),
     )
@@ -122,7 +128,7 @@ def _headlines(totals: Sequence[Total]) -> None:
     figures = [("Accounts", count(len({total.period.account for total in totals})), "")]
     for currency, (so_far, expected) in sorted(sums.items(), key=lambda item: -item[1][0])[:MOST_HEADLINES]:
         figures.append((f"{currency}, month to date", rounded(so_far), f"forecast {rounded(expected)}"))
-    unpriced = sum(total.unpriced for total in totals)
+    unpriced = total_quantity(total.unpriced for total in totals)
     figures.append(("Unpriced quantity", count(unpriced), "never priced 0" if unpriced else ""))
     for column, (label, value, note) in zip(st.columns(len(figures)), figures, strict=True):
         column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
@@ -150,11 +156,11 @@ def _line_row(line: Line) -> dict[str, Value]:
         "meter": line.meter,
         "price version": "unpriced" if line.price_version is None else f"lsn {line.price_version}",
         "quantity": line.quantity,
+        "unit": spaced(line.unit),
         "amount": line.amount,
         "currency": line.currency or "none",
         "first window (UTC)": line.first_window,
         "until (UTC)": line.last_window_end,
-        "minutes": line.minutes,
     }
 
 

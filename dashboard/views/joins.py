@@ -28,7 +28,7 @@ _MARKS: dict[str, str] = {
 }
 _MEANINGS: dict[str, str] = {
     Outcome.MATCHED: "Request and completion met within the timeout.",
-    Outcome.ABANDONED: "A request without a completion: one request is billed, no tokens.",
+    Outcome.ABANDONED: "A request without a completion: it is counted and billed, and nothing that completions report.",
     Outcome.ORPHANED: "A completion without its request: it has no model, so it is shown and not billed.",
     Outcome.SUPERSEDED: "Not the first of its key: quantity 0.",
 }

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import altair as alt
 import streamlit as st
 
+from dashboard.meter_columns import with_meters
+from dashboard.queries.meters import in_order
 from dashboard.queries.requests import Request
-from dashboard.table import Value, show_table
-from dashboard.wording import instant, spaced
-from metering.meters import REPORTED
+from dashboard.table import Row, Value, show_table
+from dashboard.wording import instant
 
 _SHOWN_ID = 40
 
@@ -21,7 +22,8 @@ def show_requests(requests: Sequence[Request], key: str) -> None:
     with left:
         st.altair_chart(_lateness(requests), alt="Requests by lateness in seconds")
     with right:
-        show_table([_row(request) for request in requests], key, height=290)
+        meters = in_order(meter for request in requests for meter in request.quantities)
+        show_table([_row(request, meters) for request in requests], key, height=290)
 
 
 def _lateness(requests: Sequence[Request]) -> alt.LayerChart | alt.FacetChart:
@@ -38,8 +40,8 @@ def _lateness(requests: Sequence[Request]) -> alt.LayerChart | alt.FacetChart:
     return alt.layer(bars, end).properties(height=260)
 
 
-def _row(request: Request) -> dict[str, Value]:
-    return {
+def _row(request: Request, meters: Sequence[str]) -> dict[str, Value]:
+    front: Row = {
         "request": request.request_id[:_SHOWN_ID],
         "account": request.account,
         "model": request.model or "unknown",
@@ -48,8 +50,10 @@ def _row(request: Request) -> dict[str, Value]:
         "status": request.status or "",
         "event time (UTC)": instant(request.event_time),
         "late (s)": round(request.late_seconds, 1),
-        **{spaced(meter): request.quantities[meter] for meter in REPORTED},
+    }
+    back: Row = {
         "amount": request.amount,
         "currency": request.currency or "none",
         "usage lsn": request.lsn,
     }
+    return with_meters(front, {meter: request.quantities.get(meter) for meter in meters}, back)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import altair as alt
 import streamlit as st
@@ -10,8 +10,9 @@ import streamlit as st
 from dashboard.encodings import by_mark, time_axis
 from dashboard.filters import choose_account
 from dashboard.freshness import Freshness, State, freshness
+from dashboard.meter_columns import with_meters
 from dashboard.panel import ask, ask_every, head
-from dashboard.queries.session_tokens import Tokens, read_session_tokens
+from dashboard.queries.session_tokens import NOTHING, SessionTokens, read_session_tokens
 from dashboard.queries.sessions import (
     BOUNDS_MINUTES,
     MOST_ROWS,
@@ -20,9 +21,8 @@ from dashboard.queries.sessions import (
     read_history,
     read_open_sessions,
 )
-from dashboard.table import Value, show_table
-from dashboard.wording import length, literal, several, spaced
-from metering.meters import TOKENS
+from dashboard.table import Row, Value, show_table
+from dashboard.wording import length, literal, several
 from metering.sessions import SessionState
 
 REFRESH_SECONDS = 3
@@ -64,7 +64,7 @@ def _open_sessions(account: str | None) -> None:
     with left:
         st.altair_chart(_lengths(found), alt="Open sessions by length")
     with right:
-        tokens = ask_every(TOKENS_SECONDS, read_session_tokens, found.sessions).value or {}
+        tokens = ask_every(TOKENS_SECONDS, read_session_tokens, found.sessions).value or NOTHING
         show_table([_row(session, tokens) for session in found.sessions], "open-sessions", height=330)
         if found.open_now > MOST_ROWS:
             st.caption(f"The {MOST_ROWS:,} most recently active of {found.open_now:,}; `weir sessions` lists all.")
@@ -103,9 +103,9 @@ def _lengths(found: Sessions) -> alt.Chart:
     return chart
 
 
-def _row(session: Session, tokens: Mapping[int, Tokens]) -> dict[str, Value]:
-    used = tokens.get(session.session_id)
-    return {
+def _row(session: Session, tokens: SessionTokens) -> dict[str, Value]:
+    used = tokens.by_session.get(session.session_id)
+    front: Row = {
         "account": session.account,
         "user": session.user_id,
         "state": _MARKS[session.state],
@@ -113,9 +113,12 @@ def _row(session: Session, tokens: Mapping[int, Tokens]) -> dict[str, Value]:
         "last event (UTC)": session.session_end,
         "length": session.length,
         "events": session.events,
-        **{spaced(meter): used[meter] if used else None for meter in TOKENS},
-        "version": session.version,
     }
+    return with_meters(
+        front,
+        {meter: used.get(meter, 0) if used else None for meter in tokens.meters},
+        {"version": session.version},
+    )
 
 
 @st.fragment(run_every=REFRESH_SECONDS)
@@ -133,7 +136,7 @@ def _history(account: str | None, user: str) -> None:
     sessions = head(f"History of {user}", reading, lambda found: _judge(found, account))
     if sessions:
         st.altair_chart(_timeline(sessions), alt="Sessions of the user on a time line")
-        tokens = ask_every(TOKENS_SECONDS, read_session_tokens, sessions).value or {}
+        tokens = ask_every(TOKENS_SECONDS, read_session_tokens, sessions).value or NOTHING
         show_table([_row(session, tokens) for session in sessions], "user-sessions")
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import altair as alt
 import streamlit as st
 
 from dashboard.encodings import by_mark
+from dashboard.exact import Quantity, total_quantity
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
+from dashboard.meter_columns import with_meters
 from dashboard.panel import ask, ask_every, head
 from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_window_requests
 from dashboard.queries.windows import By, UsageWindow, UsageWindows, WindowFilter, read_windows
-from dashboard.table import Value, show_table
+from dashboard.table import Row, Value, show_table
 from dashboard.views.requests import show_requests
-from dashboard.wording import minute, moment, spaced, span
+from dashboard.wording import count, minute, moment, span
 from metering.lateness import WindowState
-from metering.meters import TOKENS, Meter
 
 REFRESH_SECONDS = 2
 DETAIL_SECONDS = 5
@@ -54,8 +55,11 @@ def _live(chosen: WindowFilter) -> None:
     if not live.windows:
         st.info("No usage in this time. Choose a longer one, or another account.", icon=":material/search_off:")
         return
-    st.altair_chart(_requests_per_minute(live.windows), alt="Requests per minute, by state of the window")
-    show_table([_row(window, chosen.by) for window in live.windows], "windows")
+    if live.meters.requests:
+        chart = _requests_per_minute(live.windows, live.meters.requests)
+        st.altair_chart(chart, alt="Requests per minute, by state of the window")
+    meters = live.meters.shown(meter for window in live.windows for meter in window.quantities)
+    show_table([_row(window, chosen.by, meters) for window in live.windows], "windows")
     if live.is_cut:
         st.caption("Only the newest rows are shown; `weir usage` lists all.")
 
@@ -74,21 +78,24 @@ def _figures(live: UsageWindows) -> None:
     now_open = [window for window in live.windows if window.state in _NOT_FINAL]
     columns = st.columns(5)
     columns[0].metric("Open or closing", f"{len({window.window_start for window in now_open}):,} min")
-    columns[1].metric("Requests in them", f"{sum(window.quantities[Meter.REQUESTS] for window in now_open):,}")
-    tokens = sum(window.quantities[meter] for window in now_open for meter in TOKENS)
-    columns[2].metric("Tokens in them", f"{tokens:,}")
+    columns[1].metric("Requests in them", count(_sum(now_open, live.meters.requests)))
+    columns[2].metric("Tokens in them", count(_sum(now_open, live.meters.tokens)))
     columns[3].metric("Late rows, included", f"{sum(window.late_rows for window in live.windows):,}")
     grace = "unknown" if live.feed.grace is None else span(live.feed.grace)
     folded = "nothing yet" if live.feed.frontier is None else moment(live.feed.frontier)
     columns[4].metric("Grace", grace, help=f"A window is open until {folded} passes its end, then closing for this.")
 
 
-def _requests_per_minute(windows: Sequence[UsageWindow]) -> alt.LayerChart | alt.FacetChart:
+def _sum(windows: Iterable[UsageWindow], meters: Sequence[str]) -> Quantity:
+    return total_quantity(window.quantities.get(meter, 0) for window in windows for meter in meters)
+
+
+def _requests_per_minute(windows: Sequence[UsageWindow], meters: Sequence[str]) -> alt.LayerChart | alt.FacetChart:
     # A bar's height is a float in the browser anyway, and a whole number may be too large to be handed over.
     bars = [
         {
             "minute": window.window_start.isoformat(),
-            "requests": float(window.quantities[Meter.REQUESTS]),
+            "requests": float(_sum([window], meters)),
             "state": MARKS[window.state],
         }
         for window in windows
@@ -119,17 +126,19 @@ def _requests_per_minute(windows: Sequence[UsageWindow]) -> alt.LayerChart | alt
     return alt.layer(columns, signs).properties(height=230)
 
 
-def _row(window: UsageWindow, by: By) -> dict[str, Value]:
-    return {
+def _row(window: UsageWindow, by: By, meters: Sequence[str]) -> dict[str, Value]:
+    front: Row = {
         "window start (UTC)": minute(window.window_start),
         "state": MARKS[window.state],
         by.value: window.key or "unknown",
-        **{spaced(meter): window.quantities[meter] for meter in Meter},
+    }
+    back: Row = {
         "amount": window.amount,
         "currency": window.currency or "none",
         "unpriced quantity": window.unpriced_quantity,
         "late rows": window.late_rows,
     }
+    return with_meters(front, {meter: window.quantities.get(meter, 0) for meter in meters}, back)
 
 
 @st.fragment(run_every=DETAIL_SECONDS)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from jobs.runtime.config import JobConfig
-from metering.meters import Meter
+from jobs.runtime.meters import MeterName
+from metering.meters import MOST_METERS
 from metering.words import Decision
 
 
 class BillingConfig(JobConfig):
     """`jobs.billing.config`."""
 
-    DECIDING: ClassVar[tuple[str, ...]] = ("grace_seconds", "late_policy")
+    DECIDING: ClassVar[tuple[str, ...]] = ("grace_seconds",)
 
     grace_seconds: int = Field(
         default=900,
@@ -23,17 +25,46 @@ class BillingConfig(JobConfig):
         le=2_678_400,
         description="How long after its end a window takes usage without a correction; seconds, at most 31 days.",
     )
-    late_policy: dict[Meter, Decision] = Field(
+    late_policy: dict[MeterName, Decision] = Field(
         default_factory=dict,
-        validate_default=True,
-        description="What a straggler does to its closed window, per meter: correct (default) or drop.",
+        max_length=MOST_METERS,
+        description="What a straggler does to its closed window, by meter: correct (default) or drop. A meter's own "
+        "`late_policy` in `meters` is the same.",
     )
 
-    @field_validator("late_policy")
-    @classmethod
-    def every_meter(cls, policy: dict[Meter, Decision]) -> dict[Meter, Decision]:
-        """A meter that is not named corrects."""
-        return {meter: policy.get(meter, Decision.CORRECT) for meter in Meter}
+    @model_validator(mode="after")
+    def _of_declared_meters(self) -> BillingConfig:
+        for name, policy in self.late_policy.items():
+            if name not in self.meters:
+                raise ValueError(f"late_policy names {name}, but the meters are {', '.join(sorted(self.meters))}")
+            if (own := self.meters[name].late_policy) not in (None, policy):
+                raise ValueError(
+                    f"late_policy.{name} is {policy}, but meters.{name}.late_policy is {own}; leave one out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _one_grace(self) -> BillingConfig:
+        for name, meter in self.meters.items():
+            if meter.grace_seconds not in (None, self.grace_seconds):
+                raise ValueError(
+                    f"meters.{name}.grace_seconds is {meter.grace_seconds}, but grace_seconds is {self.grace_seconds}: "
+                    "all meters have one grace"
+                )
+        return self
+
+    @property
+    def policies(self) -> Mapping[str, Decision]:
+        """What a straggler does, by declared meter."""
+        return {
+            name: meter.late_policy or self.late_policy.get(name, Decision.CORRECT)
+            for name, meter in self.meters.items()
+        }
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """With the late policy of every meter."""
+        return {**super().deciding, "late_policy": {name: policy.value for name, policy in self.policies.items()}}
 
     @property
     def grace(self) -> timedelta:

@@ -1,4 +1,4 @@
-"""The sums of one micro-batch → `usage_windows` and `stragglers`; what cannot be added up is refused."""
+"""The sums of one micro-batch → `usage_windows`, `stragglers` and `usage_days`; what cannot be added up is refused."""
 
 from __future__ import annotations
 
@@ -6,52 +6,35 @@ from collections import Counter
 from typing import Any
 
 import psycopg
-from psycopg.types.json import Jsonb
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.staged import SUMS
+from jobs.billing.days import add_days
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
-from metering.meters import Meter
 from metering.windows import MINUTE
 from metering.words import UsageCause
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 
-_IS_WRONG = " OR ".join(f"{m}_unsound_rows > 0 OR {m}_lowest_unit_price <> {m}_unit_price" for m in Meter)
-
 # Only here is a wrong row still near its own; once it is added to a window nobody can tell.
-UNSOUND = f"""
+UNSOUND = """
 SELECT cause, sign FROM staged
-WHERE cause <> %(judged)s OR sign NOT IN (1, -1) OR {_IS_WRONG}
+WHERE cause <> %(judged)s OR sign NOT IN (1, -1) OR unsound_rows > 0 OR lowest_unit_price <> unit_price
 ORDER BY cause <> %(judged)s DESC LIMIT 1
-"""
-
-# Null is not 0: a completion that came and did not report a meter leaves a row that counts it. A zero leaves nothing.
-SUM_BY_METER = f"""
-CREATE TEMP TABLE sums ON COMMIT DROP AS
-SELECT window_start, account, model, meter, currency, price_version, unit_price,
-       sign * coalesce(quantity, 0) AS quantity, metered_rows,
-       CASE WHEN matched THEN usage_rows - reported_rows ELSE 0 END AS unmetered_rows,
-       late, straggler_lsn, request_id, event_time, received_at,
-       CASE WHEN straggler_lsn IS NOT NULL THEN %(late_policy)s::jsonb ->> meter END AS decision
-FROM staged CROSS JOIN LATERAL (
-    VALUES {", ".join(f"('{m}', {m}_price_version, {', '.join(f'{m}_{name}' for name in SUMS)})" for m in Meter)}
-) AS metered (meter, price_version, {", ".join(SUMS)})
-WHERE metered_rows > 0 OR (matched AND usage_rows > reported_rows)
 """
 
 # Another unit price under one version would change what its windows were billed at. Rows with a price have a model and
 # a currency too, so each finds its window by the key's index.
 REPRICED = """
-SELECT price_version FROM sums GROUP BY price_version HAVING min(unit_price) <> max(unit_price)
+SELECT price_version FROM staged GROUP BY price_version HAVING min(unit_price) <> max(unit_price)
 UNION ALL
-SELECT sums.price_version
-FROM sums JOIN usage_windows USING (window_start, account, model, meter, currency, price_version)
-WHERE usage_windows.unit_price <> sums.unit_price
+SELECT staged.price_version
+FROM staged JOIN usage_windows USING (window_start, account, model, meter, currency, price_version)
+WHERE usage_windows.unit_price <> staged.unit_price
 LIMIT 1
 """
 
+# Null is not 0: a completion that came and did not report a meter leaves a row that counts it. A zero leaves nothing.
 # The amount is the row's own quantity times its unit price: nothing adds it up, so nothing rounds or ends it.
 # A window that no row had reached before is still corrected by a straggler: it had closed, empty.
 ADD = """
@@ -60,17 +43,17 @@ INSERT INTO usage_windows AS old (
     quantity, unit_price, late_quantity, late_rows, unmetered_rows, corrected
 )
 SELECT window_start, window_start + %s, account, model, meter, currency, price_version,
-       sum(quantity), max(unit_price),
-       coalesce(sum(quantity) FILTER (WHERE late), 0), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
+       trim_scale(sum(quantity)), max(unit_price),
+       trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
        sum(unmetered_rows), bool_or(straggler_lsn IS NOT NULL AND metered_rows > 0)
-FROM sums
+FROM staged
 WHERE decision IS DISTINCT FROM 'drop'
 GROUP BY window_start, account, model, meter, currency, price_version
 ORDER BY window_start, account, model, meter, currency, price_version
 ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
-    quantity = old.quantity + excluded.quantity,
+    quantity = trim_scale(old.quantity + excluded.quantity),
     unit_price = coalesce(old.unit_price, excluded.unit_price),
-    late_quantity = old.late_quantity + excluded.late_quantity,
+    late_quantity = trim_scale(old.late_quantity + excluded.late_quantity),
     late_rows = old.late_rows + excluded.late_rows,
     unmetered_rows = old.unmetered_rows + excluded.unmetered_rows,
     corrected = old.corrected OR excluded.corrected,
@@ -84,20 +67,22 @@ INSERT INTO stragglers (
 )
 SELECT straggler_lsn, meter, account, model, request_id, window_start, event_time, received_at,
        extract(epoch FROM received_at - (window_start + %s)),
-       decision, quantity, unit_price, currency, price_version
-FROM sums
+       decision, trim_scale(quantity), unit_price, currency, price_version
+FROM staged
 WHERE straggler_lsn IS NOT NULL AND metered_rows > 0
 ORDER BY straggler_lsn, meter
 """
 
 COUNT = """
 SELECT meter, decision, late, price_version IS NULL, sum(metered_rows), sum(unmetered_rows)
-FROM sums GROUP BY 1, 2, 3, 4
+FROM staged GROUP BY 1, 2, 3, 4
 """
 
 
-def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -> Counts:
-    """Add `staged` to `usage_windows`, record its stragglers; returns late, straggler, unpriced and unmetered rows.
+def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, _frontiers: Fold) -> Counts:
+    """Add `staged` to `usage_windows` and `usage_days`, record its stragglers.
+
+    Returns how many rows were late, stragglers, unpriced and unmetered.
 
     Raises Refused for usage that cannot be added up: of a cause that is not judged here (its decision would have to be
     inherited), with a sign that is neither 1 nor -1, with an amount that is not its quantity times its unit price, or
@@ -111,7 +96,6 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -
             f"cause '{UsageCause.STREAM}', sign 1 or -1, and an amount with every price: quantity x unit price, one "
             "per price version); install the version that wrote them and start billing again"
         )
-    cursor.execute(SUM_BY_METER, {"late_policy": Jsonb(config.late_policy)})
     repriced = cursor.execute(REPRICED).fetchone()
     if repriced is not None:
         raise Refused(
@@ -120,6 +104,7 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, _frontiers: Fold) -
         )
     cursor.execute(ADD, (MINUTE,))
     cursor.execute(RECORD, (MINUTE,))
+    add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
     for meter, decision, late, unpriced, *rows in cursor.execute(COUNT).fetchall():
         metered_rows, unmetered_rows = map(int, rows)

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 
-from metering.meters import Meter
 from metering.words import Decision
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
@@ -33,6 +32,7 @@ _ADD = """
 """
 # The money of a currency starts at 0 before its first straggler, so that the first one is seen as a rise.
 _CURRENCIES = "SELECT DISTINCT currency FROM catalog.accounts"
+_METERS = "SELECT meter FROM meters WHERE is_declared"
 
 
 class StragglerTotals:
@@ -48,11 +48,13 @@ class StragglerTotals:
         """The samples of both gauges. After a statement that fails, the next read goes on where it was."""
         while self._step(cursor):
             pass
+        # Of a meter that is declared no more, what there is goes on to be told.
+        meters = {name for (name,) in cursor.execute(_METERS).fetchall()} | {meter for meter, _ in self._rows}
         for (currency,) in cursor.execute(_CURRENCIES).fetchall():
-            for meter, decision in product(Meter, Decision):
+            for meter, decision in product(meters, Decision):
                 self._amounts[meter, decision, currency] += 0
-        for labels in product(Meter, Decision):
-            yield metrics.STRAGGLER_ROWS, labels, self._rows[labels]
+        for meter, decision in product(sorted(meters), Decision):
+            yield metrics.STRAGGLER_ROWS, (meter, decision), self._rows[meter, decision]
         for priced, amount in self._amounts.items():
             yield metrics.STRAGGLER_AMOUNT, priced, float(amount)
 

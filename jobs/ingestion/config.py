@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.judge import Judge
+from jobs.ingestion.limits_of_meters import limited, refuse_unknown_dimensions
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
 from jobs.runtime.names import Name
@@ -158,6 +159,11 @@ class IngestionConfig(JobConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _meters_sum_what_contracts_give(self) -> IngestionConfig:
+        refuse_unknown_dimensions(self.dimensions, self.contracts_in_force())
+        return self
+
     @field_validator("contracts")
     @classmethod
     def _are_contracts(cls, documents: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
@@ -171,8 +177,8 @@ class IngestionConfig(JobConfig):
         return {**shipped(), **own, **{f"{SHIPPED_REF}{name}": shipped()[name] for name in own if name in shipped()}}
 
     def contracts_in_force(self) -> dict[str, Contract]:
-        """The contract of each type."""
-        return contracts_of(self.contracts, shipped())
+        """The contract of each type, within the limits of the meters."""
+        return limited(contracts_of(self.contracts, shipped()), self.meters)
 
     def judge(self) -> Judge:
         """What judges records under this configuration."""
@@ -180,8 +186,11 @@ class IngestionConfig(JobConfig):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the contracts that hold, whoever brought them, and the version of the digest of contents."""
-        return {**super().deciding, "contracts": dict(self.documents), "digest": DIGEST}
+        """With the contracts that hold, whoever brought them, the digest's version, and what meters ask of events."""
+        limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
+        summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
+        said = {"contracts": dict(self.documents), "digest": DIGEST}
+        return {**super().deciding, **said, "summed": summed, "max_per_event": limits}
 
     @property
     def max_clock_ahead(self) -> timedelta:

@@ -1,4 +1,4 @@
-"""Every version of accounts and prices: kept in Delta, and as frames that a batch is priced with."""
+"""Every version of accounts and prices: kept in Delta, and ready for a batch to be priced with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import structlog
-from pyspark.sql import DataFrame, SparkSession
 
 from jobs.joins.billing_days import BillingDays
-from jobs.joins.catalog_versions import catalog_frames
+from jobs.joins.catalog_versions import Versions, account_versions, price_versions
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
@@ -27,16 +26,15 @@ KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", 
 
 
 class Catalog:
-    """The version tables and their frames; a change that a table holds already is not taken twice."""
+    """The version tables; a change that a table holds already is not taken twice."""
 
-    def __init__(self, spark: SparkSession, tables: str, epoch: int, driver: int) -> None:
-        self._spark = spark
+    def __init__(self, tables: str, epoch: int, driver: int) -> None:
         self._writers = {
             table: DeltaWriter(tables, table, Job.JOINS.value, epoch, driver) for table in TABLE_OF.values()
         }
         self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
-        self._versions = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
-        self._frames: tuple[DataFrame, DataFrame] | None = None
+        self._tables = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
+        self._versions: tuple[Versions, Versions] | None = None
         self._days: BillingDays | None = None
 
     def verify(self, upstream: Upstream) -> None:
@@ -72,7 +70,7 @@ class Catalog:
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
             versions = [_version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
             rows = [version for version in versions if version is not None]
-            news = without_repeats(table, self._versions[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+            news = without_repeats(table, self._tables[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
             if news.num_rows:
                 self._store(table, news, position)
 
@@ -83,22 +81,22 @@ class Catalog:
 
     def _store(self, table: Table, rows: pa.Table, position: Position) -> None:
         self._commit(table, rows, position)
-        self._versions[table] = pa.concat_tables([self._versions[table], rows])
-        self._frames = self._days = None
+        self._tables[table] = pa.concat_tables([self._tables[table], rows])
+        self._versions = self._days = None
 
-    def frames(self) -> tuple[DataFrame, DataFrame]:
+    def versions(self) -> tuple[Versions, Versions]:
         """Accounts and prices as `price` wants them; made anew only when something changed."""
-        if self._frames is None:
+        if self._versions is None:
             accounts, prices = (
-                self._versions[t].cast(s) for t, s in ((Table.ACCOUNTS, ACCOUNTS), (Table.PRICES, PRICES))
+                self._tables[t].cast(s) for t, s in ((Table.ACCOUNTS, ACCOUNTS), (Table.PRICES, PRICES))
             )
-            self._frames = catalog_frames(self._spark, accounts, prices)
-        return self._frames
+            self._versions = account_versions(accounts), price_versions(prices)
+        return self._versions
 
     def days(self, outcomes: pl.DataFrame) -> pl.Series:
         """`day` of each outcome."""
         if self._days is None:
-            self._days = BillingDays(self._versions[Table.ACCOUNTS])
+            self._days = BillingDays(self._tables[Table.ACCOUNTS])
         return self._days.days(outcomes)
 
 

@@ -1,112 +1,152 @@
-"""Every version of accounts and prices → one row per key, from which `price` picks the version that holds.
+"""Every version of accounts and prices → which one holds: for many rows at once, by `metering.pricing`'s rules.
 
 A version holds from `effective_us` for outcomes decided after `lsn` and not after `superseded_lsn`: of a price, that of
-the next version of the same key and `effective_from`. Versions are sorted so that the first that fits wins.
+the next version of the same key and `effective_from`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-
-from jobs.streams import UNIT_PRICE
-from metering.meters import Meter
 
 BEGINNING_OF_TIME_US = -(2**63)
-
-_HOLDS = [("lsn", pa.int64()), ("superseded_lsn", pa.int64()), ("effective_us", pa.int64())]
-CONTRACT = pa.struct([*_HOLDS, ("plan", pa.string()), ("currency", pa.string())])
-UNIT = pa.struct([*_HOLDS, ("unit_price", UNIT_PRICE)])
-
-ACCOUNT_FRAME = pa.schema(
-    [
-        ("account", pa.string()),
-        ("settled_lsn", pa.int64()),
-        ("settled_us", pa.int64()),
-        ("contract_current", CONTRACT),
-        ("contract_versions", pa.list_(CONTRACT)),
-    ]
-)
-"""One row per account. After `settled_lsn` and from `settled_us` on, `contract_current` holds: no need to search."""
-
-PRICE_KEY = ("price_plan", "price_model", "price_currency")
-PRICE_FRAME = pa.schema(
-    [
-        *[(name, pa.string()) for name in PRICE_KEY],
-        ("prices_settled_lsn", pa.int64()),
-        ("prices_settled_us", pa.int64()),
-        *[(f"{meter}_current", UNIT) for meter in Meter],
-        *[(f"{meter}_versions", pa.list_(UNIT)) for meter in Meter],
-    ]
-)
-"""One row per (plan, model, currency); per meter as for accounts."""
+PRICE_KEY = ("plan", "model", "meter", "currency")
+AT = ("decided_lsn", "event_us")
+"""Seen from which lsn, and of what time."""
 
 
-def account_rows(accounts: pa.Table) -> pa.Table:
-    """All versions (streams.ACCOUNTS) → ACCOUNT_FRAME.
+@dataclass(frozen=True)
+class Versions:
+    """All versions of one kind, and of several that hold at once which one wins: the last by `newest`."""
+
+    key: tuple[str, ...]
+    values: tuple[str, ...]
+    newest: tuple[str, ...]
+    every: pl.DataFrame
+    """(key, lsn, superseded_lsn, effective_us, deleted, values)."""
+    withdraws: bool
+    """Whether a deleted version takes back what it began; else it holds, as nothing."""
+    most_compared: int = 2_000_000
+    """Pairs of a row and a version that are looked at together."""
+
+    def as_of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows (key, decided_lsn, event_us, …) → the same with `version_lsn` and `values`; null where none holds."""
+        told = rows.with_row_index("_row").join(self._settled, on=list(self.key), how="left", maintain_order="left")
+        knows_all = (pl.col("decided_lsn") > pl.col("settled_lsn")).fill_null(value=True)
+        between = told.filter(~knows_all)
+        found = self._by_time(told.filter(knows_all)) if len(between) < len(told) else self._by_time(told.clear())
+        if len(between):
+            found = pl.concat([found, self._by_search(between).select(found.columns)]).sort("_row")
+        return found.drop("_row", "settled_lsn")
+
+    @cached_property
+    def _holding(self) -> pl.DataFrame:
+        return self.every.filter(~pl.col("deleted")) if self.withdraws else self.every
+
+    @cached_property
+    def _settled(self) -> pl.DataFrame:
+        """Who decides later than `settled_lsn` knows all versions of the key."""
+        return self.every.group_by(self.key).agg(pl.max("lsn").alias("settled_lsn"))
+
+    @cached_property
+    def _timeline(self) -> pl.DataFrame:
+        """For who knows all versions: what holds from `effective_us` on, sorted by it."""
+        live = self._holding.filter(pl.col("superseded_lsn").is_null()).sort("effective_us", "lsn")
+        # Of accounts the newest that has begun holds: a later beginning of an older one changes nothing.
+        holds = pl.col("lsn").cum_max().over(self.key) if self.newest == ("lsn",) else pl.col("lsn")
+        begins = live.select(*self.key, "effective_us", version_lsn=holds)
+        values = live.select(*self.key, pl.col("lsn").alias("version_lsn"), *self.values)
+        return (
+            begins.unique([*self.key, "effective_us"], keep="last", maintain_order=True)
+            .join(values, on=[*self.key, "version_lsn"], how="left", maintain_order="left")
+            .sort("effective_us")
+        )
+
+    def _by_time(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return (
+            rows.sort("event_us")
+            .join_asof(
+                self._timeline,
+                left_on="event_us",
+                right_on="effective_us",
+                by=list(self.key),
+                strategy="backward",
+                check_sortedness=False,
+            )
+            .drop("effective_us", strict=False)
+            .sort("_row")
+        )
+
+    def _by_search(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """For who knows only some: all versions of each row's key are looked at."""
+        found = [self._searched(part) for part in self._portions(rows)]
+        return rows.join(pl.concat(found), on="_row", how="left", maintain_order="left")
+
+    def _portions(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        counts = self._holding.group_by(self.key).len("versions")
+        compared = rows.join(counts, on=list(self.key), how="left", maintain_order="left")["versions"].fill_null(0)
+        yield from rows.with_columns(_portion=compared.cum_sum() // self.most_compared).partition_by(
+            "_portion", include_key=False
+        )
+
+    def _searched(self, rows: pl.DataFrame) -> pl.DataFrame:
+        is_known = (pl.col("lsn") < pl.col("decided_lsn")) & (
+            pl.col("superseded_lsn").is_null() | (pl.col("superseded_lsn") >= pl.col("decided_lsn"))
+        )
+        has_begun = pl.col("effective_us") <= pl.col("event_us")
+        return (
+            rows.select("_row", *self.key, *AT)
+            .join(self._holding, on=list(self.key), how="inner")
+            .filter(is_known & has_begun)
+            .sort(self.newest)
+            .unique("_row", keep="last", maintain_order=True)
+            .select("_row", pl.col("lsn").alias("version_lsn"), *self.values)
+        )
+
+
+def account_versions(accounts: pa.Table) -> Versions:
+    """All versions (streams.ACCOUNTS) → what an account's plan and currency are.
 
     An account's very first version holds from the beginning of time. A deletion is a version without plan and currency.
     The newest that has begun holds, so none needs an end.
     """
     is_first = pl.int_range(pl.len()).over("account") == 0
-    versions = (
+    return _versions(
         pl.DataFrame(accounts)
         .sort("account", "lsn")
         .with_columns(
-            effective_us=pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
-        )
-        .with_columns(superseded_lsn=pl.lit(None, pl.Int64))
+            effective_us=pl.when(is_first)
+            .then(BEGINNING_OF_TIME_US)
+            .otherwise(pl.col("effective_from").dt.epoch("us")),
+            superseded_lsn=pl.lit(None, pl.Int64),
+        ),
+        key=("account",),
+        values=("plan", "currency"),
+        newest=("lsn",),
+        withdraws=False,
     )
-    rows = (
-        versions.group_by("account")
-        .agg(settled_lsn=pl.max("lsn"))
-        .join(_collected(versions, ["account"], "contract", CONTRACT, first=["lsn"]), on="account", how="left")
-        .with_columns(settled_us=pl.col("contract_current").struct.field("effective_us"))
-    )
-    return _arrow(rows, ACCOUNT_FRAME)
 
 
-def price_rows(prices: pa.Table) -> pa.Table:
-    """All versions (streams.PRICES) → PRICE_FRAME. A deletion withdraws what its `effective_from` began."""
-    key = list(PRICE_KEY)
-    versions = (
+def price_versions(prices: pa.Table) -> Versions:
+    """All versions (streams.PRICES) → what one unit costs. A deletion withdraws what its `effective_from` began."""
+    return _versions(
         pl.DataFrame(prices)
-        .rename({"plan": "price_plan", "model": "price_model", "currency": "price_currency"})
         .with_columns(effective_us=pl.col("effective_from").dt.epoch("us"))
-        .sort(*key, "meter", "effective_us", "lsn")
-        .with_columns(superseded_lsn=pl.col("lsn").shift(-1).over([*key, "meter", "effective_us"]))
-    )
-    rows = versions.group_by(key).agg(prices_settled_lsn=pl.max("lsn"))
-    for meter in Meter:
-        holding = versions.filter((pl.col("meter") == meter.value) & ~pl.col("deleted"))
-        rows = rows.join(_collected(holding, key, meter.value, UNIT, first=["effective_us", "lsn"]), on=key, how="left")
-    settled = [pl.col(f"{meter}_current").struct.field("effective_us") for meter in Meter]
-    return _arrow(rows.with_columns(prices_settled_us=pl.max_horizontal(settled)), PRICE_FRAME)
-
-
-def _collected(
-    versions: pl.DataFrame, key: list[str], name: str, struct: pa.StructType, first: list[str]
-) -> pl.DataFrame:
-    """Per key `<name>_versions`, those that are highest by `first` in front, and `<name>_current`."""
-    version = pl.struct(field.name for field in struct)
-    return (
-        versions.sort(first, descending=True)
-        .group_by(key, maintain_order=True)
-        .agg(
-            version.alias(f"{name}_versions"),
-            version.filter(pl.col("superseded_lsn").is_null()).first().alias(f"{name}_current"),
-        )
+        .sort(*PRICE_KEY, "effective_us", "lsn")
+        .with_columns(superseded_lsn=pl.col("lsn").shift(-1).over([*PRICE_KEY, "effective_us"])),
+        key=PRICE_KEY,
+        values=("unit_price",),
+        newest=("effective_us", "lsn"),
+        withdraws=True,
     )
 
 
-def _arrow(rows: pl.DataFrame, schema: pa.Schema) -> pa.Table:
-    if rows.is_empty():
-        # Spark takes no column without a chunk.
-        return pa.table([pa.array([], field.type) for field in schema], schema=schema)
-    return rows.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
-
-
-def catalog_frames(spark: SparkSession, accounts: pa.Table, prices: pa.Table) -> tuple[DataFrame, DataFrame]:
-    """All versions (streams.ACCOUNTS, streams.PRICES) → the frames that `price` joins (ACCOUNT_FRAME, PRICE_FRAME)."""
-    return spark.createDataFrame(account_rows(accounts)), spark.createDataFrame(price_rows(prices))
+def _versions(
+    every: pl.DataFrame, *, key: tuple[str, ...], values: Sequence[str], newest: tuple[str, ...], withdraws: bool
+) -> Versions:
+    named = every.select(*key, "lsn", "superseded_lsn", "effective_us", "deleted", *values)
+    return Versions(key, tuple(values), newest, named, withdraws)

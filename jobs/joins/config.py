@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
+from jobs.runtime.meters import stored
 from jobs.runtime.names import Name
 from metering.limits import MAX_NAME_BYTES
+from metering.meters import columns_of
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -36,6 +39,16 @@ class JoinsConfig(JobConfig):
         le=65_536,
         description="Most memory for requests and completions that a later row may still match; beyond it joins waits.",
     )
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """With what the meters count, and what goes with an outcome."""
+        return {**super().deciding, "meters": stored(self.declared), "dimensions": list(self.dimensions)}
+
+    @property
+    def carried(self) -> Schema:
+        """What joins remembers of a row that waits."""
+        return carried(columns_of(self.declared), self.dimensions)
 
     @property
     def longest_timeout_seconds(self) -> int:

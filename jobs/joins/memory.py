@@ -5,17 +5,19 @@ Derived from the journal and usage at start, bounded by the timeouts behind the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
 
-from metering.meters import REPORTED_COLUMNS
+from jobs.streams import QUANTITY
 from metering.words import Outcome
 
 KEY = ("account", "request_id")
-CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {
+Schema = dict[str, pl.DataType | type[pl.DataType]]
+REPORTED = pl.Decimal(QUANTITY.precision, QUANTITY.scale)
+CARRIED: Schema = {
     "lsn": pl.Int64,
     "family": pl.String,
     "account": pl.String,
@@ -23,7 +25,6 @@ CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {
     "user_id": pl.String,
     "model": pl.String,
     "status": pl.String,
-    **dict.fromkeys(REPORTED_COLUMNS, pl.Int64),
     "event_time": pl.Datetime("us", "UTC"),
     "received_at": pl.Datetime("us", "UTC"),
     "timeout_us": pl.Int64,
@@ -31,7 +32,20 @@ CARRIED: dict[str, pl.DataType | type[pl.DataType]] = {
     "decided_side": pl.String,
 }
 """Rows of the journal with how long they wait, whether an earlier batch held them, and `decided_side`: null while a row
-waits, else the side on which it won its key. Of a decided row only KEY, lsn, received_at and timeout_us are kept."""
+waits, else the side on which it won its key. Of a decided row only KEY, lsn, received_at and timeout_us are kept. The
+columns that a configuration names follow (`carried`)."""
+
+
+def carried(reported: Iterable[str], texts: Iterable[str]) -> Schema:
+    """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions."""
+    fixed = set(CARRIED)
+    return {
+        **CARRIED,
+        **{name: pl.String() for name in texts if name not in fixed},
+        **dict.fromkeys(reported, REPORTED),
+    }
+
+
 DECIDED = ("key_hash", "lsn", *KEY, "received_at", "timeout_us", "decided_side")
 MOST_PARTS = 64
 """Decided rows are kept as the batches left them; so many are put together, and those that are over are dropped."""
@@ -45,35 +59,42 @@ class Memory:
     """
 
     rows: pl.DataFrame
-    """Those that wait (CARRIED)."""
+    """Those that wait (`carried`)."""
     decided: tuple[pl.DataFrame, ...] = ()
     """Parts with the columns DECIDED."""
     compact_bytes: int = 0
     """What this took when it was last freed of what is over."""
 
     @classmethod
-    def empty(cls) -> Memory:
-        """Before the first row."""
-        return cls(pl.DataFrame(schema=CARRIED))
+    def empty(cls, schema: Schema) -> Memory:
+        """Before the first row; `schema` is `carried`."""
+        return cls(pl.DataFrame(schema=schema))
+
+    @property
+    def schema(self) -> Schema:
+        """What is remembered of a row that waits (`carried`)."""
+        return dict(self.rows.schema)
 
     def involved(self, batch: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-        """The batch's rows and all remembered rows that they, or the passing of time, can decide (CARRIED).
+        """The batch's rows and all remembered rows that they, or the passing of time, can decide (`carried`).
 
-        `batch` has CARRIED without its last two columns.
+        `batch` has that without `remembered` and `decided_side`.
         """
         due = self.rows.filter(_is_over(frontier) | ~pl.col("remembered"))
         keys = pl.concat([batch.select(KEY), due.select(KEY)]).unique()
         waiting = self.rows.join(keys, on=KEY, how="semi")
-        new = batch.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False).select(*CARRIED)
+        new = batch.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False).select(
+            *self.rows.columns
+        )
         return pl.concat([waiting, self._decided_of(keys), new])
 
     def _decided_of(self, keys: pl.DataFrame) -> pl.DataFrame:
         if not self.decided or keys.is_empty():
-            return pl.DataFrame(schema=CARRIED)
+            return self.rows.clear()
         hashed = keys.select(_key_hash())
         likely = pl.concat([part.join(hashed, on="key_hash", how="semi") for part in self.decided])
         met = likely.join(keys, on=KEY, how="semi").drop("key_hash").with_columns(remembered=True)
-        return pl.concat([pl.DataFrame(schema=CARRIED), met], how="diagonal")
+        return pl.concat([self.rows.clear(), met], how="diagonal")
 
     def after(self, involved: pl.DataFrame, outcomes: pl.DataFrame, frontier: datetime | None) -> Memory:
         """The memory that knows what became of the involved rows.
@@ -87,7 +108,7 @@ class Memory:
         )
         untouched = self.rows.join(involved, on="lsn", how="anti")
         waits = told.filter(pl.col("side").is_null()).with_columns(remembered=True)
-        waiting = pl.concat([untouched, waits.select(*CARRIED)])
+        waiting = pl.concat([untouched, waits.select(*self.rows.columns)])
         return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier), self.compact_bytes)
 
     def anew(self) -> Memory:

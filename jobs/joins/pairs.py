@@ -6,9 +6,8 @@ from itertools import groupby
 
 import polars as pl
 
-from jobs.joins.memory import KEY
+from jobs.joins.memory import CARRIED, KEY
 from metering.joining import Row, Side, Winner, fold_all
-from metering.meters import REPORTED
 from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
 
 SIDES = {Family.REQUEST.value: Side.REQUEST, Family.COMPLETION.value: Side.COMPLETION, Family.BOTH.value: Side.BOTH}
@@ -84,13 +83,17 @@ def folded(contested: pl.DataFrame) -> pl.DataFrame:
     return paired(ordered, pl.DataFrame(found, schema=FOUND, orient="row"))
 
 
+IN_EITHER_CASE = frozenset(CARRIED)
+"""Columns of rows of which `paired` makes its own; all others are quantities of the completion, or dimensions."""
+
+
 def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """What was found (FOUND) with the values of its rows.
 
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
-    event_time (the completion's, else the request's), user_id and model of the request, status and meters (REPORTED) of
-    the completion, timeout_us (how long the row waits that is there, or within which both meet) and superseded; null on
-    a side that is missing.
+    event_time (the completion's, else the request's), user_id and model of the request, status and quantities of the
+    completion, dimensions (the request's, else the completion's), timeout_us (how long the row waits that is there, or
+    within which both meet) and superseded; null on a side that is missing.
     """
     request, completion = found["request"], found["completion"]
     received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]
@@ -103,10 +106,18 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
         *[rows[name].gather(request) for name in ("user_id", "model")],
         rows["status"].gather(completion),
-        *[rows[column].gather(completion).alias(meter) for meter, column in REPORTED.items()],
+        *[_named(rows[name], request, completion) for name in rows.columns if name not in IN_EITHER_CASE],
         _within_us(rows, found).alias("timeout_us"),
         "superseded",
     )
+
+
+def _named(values: pl.Series, request: pl.Series, completion: pl.Series) -> pl.Expr:
+    """What a configuration names: a quantity is what the completion reports, a text what either says."""
+    reported = pl.lit(values.gather(completion))
+    if values.dtype == pl.String:
+        return pl.coalesce(pl.lit(values.gather(request)), reported).alias(values.name)
+    return reported.alias(values.name)
 
 
 def _within_us(rows: pl.DataFrame, found: pl.DataFrame) -> pl.Expr:

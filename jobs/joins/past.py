@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import polars as pl
 
 from jobs.joins.frontier import last_frontier
-from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.memory import CARRIED, Memory, Schema
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import History
@@ -17,7 +17,17 @@ from metering.words import BILLABLE, Disposition
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
-READ = ["type", *(name for name in CARRIED if name not in ("timeout_us", "remembered", "decided_side"))]
+_ADDED = ("timeout_us", "remembered", "decided_side")
+
+
+def columns_read(schema: Schema) -> tuple[str, ...]:
+    """Of the journal, for what is remembered of a row (`memory.carried`)."""
+    return ("type", *(name for name in schema if name not in _ADDED))
+
+
+def as_carried(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Rows of the journal with the types in which they are remembered."""
+    return rows.with_columns(pl.col(name).cast(schema[name]) for name in schema if name not in CARRIED)
 
 
 def is_paired() -> pl.Expr:
@@ -38,6 +48,8 @@ class Past:
     position: int
     frontier: datetime | None
     waiting_from: int | None
+    schema: Schema
+    """What is remembered of a row (`memory.carried`)."""
 
 
 def remembered(past: Past, history: History) -> Memory:
@@ -48,11 +60,11 @@ def remembered(past: Past, history: History) -> Memory:
     timeouts = Timeouts(history)
     rows = pl.concat(_candidates(past, timeouts)).unique("lsn").sort("lsn")
     if rows.is_empty():
-        return Memory.empty()
+        return Memory.empty(past.schema)
     rows = rows.with_columns(timeouts.of_row())
     outcomes = _outcomes_since(past, rows["received_at"].min()).with_columns(timeouts.of_pair())  # type: ignore[arg-type]
-    involved = Memory.empty().involved(rows, None)
-    return Memory.empty().after(involved, outcomes, past.frontier)
+    involved = Memory.empty(past.schema).involved(rows, None)
+    return Memory.empty(past.schema).after(involved, outcomes, past.frontier)
 
 
 def preceding_frontier(journal: pl.LazyFrame, position: int) -> datetime | None:
@@ -74,9 +86,11 @@ def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
         parts.append(held & _since(past.frontier, most_us))
     stored = past.journal.collect_schema().names()
     # joins may start before ingestion has given an older journal the columns of this version.
-    added = [pl.lit(None, CARRIED[name]).alias(name) for name in READ if name not in stored]
+    read = columns_read(past.schema)
+    added = [pl.lit(None, past.schema[name]).alias(name) for name in read if name not in stored]
     journal = past.journal.with_columns(added)
-    return [journal.filter(part & below).select(READ).with_columns(family()).collect() for part in parts]
+    found = [journal.filter(part & below).select(read).with_columns(family()).collect() for part in parts]
+    return [as_carried(rows, past.schema) for rows in found]
 
 
 def _since(frontier: datetime | None, longest_us: int) -> pl.Expr:

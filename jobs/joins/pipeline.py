@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from jobs.joins.catalog import TABLE_OF
 from jobs.joins.config import JoinsConfig
-from jobs.joins.past import READ
+from jobs.joins.past import columns_read
 from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import TableJob
@@ -32,7 +32,9 @@ JOB = TableJob(
     name=Job.JOINS.value,
     reads=Table.JOURNAL,
     writes=Table.USAGE,
-    columns=with_fingerprint(Table.JOURNAL, (*READ, "disposition", "topic", "frontier", "value")),
+    columns=lambda config: with_fingerprint(
+        Table.JOURNAL, (*columns_read(config.carried), "disposition", "topic", "frontier", "value")
+    ),
     config=JoinsConfig,
     build=build,
     start=UsageSink,

@@ -1,74 +1,74 @@
 """Outcomes → priced usage rows: the contract and the prices in force at `event_time`, as known when it was decided.
 
-`account_as_of` and `price_as_of` in `metering.pricing` say the same in Python. Both catalogs are broadcast: nothing is
-shuffled.
+`account_as_of` and `price_as_of` in `metering.pricing` say the same in Python. Polars finds the version, Arrow
+multiplies: Polars keeps 12 decimals of a product, whatever its factors have.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Iterable
 
-from jobs.streams import USAGE
-from metering.meters import Meter
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.joins.catalog_versions import AT, Versions
+from jobs.joins.quantities import BILLED, quantities
+from jobs.streams import METERED, QUANTITY, UNIT_PRICE
+from metering.meters import Declaration
 from metering.words import UsageCause
 
-ADDED_BY_SINK = ("lsn", "log_date", "logged_at", "day", "rules")
-PRICED = tuple(name for name in USAGE.names if name not in ADDED_BY_SINK)
-"""The columns of `usage` that `price` gives; the sink numbers the rows."""
+_LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
 
 
-def _as_of(name: str, is_settled: str) -> str:
-    """The version that holds: nearly always the current one; the search, which Spark interprets, is the exception."""
-    return f"""IF({is_settled}, {name}_current, get(filter({name}_versions, v ->
-        v.lsn < decided_lsn AND coalesce(v.superseded_lsn, decided_lsn) >= decided_lsn AND v.effective_us <= event_us
-        ), 0))"""
+def price(outcomes: pl.DataFrame, meters: Iterable[Declaration], accounts: Versions, prices: Versions) -> pa.Table:
+    """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns` and `meters`.
 
-
-def _metered(meter: Meter) -> list[str]:
-    unit = f"{meter}_unit"
-    return [
-        meter,
-        f"IF({meter} IS NULL, null, {unit}.lsn) AS {meter}_price_version",
-        f"IF({meter} IS NULL, null, {unit}.unit_price) AS {meter}_unit_price",
-        # 17 + 20 + 1 digits are just the 38 there are, so Spark keeps all 12 decimals.
-        f"CAST({meter} AS DECIMAL(17, 0)) * {unit}.unit_price AS {meter}_amount",
-    ]
-
-
-def price(outcomes: DataFrame, accounts: DataFrame, prices: DataFrame) -> DataFrame:
-    """Outcomes (`resolve`) and the frames of `catalog_frames` → PRICED, one row per outcome, `sign` 1, cause `stream`.
-
-    Without an account, a model, a price or a quantity, and for superseded and waiting rows, price and amount are null.
+    Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null.
     """
-    is_contract_settled = "decided_lsn > settled_lsn AND event_us >= settled_us"
-    is_price_settled = "decided_lsn > prices_settled_lsn AND event_us >= prices_settled_us"
-    is_priced = "outcome IN ('matched', 'abandoned')"
-    contracted = (
-        outcomes.selectExpr(
-            "*", "greatest(request_lsn, completion_lsn) AS decided_lsn", "unix_micros(event_time) AS event_us"
-        )
-        .join(F.broadcast(accounts), on="account", how="left")
-        .selectExpr(
-            *outcomes.columns, "decided_lsn", "event_us", f"{_as_of('contract', is_contract_settled)} AS contract"
-        )
+    decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
+    at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
+    contracted = accounts.as_of(at).drop("version_lsn")
+    asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
+    metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
+    has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
+    units = prices.as_of(metered.filter(has_price)).select(_LISTED)
+    rest = metered.filter(~has_price).select(
+        "row", "meter", "quantity", pl.lit(None, pl.Int64).alias("version_lsn"), units_null(units)
     )
-    is_same_key = "price_plan = contract.plan AND price_model = model AND price_currency = contract.currency"
-    return (
-        contracted.join(F.broadcast(prices), on=F.expr(f"{is_priced} AND {is_same_key}"), how="left")
-        .selectExpr(
-            *outcomes.columns,
-            "contract",
-            *[f"{_as_of(meter, is_price_settled)} AS {meter}_unit" for meter in Meter],
-        )
-        .selectExpr(
-            *[name for name in outcomes.columns if name not in list(Meter)],
-            "contract.plan",
-            "contract.currency",
-            *[column for meter in Meter for column in _metered(meter)],
-            "1 AS sign",
-            f"'{UsageCause.STREAM}' AS cause",
-            "CAST(null AS ARRAY<LONG>) AS corrects_lsns",
-        )
-        .select(*PRICED)
+    listed = pl.concat([units, rest]).sort("row", "meter")
+    made = contracted.drop(AT).with_columns(
+        pl.lit(1, pl.Int32).alias("sign"),
+        pl.lit(UsageCause.STREAM.value).alias("cause"),
+        pl.lit(None, pl.List(pl.Int64)).alias("corrects_lsns"),
     )
+    return made.to_arrow().append_column("meters", meter_lists(listed, len(outcomes)))
+
+
+def units_null(units: pl.DataFrame) -> pl.Expr:
+    """No unit price, of the type that unit prices have."""
+    return pl.lit(None, units.schema["unit_price"]).alias("unit_price")
+
+
+def meter_lists(listed: pl.DataFrame, rows: int) -> pa.Array:
+    """(row, meter, quantity, version_lsn, unit_price), sorted by row → the list (streams.METERED) of each of `rows`."""
+    quantity = listed["quantity"].to_arrow().cast(QUANTITY)
+    unit_price = listed["unit_price"].to_arrow().cast(UNIT_PRICE)
+    entries = pa.StructArray.from_arrays(
+        [
+            listed["meter"].to_arrow().cast(pa.string()),
+            quantity,
+            listed["version_lsn"].to_arrow(),
+            unit_price,
+            pc.multiply(quantity, unit_price),
+        ],
+        fields=list(METERED),
+    )
+    counts = listed.group_by("row").len()
+    lengths = (
+        pl.select(pl.int_range(rows, dtype=pl.UInt32).alias("row"))
+        .join(counts, on="row", how="left", maintain_order="left")["len"]
+        .fill_null(0)
+    )
+    offsets = pl.concat([pl.Series([0], dtype=pl.Int32), lengths.cum_sum().cast(pl.Int32)])
+    return pa.ListArray.from_arrays(offsets.to_arrow().cast(pa.int32()), entries)

@@ -7,21 +7,20 @@ from datetime import datetime
 import polars as pl
 
 from jobs.joins.pairs import folded, split
-from metering.meters import REPORTED, Meter
 from metering.words import Outcome
 
-OUTCOME = (
-    *("account", "request_id", "outcome", "request_lsn", "completion_lsn", "user_id", "model", "status"),
-    *("event_time", "received_at", *Meter, "timeout_us"),
-)
+_MADE_HERE = ("request_us", "completion_us", "superseded")
 
 
 def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-    """Rows of `memory.CARRIED` → one row per outcome (OUTCOME); a row that waits has none.
+    """Rows of `memory.carried` → one row per outcome; a row that waits has none.
+
+    Columns: account, request_id, outcome, request_lsn, completion_lsn, user_id, model, status, event_time, received_at
+    (when the outcome became a fact), timeout_us (of a match, within which its rows met), and what a configuration names
+    as `pairs.paired` has it; null is not reported.
 
     A row with a `decided_side` was matched in an earlier batch; it only supersedes others. `frontier` None: nobody
-    gives up waiting. `received_at` is when the outcome became a fact; per meter its quantity: null is not reported.
-    `timeout_us`: of a match, within which its rows met.
+    gives up waiting.
     """
     pairs, contested = split(rows)
     each = pairs if contested.is_empty() else pl.concat([pairs, folded(contested)])
@@ -38,14 +37,10 @@ def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
         .then(pl.when(begun).then(pl.lit(Outcome.ABANDONED.value)).otherwise(pl.lit(Outcome.ORPHANED.value)))
     )
     is_alone = pl.col("outcome").is_in([Outcome.ABANDONED.value, Outcome.ORPHANED.value])
-    is_billed = pl.col("outcome").is_in([Outcome.MATCHED.value, Outcome.ABANDONED.value])
+    received_us = pl.when(is_alone).then(over_us).otherwise(last_us)
     return (
         each.with_columns(outcome.alias("outcome"))
         .filter(pl.col("outcome").is_not_null())
-        .with_columns(
-            pl.when(is_alone).then(over_us).otherwise(last_us).cast(pl.Datetime("us", "UTC")).alias("received_at"),
-            *[is_billed.cast(pl.Int64).alias(meter) for meter in Meter if meter not in REPORTED],
-            *[pl.when("superseded").then(0).otherwise(pl.col(meter)).alias(meter) for meter in REPORTED],
-        )
-        .select(OUTCOME)
+        .with_columns(received_at=received_us.cast(pl.Datetime("us", "UTC")))
+        .drop(_MADE_HERE)
     )

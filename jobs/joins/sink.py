@@ -13,19 +13,21 @@ from pyspark.sql import DataFrame
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
+from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
 from jobs.joins.pricing import price
+from jobs.metered import EARLIER
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
-from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, numbered, open_table
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
 from jobs.runtime.new_rows import few_new_rows, new_rows
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, RulesInForce, rules_text
-from jobs.streams import USAGE, Table
+from jobs.streams import INSTANT, USAGE, Table
 from metering.words import Cause, Disposition
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
@@ -37,12 +39,11 @@ class UsageSink:
     def __init__(self, job: TableJob[JoinsConfig], context: Context[JoinsConfig]) -> None:
         self._job = job
         self._config = context.config
-        self._spark = context.spark
         self._clock = context.clock
         tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
         self._usage = DeltaWriter(tables, job.writes, job.name, epoch, driver)
         self._journal = Upstream(tables, job.reads)
-        self._catalog = Catalog(context.spark, tables, epoch, driver)
+        self._catalog = Catalog(tables, epoch, driver)
         self._at = recall_position(self._usage, job.reads)
         self._rules = RulesInForce(self._usage, context.config.deciding)
         self._known = self._remember(tables)
@@ -55,9 +56,10 @@ class UsageSink:
                 raise no_table(self._job.name, self._job.reads, self._at.next_lsn, f"{tables}/{self._job.reads}")
             frontier = instant_of(self._usage.recall(FRONTIER))
             rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
-            past = Past(rows, outcomes, self._at.next_lsn, frontier, self._usage.recall("waiting.lsn") or None)
+            waiting_from = self._usage.recall("waiting.lsn") or None
+            past = Past(rows, outcomes, self._at.next_lsn, frontier, waiting_from, self._config.carried)
         first = 1 if self._usage.next_lsn == 1 else self._at.next_lsn
-        return Known.derived(past, self._rules.history, Held(first, self._config.deciding))
+        return Known.derived(past, self._rules.history, Held(first, self._config.deciding), self._config.carried)
 
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
@@ -116,14 +118,16 @@ class UsageSink:
                 "gets no heartbeat",
             )
 
-    def _priced(self, outcomes: pl.DataFrame) -> pl.DataFrame:
-        if outcomes.is_empty():
-            return pl.DataFrame(schema=pl.Schema(pl.DataFrame(USAGE.empty_table()).schema))
-        handed = self._spark.createDataFrame(outcomes.drop("timeout_us").to_arrow())
-        priced = pl.DataFrame(price(handed, *self._catalog.frames()).toArrow())
-        return priced.with_columns(day=self._catalog.days(priced))
+    def _priced(self, outcomes: pl.DataFrame) -> pa.Table:
+        """In the order of the journal, each with its day."""
+        ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn"))
+        priced = price(ordered, self._config.declared, *self._catalog.versions())
+        named = ordered.with_columns(dimensions(self._config.dimensions))["dimensions"]
+        return priced.append_column("day", self._catalog.days(ordered).to_arrow()).append_column(
+            "dimensions", named.to_arrow().cast(pa.string())
+        )
 
-    def _commit(self, usage: pl.DataFrame, known: Known, after: Position) -> None:
+    def _commit(self, usage: pa.Table, known: Known, after: Position) -> None:
         now, next_lsn = self._clock.now(), self._usage.next_lsn + len(usage)
         transactions = {**transactions_of(Table.JOURNAL, after), LSN: next_lsn, **known.memory.waiting()}
         transactions |= {
@@ -132,13 +136,12 @@ class UsageSink:
         if known.frontier is not None:
             transactions[FRONTIER] = microseconds_of(known.frontier)
         # Rules that changed hold from the next batch on: what decides is kept before it decides.
-        first = known.history[-1].first
-        rules = self._rules.said(first, now) if len(usage) else {}
+        rules = self._rules.said_of(known.history, now) if len(usage) else {}
         if rules:
             transactions[RULES] = self._usage.next_lsn
         self._usage.commit(usage_rows(usage, self._usage.next_lsn, now, rules_text(rules)), transactions)
         if rules:
-            self._rules.kept(first, now)
+            self._rules.kept_of(known.history, now)
         self._known, self._at = known, after
 
     def position(self) -> int:
@@ -175,14 +178,21 @@ class UsageSink:
         """Nothing to give back."""
 
 
-def usage_rows(outcomes: pl.DataFrame, first_lsn: int, logged_at: datetime, rules: str | None) -> pa.Table:
-    """Decided outcomes as rows of `usage`, in the order of the journal; the first one keeps `rules`."""
-    ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn")).with_columns(
-        pl.lit(logged_at).alias("logged_at"), pl.lit(logged_at.date()).alias("log_date")
-    )
-    rows = numbered(ordered.drop("lsn", strict=False), first_lsn)
-    kept = pl.when(pl.col("lsn") == first_lsn).then(pl.lit(rules, pl.String)).alias("rules")
-    return rows.with_columns(kept).select(USAGE.names).to_arrow().cast(USAGE)
+def usage_rows(priced: pa.Table, first_lsn: int, logged_at: datetime, rules: str | None) -> pa.Table:
+    """Priced outcomes as rows of `usage`; the first one keeps `rules`. What only earlier releases filled is null."""
+    count = len(priced)
+    made = {
+        "lsn": pa.array(range(first_lsn, first_lsn + count), pa.int64()),
+        "log_date": pa.repeat(pa.scalar(logged_at.date(), pa.date32()), count),
+        "logged_at": pa.repeat(pa.scalar(logged_at, INSTANT), count),
+        "rules": pa.array(([rules] + [None] * (count - 1))[:count], pa.string()),
+    }
+    # A column that a meter sums may have the name of one of theirs.
+    said = {name: priced[name] for name in priced.column_names if name not in EARLIER} | made
+    columns = [
+        said[field.name].cast(field.type) if field.name in said else pa.nulls(count, field.type) for field in USAGE
+    ]
+    return pa.table(columns, schema=USAGE)
 
 
 def _counts(outcomes: pl.DataFrame) -> Counts:

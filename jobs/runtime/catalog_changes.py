@@ -14,7 +14,6 @@ from jobs.streams import UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
 from metering.members import member_twice
-from metering.meters import Meter
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
@@ -100,7 +99,7 @@ class _Plan(_Part):
 class _PriceKey(_Part):
     plan: Text
     model: Text
-    meter: Annotated[Meter, Field(strict=False)]
+    meter: Text
     currency: Currency
     effective_from: Instant | None = None
 

@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from jobs.runtime.dimensions import MOST_DIMENSIONS, Dimensions, refuse_unfit_dimensions
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
+from jobs.runtime.meters import DEFAULT_METERS, Meters, declarations, refuse_unfit
 from jobs.runtime.unreachable import NO_ADDRESS, place
+from metering.meters import MOST_METERS, Declaration
 
 
 class JobConfig(BaseModel):
@@ -37,6 +40,34 @@ class JobConfig(BaseModel):
         le=65_536,
         description="Java heap of the driver, in MiB; Spark needs at least 450 to start.",
     )
+    meters: Meters = Field(
+        default_factory=lambda: dict(DEFAULT_METERS),
+        description=f"What is counted and priced: 1 to {MOST_METERS} meters by name, the same for all applications. "
+        "Given as `meters` beside `jobs`.",
+    )
+
+    dimensions: Dimensions = Field(
+        default=(),
+        description=f"Text columns of contracts that go with an outcome into usage and the days, at most "
+        f"{MOST_DIMENSIONS}; the same for all applications. Given as `dimensions` beside `jobs`.",
+    )
+
+    @field_validator("dimensions")
+    @classmethod
+    def _each_once(cls, names: Dimensions) -> Dimensions:
+        refuse_unfit_dimensions(names)
+        return names
+
+    @field_validator("meters")
+    @classmethod
+    def _fit_together(cls, meters: Meters) -> Meters:
+        refuse_unfit(meters)
+        return meters
+
+    @property
+    def declared(self) -> tuple[Declaration, ...]:
+        """The meters, by name."""
+        return declarations(self.meters)
 
 
 class Environment(BaseModel):

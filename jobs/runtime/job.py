@@ -155,8 +155,9 @@ class TopicJob(Generic[C]):
 class TableJob(Generic[C]):
     """A job that reads a Delta table and writes another, and `also_writes` beside it.
 
-    Only `columns` of the table are read. `build` is what Spark makes of a batch (pure, built-in operators): here it
-    keeps every row with its lsn, and leaves away what the driver does not need. The sink has it called by `new_rows`.
+    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch (pure,
+    built-in operators): here it keeps every row with its lsn, and leaves away what the driver does not need. The sink
+    has it called by `new_rows`.
 
     `start` makes the sink of this job.
     """
@@ -164,7 +165,7 @@ class TableJob(Generic[C]):
     name: str
     reads: Table
     writes: Table
-    columns: tuple[str, ...]
+    columns: Callable[[C], tuple[str, ...]]
     config: type[C]
     build: Callable[[DataFrame, C], DataFrame]
     start: Callable[[TableJob[C], Context[C]], TableSink]
@@ -181,10 +182,10 @@ class TableJob(Generic[C]):
 class PostgresJob(Generic[C]):
     """A job that folds a Delta table into Postgres.
 
-    Only `columns` of the table are read. `build` is what Spark makes of a batch (pure, built-in operators): here it
-    reduces it to summaries. The sink has it called by `new_rows`. Summaries are copied into the temporary table
-    `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the
-    position.
+    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch (pure,
+    built-in operators): here it reduces it to summaries, or leaves that to `summarize`, which does it on the driver.
+    The sink has it called by `new_rows`. Summaries are copied into the temporary table `staged`, whose columns are
+    those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not asked.
@@ -195,11 +196,12 @@ class PostgresJob(Generic[C]):
 
     name: str
     reads: Table
-    columns: tuple[str, ...]
+    columns: Callable[[C], tuple[str, ...]]
     config: type[C]
     build: Callable[[DataFrame, C, datetime | None], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
+    summarize: Callable[[pa.Table, C, datetime | None], pa.Table] | None = None
     concerns: str = "true"
     closes_after: Callable[[Mapping[str, Any]], timedelta] | None = None
     totals: TotalsOf = no_totals

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -103,14 +103,25 @@ class RulesInForce:
 
         Each log date has its copy, because retention removes whole days from the old end.
         """
-        history = extended(self.history, first, self._present, now)
-        if history == self.history and self._kept_on == now.date():
+        return self.said_of(extended(self.history, first, self._present), now)
+
+    def said_of(self, history: History, now: datetime) -> Mapping[str, Any]:
+        """As `said`, for whom more than one change may come into force at once: `history` goes on where it ended."""
+        dated = self._dated(history, now)
+        if dated == self.history and self._kept_on == now.date():
             return {}
-        return {IN_FORCE: [_said(held) for held in history]}
+        return {IN_FORCE: [_said(held) for held in dated]}
 
     def kept(self, first: int, now: datetime) -> None:
         """The commit with `said(first, now)` is done."""
-        self.history, self._kept_on = extended(self.history, first, self._present, now), now.date()
+        self.kept_of(extended(self.history, first, self._present), now)
+
+    def kept_of(self, history: History, now: datetime) -> None:
+        """The commit with `said_of(history, now)` is done."""
+        self.history, self._kept_on = self._dated(history, now), now.date()
+
+    def _dated(self, history: History, now: datetime) -> History:
+        return (*self.history, *(replace(held, since=now) for held in history[len(self.history) :]))
 
 
 def _said(held: Held) -> Mapping[str, Any]:

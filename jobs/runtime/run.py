@@ -30,6 +30,7 @@ from jobs.runtime.errors import ExitStatus
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.sink import PostgresSink
@@ -99,7 +100,9 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
     refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max((committed_epoch(environment.tables, table, job.name) for table in job.tables), default=0)
-    return Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
+    ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
+    declare(ownership.connection, config.declared)
+    return ownership
 
 
 def _drive(

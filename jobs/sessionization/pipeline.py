@@ -60,7 +60,7 @@ def build(journal: DataFrame, config: SessionizationConfig, _closed_before: date
 JOB = PostgresJob(
     name=Job.SESSIONIZATION.value,
     reads=Table.JOURNAL,
-    columns=with_fingerprint(
+    columns=lambda _: with_fingerprint(
         Table.JOURNAL, ("lsn", "type", "family", "disposition", "account", "user_id", "event_time")
     ),
     config=SessionizationConfig,

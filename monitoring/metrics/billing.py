@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.meters import Meter
 from metering.words import Decision, Job
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
@@ -14,21 +13,21 @@ LATE = CounterMetric(
     "weir_late_usage_rows_total",
     "rows",
     "Usage rows received after the end of their window, but within grace: they are billed.",
-    {"meter": tuple(Meter)},
+    {"meter": GIVEN_AT_START},
     BILLING,
 )
 STRAGGLERS = CounterMetric(
     "weir_stragglers_total",
     "rows",
     "Usage rows received after their window's grace, by what the meter's late policy decided.",
-    {"meter": tuple(Meter), "decision": tuple(Decision)},
+    {"meter": GIVEN_AT_START, "decision": tuple(Decision)},
     BILLING,
 )
 STRAGGLER_ROWS = GaugeMetric(
     "weir_straggler_rows",
     "rows",
     "All stragglers in the database, by what was decided.",
-    {"meter": tuple(Meter), "decision": tuple(Decision)},
+    {"meter": GIVEN_AT_START, "decision": tuple(Decision)},
     BILLING,
     from_database=True,
 )
@@ -36,7 +35,7 @@ STRAGGLER_AMOUNT = GaugeMetric(
     "weir_straggler_amount",
     "currency units",
     "Money of all stragglers in the database, signed: what they changed (correct) or would have changed (drop).",
-    {"meter": tuple(Meter), "decision": tuple(Decision), "currency": GIVEN_AT_START},
+    {"meter": GIVEN_AT_START, "decision": tuple(Decision), "currency": GIVEN_AT_START},
     BILLING,
     from_database=True,
 )
@@ -52,13 +51,13 @@ UNPRICED = CounterMetric(
     "weir_unpriced_usage_rows_total",
     "rows",
     "Usage rows with a quantity that no price matched.",
-    {"meter": tuple(Meter)},
+    {"meter": GIVEN_AT_START},
     BILLING,
 )
 UNMETERED = CounterMetric(
     "weir_unmetered_usage_rows_total",
     "rows",
     "Usage rows whose completion reported no quantity (null).",
-    {"meter": tuple(Meter)},
+    {"meter": GIVEN_AT_START},
     BILLING,
 )

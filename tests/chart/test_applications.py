@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from jobs.backoff import LONGEST_DELAY_SECONDS
+from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
+from jobs.joins.config import JoinsConfig
 from jobs.stack import Jobs, validated
 from monitoring.liveness import PATH
 from tests.chart.crd import application_schema, pod_parts
@@ -153,6 +155,19 @@ def test_a_change_of_one_configuration_changes_that_application_only(job: str, c
     plain = applications("quickstart.yaml")
     changed = applications("quickstart.yaml", values={"jobs": {job: {"config": config}}})
     assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == {f"weir-{job}"}
+
+
+def test_meters_and_dimensions_reach_every_application_as_they_were_given(tmp_path: Path) -> None:
+    seconds = {"unit": "second", "sum": "gpu_seconds", "late_policy": "drop", "max_per_event": "86400.000001"}
+    given = {"meters": {"gpu_seconds": seconds}, "dimensions": ["api_key_id", "region"]}
+    changed = applications("quickstart.yaml", values=given)
+    plain = applications("quickstart.yaml")
+    assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == set(plain)
+    rendered = of_kind(render("quickstart.yaml", values=given), "ConfigMap")
+    for name, model in (("joins", JoinsConfig), ("billing", BillingConfig)):
+        file = tmp_path / f"{name}.json"
+        file.write_text(rendered[f"weir-{name}"]["data"][f"{name}.yaml"], encoding="utf-8")
+        assert validated(model, file).deciding == model.model_validate(given).deciding
 
 
 def test_an_upgrade_that_changes_nothing_changes_no_application(tmp_path: Path) -> None:

@@ -35,8 +35,33 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown meter": (
         {"jobs": {"billing": {"config": {"late_policy": {"tokens": "drop"}}}}},
-        "invalid propertyName 'tokens'",
+        "late_policy names tokens, but the meters are cached_tokens, input_tokens, output_tokens, requests.",
     ),
+    "meter that is no longer declared": (
+        {
+            "meters": {"answers": {"unit": "answer", "count": "outcomes"}},
+            "jobs": {"billing": {"config": {"late_policy": {"requests": "drop"}}}},
+        },
+        "late_policy names requests, but the meters are answers.",
+    ),
+    "meter that counts nothing": ({"meters": {"answers": {"unit": "answer"}}}, "meters.answers has one of count"),
+    "meter that counts and sums": (
+        {"meters": {"answers": {"unit": "answer", "count": "outcomes", "sum": "images"}}},
+        "meters.answers has one of count: outcomes and sum: <column>.",
+    ),
+    "meter with a name of its own": (
+        {"meters": {"GPU": {"unit": "second", "sum": "gpu"}}},
+        "a name holds a-z, 0-9 and _",
+    ),
+    "meter with a grace of its own": (
+        {"meters": {"answers": {"unit": "answer", "count": "outcomes", "grace_seconds": 60}}},
+        "meters.answers.grace_seconds is 60, but jobs.billing.config.grace_seconds is 900: all meters have one grace.",
+    ),
+    "meters of one job": (
+        {"jobs": {"joins": {"config": {"meters": {"answers": {"unit": "answer", "count": "outcomes"}}}}}},
+        "meters are the same for all jobs: give them once, as meters beside jobs.",
+    ),
+    "five dimensions": ({"dimensions": ["a", "b", "c", "d", "e"]}, "dimensions': maxItems: got 5, want 4"),
     "unknown late policy": (
         {"jobs": {"billing": {"config": {"late_policy": {"requests": "ignore"}}}}},
         "value must be one of 'correct', 'drop'",

@@ -7,7 +7,7 @@ ingestion let pass and joins stored, and a second one in Python (`oracle_catalog
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context as Arithmetic
@@ -18,10 +18,10 @@ import polars as pl
 import psycopg
 
 from jobs.joins.catalog import KEY_OF, TABLE_OF
-from jobs.streams import CatalogTopic, Table
+from jobs.streams import METERED, CatalogTopic, Table
 from metering.contracts.schema import COLUMNS
-from metering.meters import Meter
-from metering.words import BILLABLE, REQUESTS, Disposition, Reason
+from metering.meters import REPORTED_COLUMNS, Meter
+from metering.words import BILLABLE, REQUESTS, Disposition, Outcome, Reason
 from tests.corpus.metered import DEVICE, Metered, Place
 from tests.corpus.mutate import Mutant
 from tests.corpus.mutations_of_bytes import MOST_BYTES
@@ -173,31 +173,38 @@ def _of_usage(found: Metered) -> Iterator[Problem]:
     prices = {row["lsn"]: row["unit_price"] for row in found.tables[Table.PRICES].iter_rows(named=True)}
     said_by = {row["lsn"]: row for row in billable.iter_rows(named=True)}
     for row in usage.iter_rows(named=True):
-        for meter in Meter:
-            quantity, version, unit_price, amount = (row[name] for name in _metered(meter))
-            exact = None if None in (quantity, version) else EXACT.multiply(unit_price, Decimal(quantity))
-            reported = meter.counts.sums
-            is_told = reported is None or row["completion_lsn"] is None or row["outcome"] == "superseded"
+        for entry in row["meters"]:
+            meter, quantity, version, unit_price, amount = (entry[name] for name in METERED.names)
+            exact = None if None in (quantity, version) else EXACT.multiply(unit_price, quantity)
             if amount != exact or unit_price != prices.get(version):
                 yield Problem(f"{quantity} {meter} cost {amount}, not {exact} (unit price {unit_price})")
-            if not is_told and reported and quantity != said_by[row["completion_lsn"]][reported]:
-                yield Problem(f"{quantity} {meter} are billed of {said_by[row['completion_lsn']][reported]}")
+        told = [(entry["meter"], entry["quantity"]) for entry in row["meters"]]
+        counted = _counted(row["outcome"], said_by.get(row["completion_lsn"]))
+        if sorted(told) != sorted(counted.items()):
+            yield Problem(f"usage {row['lsn']}, {row['outcome']}, counts {told}, not {counted}")
 
 
-def _metered(meter: Meter) -> tuple[str, str, str, str]:
-    return meter.value, f"{meter}_price_version", f"{meter}_unit_price", f"{meter}_amount"
+def _counted(outcome: str, completion: Row | None) -> Row:
+    """The quantities of an outcome; None: not reported. What is superseded is nobody's."""
+    counted: Row = {Meter.REQUESTS.value: 1} if outcome in (Outcome.MATCHED, Outcome.ABANDONED) else {}
+    if completion is None or outcome == Outcome.SUPERSEDED:
+        return counted
+    reported = {name: completion[name] for name in REPORTED_COLUMNS}
+    return counted | {n: value for n, value in reported.items() if value is not None or outcome == Outcome.MATCHED}
 
 
 def _of_sums(found: Metered) -> Iterator[Problem]:
     """Windows add up to usage, and sessions to the requests of users."""
     usage, journal = found.tables[Table.USAGE], found.tables[Table.JOURNAL]
     with psycopg.connect(found.database) as connection:
-        windows: dict[str, int] = dict(connection.execute(WINDOWS).fetchall())
+        windows: dict[str, Decimal] = dict(connection.execute(WINDOWS).fetchall())
         sessions = connection.execute(SESSIONS).fetchone()
-    for meter in Meter:
-        total = sum(usage[meter.value].drop_nulls().to_list())
-        if windows.get(meter.value, 0) != total:
-            yield Problem(f"windows hold {windows.get(meter.value)} {meter}, usage {total}")
+    totals: dict[str, Decimal] = defaultdict(Decimal)
+    for entry in (entry for entries in usage["meters"] for entry in entries):
+        totals[entry["meter"]] += entry["quantity"] or 0
+    for meter in totals.keys() | windows.keys():
+        if windows.get(meter, 0) != totals[meter]:
+            yield Problem(f"windows hold {windows.get(meter)} {meter}, usage {totals[meter]}")
     requests = journal.filter(
         pl.col("disposition") == Disposition.ACCEPTED,
         pl.col("family").is_in(list(REQUESTS)),

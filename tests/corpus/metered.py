@@ -158,7 +158,7 @@ def _sink(
 
 
 def _process(sink: Any, spark: SparkSession, tables: Path, job: TableJob[Any] | PostgresJob[Any]) -> None:
-    rows = DeltaTable(f"{tables}/{job.reads}").to_pyarrow_table(columns=list(job.columns)).sort_by("lsn")
+    rows = DeltaTable(f"{tables}/{job.reads}").to_pyarrow_table(columns=list(job.columns(job.config()))).sort_by("lsn")
     half = rows.num_rows // 2
     for part in (rows.slice(0, half), rows.slice(half)):
         if part.num_rows:

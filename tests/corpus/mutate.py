@@ -27,6 +27,8 @@ CATALOG_SHARE = 4
 """One record of so many is a catalog change."""
 ACCOUNTS = ("acme", "umbrella", "Zoë & Söhne")
 MODELS = ("small-2", "large-2")
+METERS = (*(meter.value for meter in Meter), "images")
+"""Of prices: those that are declared, and one that is not."""
 COMMITTED_MS = 1_750_000_000_000
 PRICE = {"plan": "pro", "currency": "EUR", "unit_price": "99999999.999999999999"}
 
@@ -116,7 +118,7 @@ def _change(chance: random.Random, topic: CatalogTopic, number: int) -> Draft:
         CatalogTopic.PLANS: (("plan",), {"plan": "pro", "name": "Pro"}),
         CatalogTopic.PRICES: (
             ("plan", "model", "meter", "currency"),
-            {**PRICE, "model": chance.choice(MODELS), "meter": chance.choice(list(Meter)).value},
+            {**PRICE, "model": chance.choice(MODELS), "meter": chance.choice(METERS)},
         ),
     }
     key, state = states[topic]

@@ -19,26 +19,37 @@ from psycopg.types.json import Jsonb
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.postgres.meters_table import declare
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import SCHEMAS, Table
-from metering.meters import Meter
+from metering.meters import DEFAULT, Declaration, Meter
 from metering.words import Reason
-from tests.database_rows import write
+from tests.database_rows import write, write_windows
+from tests.metered import listed
 
 GRACE = timedelta(minutes=5)
 MINUTE = timedelta(minutes=1)
-METERS = tuple(meter.value for meter in Meter)
+DECLARED = (
+    *DEFAULT,
+    Declaration("gpu_seconds", "second", "gpu_seconds", is_expected=True),
+    Declaration("images", "image", "images"),
+)
+METERS = tuple(meter.name for meter in DECLARED)
 MODELS = ("small-1", "large-2", "vision-1")
 UNIT_PRICES = {
     "requests": Decimal("0.0001"),
     "input_tokens": Decimal("0.00000015"),
     "output_tokens": Decimal("0.0000006"),
     "cached_tokens": Decimal("0.000000075"),
+    "gpu_seconds": Decimal("0.000210000007"),
+    "images": Decimal("0.04"),
 }
 CURRENCIES = {"acme": "EUR", "globex": "USD", "initech": "USD", "umbrella": "EUR", "hooli": "EUR"}
 ZONES = {"acme": "Europe/Berlin", "globex": "America/New_York"}
 REASONS = (Reason.MALFORMED, Reason.FUTURE, Reason.TOO_OLD, Reason.INVALID_TIME, Reason.MISSING_SUBJECT)
 DROPPED_METER = Meter.CACHED_TOKENS
+EARLIER_EVERY = 5
+"""One row of so many is of an earlier release, which knew the default meters alone."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,8 @@ def seed(database: str, tables: Path | str, day: Day) -> None:
 def add(database: str, tables: Path | str, day: Day) -> None:
     """What applications that ran have made of `day`."""
     rows = list(usage_of(day))
+    with psycopg.connect(database) as connection:
+        declare(connection, DECLARED)
     write_table(tables, Table.USAGE, rows)
     write_table(tables, Table.JOURNAL, journal_of(day, rows))
     write_table(tables, Table.ACCOUNTS, accounts_of(day))
@@ -76,7 +89,7 @@ def add(database: str, tables: Path | str, day: Day) -> None:
 
 
 def usage_of(day: Day) -> Iterator[dict[str, Any]]:
-    """Rows of `usage` (streams.USAGE): most matched at once, some late, a few stragglers, some without a price."""
+    """Flat rows of `usage` (tests.metered): most matched at once, some late, a few stragglers, some without a price."""
     chance = random.Random(day.seed)
     for lsn in range(day.first_lsn, day.first_lsn + day.minutes * day.per_minute):
         event_time = day.now - timedelta(seconds=chance.random() * 60 * day.minutes)
@@ -95,6 +108,8 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
             "output_tokens": chance.randint(20, 1_500) if completed else None,
             "cached_tokens": chance.choice((None, 0, 512)) if completed else None,
         }
+        if completed and not is_earlier(lsn):
+            quantities |= {"gpu_seconds": Decimal(lsn * 7_919 % 9_000_000).scaleb(-6), "images": lsn % 4}
         row: dict[str, Any] = {
             "lsn": lsn,
             "log_date": received_at.date(),
@@ -124,6 +139,11 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
             row[f"{meter}_unit_price"] = UNIT_PRICES[meter] if priced else None
             row[f"{meter}_amount"] = UNIT_PRICES[meter] * (quantity or 0) if priced else None
         yield row
+
+
+def is_earlier(lsn: int) -> bool:
+    """Whether an earlier release wrote this row of `usage`."""
+    return lsn % EARLIER_EVERY == 0
 
 
 def journal_of(day: Day, usage: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -187,10 +207,17 @@ def prices_of(day: Day) -> Iterator[dict[str, Any]]:
 def write_table(tables: Path | str, table: Table, rows: Iterable[dict[str, Any]]) -> None:
     """Append `rows` to a Delta table as a driver would: partitioned by log date where it has one."""
     schema = SCHEMAS[table]
+    if table is Table.USAGE:
+        rows = [row if is_earlier(row["lsn"]) else listed(row, _metered(row)) for row in rows]
     full = [{name: row.get(name) for name in schema.names} for row in rows]
     partition_by = ["log_date"] if "log_date" in schema.names else None
     arrow = pa.Table.from_pylist(full, schema=schema)
     write_deltalake(f"{tables}/{table}", arrow, mode="append", partition_by=partition_by)
+
+
+def _metered(row: dict[str, Any]) -> list[str]:
+    """The meters that a row has, or should have."""
+    return [meter for meter in METERS if row["outcome"] == "matched" or row[meter] is not None]
 
 
 def fill_catalog(database: str, day: Day) -> None:
@@ -231,7 +258,7 @@ def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
         {**dict(zip(keys, key, strict=True)), "window_end": key[0] + MINUTE, **window}
         for key, window in windows.items()
     ]
-    write(database, "usage_windows", *written)
+    write_windows(database, *written)
     write(database, "stragglers", *stragglers)
 
 

@@ -12,12 +12,14 @@ import psycopg
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.exact import EXACT
+from dashboard.exact import total as exact_total
 from dashboard.wording import span
 from jobs.streams import Table
 from metering.words import Job
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, usage_of, write_table
-from tests.database_rows import MINUTE, progress, window, write
+from tests.database_rows import MINUTE, progress, window, write, write_windows
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 PAGES = ("Overview", "Live windows", "Sessions", "Late and dropped", "Joins", "Bills", "Sources", "Alerts", "Runbook")
@@ -118,7 +120,7 @@ def test_quantities_past_what_a_browser_or_an_int64_holds_keep_every_digit(
     minute = this_minute()
     progress(database, "billing", minute + timedelta(seconds=30))
     huge, price = 10**24 + 7, Decimal("12345678.900000000001")
-    write(database, "usage_windows", window(minute, huge, unit_price=price))
+    write_windows(database, window(minute, huge, unit_price=price))
     table = open_page("windows").dataframe[0].value
     assert table["requests"].tolist() == ["1,000,000,000,000,000,000,000,007"]
     amount = "12,345,678,900,000,000,001,000,086,419,752.300000000007"
@@ -141,7 +143,7 @@ def test_a_window_changes_its_state_exactly_when_the_frontier_passes(
     open_page: Pages, connected: str, database: str, frontier: timedelta, state: str
 ) -> None:
     progress(database, "billing", this_minute() + frontier)
-    write(database, "usage_windows", window(this_minute()))
+    write_windows(database, window(this_minute()))
     assert open_page("windows").dataframe[0].value["state"].tolist() == [state]
 
 
@@ -211,7 +213,7 @@ def test_prices_in_force_and_to_come_are_told_apart(open_page: Pages, seeded: st
     table = open_page("joins").dataframe[0].value
     acme = table[(table["plan"] == "plan-acme") & (table["model"] == "small-1") & (table["meter"] == "requests")]
     assert acme["state"].tolist() == ["✓ in force", "◔ next"]
-    assert acme["unit price"].tolist() == ["0.000100000", "0.000200000"]
+    assert acme["unit price"].tolist() == ["0.000100000000", "0.000200000000"]
 
 
 def test_bills_equal_the_usage_to_the_last_digit_and_never_mix_currencies(
@@ -237,7 +239,7 @@ def test_a_month_is_that_of_the_accounts_time_zone(open_page: Pages, connected: 
     for account, zone in (("berlin", "Europe/Berlin"), ("utc", "UTC"), ("broken", "No/Where")):
         row = {"account": account, "name": account, "plan": "p", "currency": "EUR", "timezone": zone}
         write(database, "catalog.accounts", row)
-        write(database, "usage_windows", window(first - MINUTE, 5, account=account), window(first, 2, account=account))
+        write_windows(database, window(first - MINUTE, 5, account=account), window(first, 2, account=account))
     table = open_page("bills", month=f"{first:%Y-%m}").dataframe[0].value
     assert dict(zip(table["account"], table["requests"], strict=True)) == {"berlin": 7, "broken": 2, "utc": 2}
 
@@ -253,12 +255,40 @@ def test_a_changed_time_zone_moves_no_border_of_a_month_that_has_begun(
     first = datetime(now.year, now.month, 1, tzinfo=ZoneInfo("Pacific/Auckland"))
     following = (first + timedelta(days=32)).replace(day=1)
     starts = [first - MINUTE, first, following - MINUTE, following]
-    write(database, "usage_windows", *(window(at, 10**n, account="acme") for n, at in enumerate(starts)))
+    write_windows(database, *(window(at, 10**n, account="acme") for n, at in enumerate(starts)))
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE catalog.accounts SET timezone = 'America/New_York'")
     table = open_page("bills", month=f"{first:%Y-%m}").dataframe[0].value
     assert table["requests"].tolist() == [110]
     assert table["time zone"].tolist() == ["Pacific/Auckland"]
+
+
+def test_a_bill_by_a_dimension_adds_up_to_its_lines(open_page: Pages, connected: str, database: str) -> None:
+    progress(database, "billing", datetime.now(UTC))
+    first = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    unit_price = Decimal("12345678.900000000001")
+    prices = {"unit_price": unit_price, "account": "acme"}
+    write_windows(database, window(first, 10**15, **prices), window(first + MINUTE, 5, **prices, currency="USD"))
+    parts = [('{"api_key_id": "k1"}', False, 10**15 - 3), ('{"user_id": "u"}', False, 2), (None, True, 1)]
+    with psycopg.connect(database) as connection:
+        connection.execute('UPDATE jobs SET config = config || \'{"dimensions": ["api_key_id"]}\'')
+        connection.execute("DELETE FROM usage_days WHERE currency = 'EUR'")
+    day = {"day": first.date(), "first_window": first, "last_window_end": first + MINUTE, **prices}
+    key = {"model": "m1", "meter": "requests", "currency": "EUR", "price_version": 1}
+    for named, is_other, quantity in parts:
+        write(database, "usage_days", {**day, **key, "dimensions": named, "is_other": is_other, "quantity": quantity})
+    page = open_page("bills", account="acme", month=f"{first:%Y-%m}", by="api_key_id")
+    total, by_key = page.dataframe[0].value, page.dataframe[1].value
+    assert [(row["value"], row["kind"], row["currency"]) for _, row in by_key.iterrows()] == [
+        ("k1", "one value", "EUR"),
+        (None, "none", "USD"),
+        (None, "none", "EUR"),
+        ("other", "further ones", "EUR"),
+    ]
+    exact = [Decimal(row["amount"].replace(",", "")) for _, row in by_key.iterrows() if row["currency"] == "EUR"]
+    shown = total[total["currency"] == "EUR"]["month to date"].tolist()
+    assert shown == [f"{exact_total(exact):,f}"]
+    assert exact_total(exact) == EXACT.multiply(Decimal(10**15), unit_price)
 
 
 def test_a_line_leads_to_its_windows_requests_and_price_version(open_page: Pages, seeded: str, day: Day) -> None:
@@ -271,7 +301,7 @@ def test_a_line_leads_to_its_windows_requests_and_price_version(open_page: Pages
     ]
     page = open_page("bills", account="acme", month=month, line="small-1 · requests · price lsn 10 · EUR")
     shown = texts(page)
-    assert "0.0001 EUR per one, plan plan-acme" in shown
+    assert "0.0001 EUR per request, plan plan-acme" in shown
     windows, requests = page.dataframe[2].value, page.dataframe[3].value
     assert windows["quantity"].sum() == len(rows)
     assert sorted(requests["request"]) == sorted(row["request_id"] for row in rows)

@@ -33,7 +33,7 @@ MINE, OTHERS = "acme", "globex"
 MARKER = "others-"
 NOW = datetime.now(UTC)
 
-OF_NOBODY = {"read_feed", "read_applications"}
+OF_NOBODY = {"read_feed", "read_applications", "read_dimensions"}
 """Questions whose answers hold no row of any account."""
 
 
@@ -49,7 +49,9 @@ def questions() -> Iterator[Callable[..., Any]]:
 
 def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
     """Every combination of arguments worth asking with. A new parameter must be given values here."""
-    line = Line(OTHERS, f"{MARKER}small-1", "requests", "USD", 10, 1, Decimal(1), NOW - timedelta(days=2), NOW, 1)
+    line = Line(
+        OTHERS, f"{MARKER}small-1", "requests", "request", "USD", 10, 1, Decimal(1), NOW - timedelta(days=2), NOW
+    )
     session = Session(1, OTHERS, f"{MARKER}u-1", NOW - timedelta(hours=2), NOW, 1, 1, "open")
     worth: dict[str, list[Any]] = {
         "account": [None, MINE, OTHERS],
@@ -58,6 +60,7 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
         "user": ["u-1", f"{MARKER}u-1"],
         "hours": [24],
         "job": ["billing"],
+        "dimension": ["api_key_id"],
         "now": [NOW],
         "month": [(NOW - timedelta(hours=1)).date().replace(day=1)],
         "retracted": [True],

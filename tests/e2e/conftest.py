@@ -19,12 +19,20 @@ from deployment.stack import Stack, read_stack, running_stack
 from laptop.supervised import last_lines
 from tests.e2e import older
 from tests.e2e.older.metered import Metered
+from traffic.declared import CONTRACT, DECLARED
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
 OLDER_FIRST = "test_older_release.py"
 # Short, so that no test waits long for what is abandoned and for windows that close.
-CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 120}, "billing": {"grace_seconds": 300}}}
+CONFIG = {
+    "jobs": {
+        "ingestion": {"contracts": [CONTRACT]},
+        "joins": {"completion_timeout_seconds": 120},
+        "billing": {"grace_seconds": 300},
+    },
+    **DECLARED,
+}
 _data_dirs: list[Path] = []
 
 

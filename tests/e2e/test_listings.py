@@ -153,6 +153,8 @@ def test_an_unknown_account_is_an_empty_list(stack: Stack) -> None:
         ("usage", "--window", "PT5M"),
         ("usage", "--from", "2026-01-01T00:00:00"),
         ("usage", "--group-by", "account,user"),
+        ("usage", "--group-by", "account,user", "--window", "P1D"),
+        ("usage", "--group-by", "account,user", "--window", "P1D", "--timezone", "Europe/Berlin"),
         ("usage", "--timezone", "Mars/Olympus"),
         ("usage", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z"),
         ("stragglers", "--decision", "keep"),

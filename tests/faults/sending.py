@@ -57,7 +57,7 @@ class Sending:
 
     def __init__(self, stage: Stage, *, seed: int, seconds: float, rate: float, folder: Path) -> None:
         placement = Placement(policy_of(stage.deployment), slack_seconds=SLACK_SECONDS)
-        catalog = catalog_of(seed, _now_ms())
+        catalog = catalog_of(seed, _now_ms(), placement.policy.meters)
         for file in catalog.files():
             apply_catalog(stage.deployment, CatalogFile.model_validate(file), 120, lambda _: None)
         start_ms = _now_ms() + PREPARING_SECONDS * 1000

@@ -33,14 +33,16 @@ from metering.words import Job
 from tests.faults.plan import Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE
+from traffic.declared import CONTRACT, DECLARED
 
 CONFIG: dict[str, Any] = {
     "jobs": {
         # Half of the clock's faults are believed, and half are waited for.
-        "ingestion": {"max_clock_ahead_seconds": 25},
-        "joins": {"completion_timeout_seconds": 270},
+        "ingestion": {"max_clock_ahead_seconds": 25, "contracts": [CONTRACT], **DECLARED},
+        "joins": {"completion_timeout_seconds": 270, **DECLARED},
+        "sessionization": DECLARED,
         # One meter whose stragglers are dropped, so that both decisions are seen.
-        "billing": {"grace_seconds": 600, "late_policy": {"cached_tokens": "drop"}},
+        "billing": {"grace_seconds": 600, "late_policy": {"cached_tokens": "drop"}, **DECLARED},
     }
 }
 """Long times, so that the fate of an event is certain though a broker may be away when it is sent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from metering.meters import Meter
 from metering.words import Decision, Job, Reason
 from monitoring import metrics
 from monitoring.exposed import label_sets
@@ -70,7 +71,7 @@ def healthy() -> Series:
             elif metric is metrics.BATCH_DURATION:
                 continue
             else:
-                for labels in label_sets(metric, job, REASONS):
+                for labels in label_sets(metric, job, REASONS, tuple(Meter)):
                     series[_named(metric.name, labels)] = _values(metric, labels)
     for decision, currency in product(Decision, ("EUR", "USD")):
         amount = f"5+0.01{STEADY}" if decision == "drop" else f"90+0.5{STEADY}"

@@ -35,7 +35,10 @@ def test_a_name_follows_the_naming_rules_of_prometheus(metric: Metric) -> None:
 def test_no_label_can_hold_a_customer_or_a_request(metric: Metric) -> None:
     open_labels = {label for label, values in metric.labels.items() if values is metrics.GIVEN_AT_START}
     # Event types are what senders write, but only 20 of them are ever shown.
-    assert open_labels <= {"reason", "version", "currency"} | ({"type"} if metric is metrics.UNKNOWN_TYPES else set())
+    # At most 50 meters are declared.
+    assert open_labels <= {"reason", "version", "currency", "meter"} | (
+        {"type"} if metric is metrics.UNKNOWN_TYPES else set()
+    )
     assert not metric.labels.keys() & {"account", "user", "user_id", "request_id", "source", "model"}
 
 
@@ -79,7 +82,7 @@ def exposed(script: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("job", Job)
 def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> None:
-    series = exposed(f"init_labels({str(job)!r}, reasons=['too_old'], version='1')")
+    series = exposed(f"init_labels({str(job)!r}, reasons=['too_old'], meters=['gpu_seconds'], version='1')")
 
     assert set(re.findall(r'job="(\w+)"', " ".join(series))) == {job}
     assert series.pop(f'weir_build_info{{job="{job}",version="1"}}') == 1
@@ -87,6 +90,7 @@ def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> N
     assert f'weir_batch_records_total{{job="{job}"}}' in counters
     assert all(series[name] == 0 for name in counters)
     assert ('weir_events_total{disposition="rejected",reason="too_old"}' in series) == (job == "ingestion")
+    assert ('weir_unpriced_usage_rows_total{meter="gpu_seconds"}' in series) == (job == "billing")
     assert ("weir_absent_offsets_total" in series) == (job == "ingestion")
 
 

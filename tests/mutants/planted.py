@@ -115,10 +115,10 @@ MUTANTS = (
     ),
     Mutant(
         "superseded counted",
-        "jobs/joins/resolve.py",
-        'pl.when("superseded").then(0).otherwise(pl.col(meter))',
-        "pl.col(meter)",
-        ("tests/rules/test_joins_resolve.py::test_a_superseded_row_counts_nothing_at_its_own_time",),
+        "jobs/joins/quantities.py",
+        "REPORTING = (Outcome.MATCHED.value, ",
+        "REPORTING = (Outcome.SUPERSEDED.value, Outcome.MATCHED.value, ",
+        ("tests/rules/test_quantities.py::test_what_is_superseded_is_nobodys",),
     ),
     Mutant(
         "dropped straggler billed",
@@ -129,9 +129,9 @@ MUTANTS = (
     ),
     Mutant(
         "sign ignored",
-        "jobs/billing/fold.py",
-        "sign * coalesce(quantity, 0)",
-        "coalesce(quantity, 0)",
+        "jobs/billing/sums.py",
+        'quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity),',
+        "quantity=quantity,",
         ("tests/pipelines/test_billing.py::test_signed_usage_is_windows_plus_dropped_stragglers",),
     ),
     Mutant(

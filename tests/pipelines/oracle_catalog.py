@@ -10,7 +10,6 @@ from typing import Any
 
 from jobs.streams import CatalogTopic
 from metering.instants import EPOCH
-from metering.meters import Meter
 from tests.pipelines.deep_json import levels_of
 
 MOST_LEVELS = 64
@@ -18,7 +17,7 @@ MOST_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1
 NAMES = {
     CatalogTopic.ACCOUNTS: ["account"],
     CatalogTopic.PLANS: ["plan"],
-    CatalogTopic.PRICES: ["plan", "model"],
+    CatalogTopic.PRICES: ["plan", "model", "meter"],
 }
 
 
@@ -57,8 +56,7 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
     if topic is CatalogTopic.PLANS:
         return row
     if topic is CatalogTopic.PRICES:
-        _insist(state.get("meter") in [meter.value for meter in Meter])
-        row |= {"meter": state["meter"], "currency": _currency(state.get("currency"))}
+        row["currency"] = _currency(state.get("currency"))
         row["unit_price"] = None if deleted else _unit_price(state.get("unit_price"))
     elif deleted:
         return row | dict.fromkeys(("name", "plan", "currency", "timezone", "effective_from"))

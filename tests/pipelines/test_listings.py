@@ -18,10 +18,11 @@ from cli.periods import Window
 from cli.reading import Database, read_only
 from cli.sessions import SessionQuery, session_rows
 from cli.stragglers import StragglerQuery, straggler_rows
-from cli.usage import Key, UsageQuery, usage_rows
+from cli.usage import UsageQuery, usage_rows
+from cli.usage_keys import Key
 from dashboard.exact import EXACT
 from metering.words import Decision
-from tests.database_rows import MINUTE, progress, window, write
+from tests.database_rows import MINUTE, progress, window, write, write_windows
 
 T0 = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 GRACE = timedelta(seconds=300)
@@ -56,18 +57,18 @@ def connection(database: str) -> Iterator[Database]:
 def test_a_minute_changes_state_exactly_at_its_end_and_after_grace(
     database: str, frontier: datetime | None, state: str
 ) -> None:
-    write(database, "usage_windows", window(T0))
+    write_windows(database, window(T0))
     billed_to(database, frontier)
     assert [row["state"] for row in listed(database, UsageQuery())] == [state]
 
 
 def test_nothing_is_closed_before_billing_ever_ran(database: str) -> None:
-    write(database, "usage_windows", window(T0))
+    write_windows(database, window(T0))
     assert [row["state"] for row in listed(database, UsageQuery())] == ["open"]
 
 
 def test_a_corrected_minute_is_corrected_in_every_longer_window(database: str) -> None:
-    write(database, "usage_windows", window(T0, corrected=True), window(T0 + MINUTE))
+    write_windows(database, window(T0, corrected=True), window(T0 + MINUTE))
     billed_to(database, T0 + timedelta(days=40))
     assert [row["state"] for row in listed(database, UsageQuery())] == ["corrected", "closed"]
     for size in (Window.HOUR, Window.DAY, Window.MONTH):
@@ -76,16 +77,15 @@ def test_a_corrected_minute_is_corrected_in_every_longer_window(database: str) -
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_an_hour_that_still_runs_is_open_whatever_minutes_it_has(database: str, corrected: bool) -> None:
-    write(database, "usage_windows", window(T0, corrected=corrected))
+    write_windows(database, window(T0, corrected=corrected))
     billed_to(database, T0 + timedelta(minutes=30))
     assert [row["state"] for row in listed(database, UsageQuery())] == ["corrected" if corrected else "closed"]
     assert [row["state"] for row in listed(database, UsageQuery(window=Window.HOUR))] == ["open"]
 
 
 def test_unpriced_usage_is_counted_and_adds_no_money(database: str) -> None:
-    write(
+    write_windows(
         database,
-        "usage_windows",
         window(T0, 5, unit_price=Decimal("0.000000000001")),
         window(T0, 7, unit_price=None, price_version=None),
         window(T0, 3, unit_price=None, price_version=None, model=None, currency=None),
@@ -97,9 +97,8 @@ def test_unpriced_usage_is_counted_and_adds_no_money(database: str) -> None:
 
 
 def test_quantity_zero_is_left_out_and_currencies_stay_apart(database: str) -> None:
-    write(
+    write_windows(
         database,
-        "usage_windows",
         window(T0, 0),
         window(T0, 4, model="m2"),
         window(T0, -4, model="m2", price_version=2),
@@ -112,7 +111,7 @@ def test_quantity_zero_is_left_out_and_currencies_stay_apart(database: str) -> N
 
 
 def test_a_range_selects_whole_windows_by_their_start(database: str) -> None:
-    write(database, "usage_windows", *(window(T0 + MINUTE * minute) for minute in range(0, 180, 10)))
+    write_windows(database, *(window(T0 + MINUTE * minute) for minute in range(0, 180, 10)))
     query = UsageQuery(T0, T0 + timedelta(minutes=20))
     assert [row["window_start"] for row in listed(database, query)] == [T0, T0 + 10 * MINUTE]
     partial = UsageQuery(T0 + timedelta(minutes=30), T0 + timedelta(minutes=90), window=Window.HOUR)
@@ -125,7 +124,7 @@ def test_the_days_of_a_clock_change_hold_23_and_25_hours(database: str) -> None:
     berlin = ZoneInfo("Europe/Berlin")
     hours = [datetime(2026, 3, 28, 23, tzinfo=UTC) + timedelta(hours=hour) for hour in range(23)]
     longer = [datetime(2026, 10, 24, 22, tzinfo=UTC) + timedelta(hours=hour) for hour in range(25)]
-    write(database, "usage_windows", *(window(start) for start in [*hours, *longer]))
+    write_windows(database, *(window(start) for start in [*hours, *longer]))
     rows = listed(database, UsageQuery(window=Window.DAY, zone=berlin))
     assert [(row["window_start"], row["window_end"], row["quantity"]) for row in rows] == [
         (hours[0], hours[0] + timedelta(hours=23), 23),
@@ -141,7 +140,7 @@ def test_the_days_of_a_clock_change_hold_23_and_25_hours(database: str) -> None:
 )
 def test_oracle_sums_of_random_windows_agree(database: str, seed: int, size: Window, zone: str) -> None:
     random_rows = _random_windows(random.Random(seed), datetime(2026, 10, 31, 20, tzinfo=UTC))
-    write(database, "usage_windows", *random_rows)
+    write_windows(database, *random_rows)
     group_by = tuple(random.Random(seed).sample(list(Key), seed + 1))
     query = UsageQuery(window=size, group_by=group_by, accounts=("a1", "a2"), zone=ZoneInfo(zone))
     expected: dict[tuple[Any, ...], list[Decimal | int]] = defaultdict(lambda: [0, Decimal(0), 0])
@@ -183,10 +182,12 @@ def _random_windows(chance: random.Random, start: datetime) -> list[dict[str, An
         )
         for _ in range(400)
     }
+    priced = {(model, meter, currency, version) for _, _, model, meter, currency, version in keys}
+    prices = {key: Decimal(chance.randrange(10**20)).scaleb(-12) for key in sorted(priced, key=str)}
     rows = []
     for at, account, model, meter, currency, version in keys:
         quantity = chance.randrange(-5, 10**12)
-        unit_price = None if version is None else Decimal(chance.randrange(10**20)).scaleb(-12)
+        unit_price = None if version is None else prices[model, meter, currency, version]
         key = {"account": account, "model": model, "meter": meter, "currency": currency, "price_version": version}
         rows.append(window(at, quantity, unit_price=unit_price, **key))
     return rows

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.months import Month, ZoneChange, billing_month
 from jobs.joins.billing_days import month_zones
+from metering.months import Month, ZoneChange, billing_month
 from metering.pricing import Version
 
 ZONES = ("UTC", "Pacific/Kiritimati", "Etc/GMT+12", "Europe/Berlin", "America/Havana", "No/Where")

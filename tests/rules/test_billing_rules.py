@@ -40,9 +40,28 @@ def test_only_a_completion_that_came_can_leave_a_meter_out(outcome: Outcome) -> 
 
 
 def test_a_meter_without_a_policy_corrects() -> None:
-    assert BillingConfig().late_policy == dict.fromkeys(Meter, Decision.CORRECT)
-    policy = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).late_policy
-    assert policy == {**dict.fromkeys(Meter, Decision.CORRECT), Meter.OUTPUT_TOKENS: Decision.DROP}
+    assert BillingConfig().policies == dict.fromkeys(Meter, Decision.CORRECT)
+    policies = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).policies
+    assert policies == {**dict.fromkeys(Meter, Decision.CORRECT), Meter.OUTPUT_TOKENS: Decision.DROP}
+
+
+def test_all_meters_have_one_grace() -> None:
+    answers = {"unit": "answer", "count": "outcomes", "grace_seconds": 60}
+    with pytest.raises(ValidationError, match=r"meters.answers.grace_seconds is 60, but grace_seconds is 900"):
+        BillingConfig.model_validate({"meters": {"answers": answers}})
+    assert BillingConfig.model_validate({"meters": {"answers": answers}, "grace_seconds": 60}).grace_seconds == 60
+
+
+def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
+    seconds = {"unit": "second", "sum": "gpu_seconds"}
+    own = BillingConfig.model_validate({"meters": {"gpu_seconds": {**seconds, "late_policy": "drop"}}})
+    told = BillingConfig.model_validate({"meters": {"gpu_seconds": seconds}, "late_policy": {"gpu_seconds": "drop"}})
+    assert own.policies == told.policies == {"gpu_seconds": Decision.DROP}
+    assert own.deciding == told.deciding
+    with pytest.raises(ValidationError, match=r"is correct, but .* is drop; leave one out"):
+        BillingConfig.model_validate(
+            {"meters": {"gpu_seconds": {**seconds, "late_policy": "drop"}}, "late_policy": {"gpu_seconds": "correct"}}
+        )
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,10 @@ def test_a_unit_price_that_the_table_can_hold_is_fine(unit_price: Any) -> None:
     assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"unit_price": unit_price})) is None
 
 
-def test_an_unknown_meter_is_a_problem() -> None:
-    assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"meter": "images"}))
+def test_a_meter_may_have_a_price_before_it_is_declared() -> None:
+    """A rejected change is never read again: the price would be missing from the day of the declaration on."""
+    assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"meter": "images"})) is None
+    assert change_problem(CatalogTopic.PRICES, None, change(PRICE | {"meter": ""}))
 
 
 def test_a_change_under_another_key_is_a_problem() -> None:

@@ -78,7 +78,7 @@ def test_a_yaml_file_is_read_with_its_instants_in_utc(tmp_path: Path) -> None:
         ({"prices__unit_price": "١"}, "prices.0.unit_price is '١': must be a decimal number"),
         ({"prices__unit_price": "100000000"}, "prices.0.unit_price is '100000000': must be less than 100000000"),
         ({"prices__unit_price": None}, "prices.0.unit_price is None: must be a decimal number"),
-        ({"prices__meter": "tokens"}, "prices.0.meter is 'tokens': must be 'requests', 'input_tokens'"),
+        ({"prices__meter": " "}, "prices.0.meter is ' ': must be text that is not empty"),
         ({"prices__currency": "euro"}, "prices.0.currency is 'euro': must be three capital letters"),
         ({"prices__effective_from": "2026-01-01"}, "prices.0.effective_from is '2026-01-01': must be a date and time"),
         ({"prices__effective_from": "2026-01-01T00:00:00"}, "must be a date and time with its offset"),
@@ -159,3 +159,13 @@ def test_a_change_is_published_in_the_envelope_of_debezium() -> None:
     value = envelope(change)
     assert (value["before"], value["after"], value["op"]) == (None, after, "u")
     assert value["source"]["ts_ms"] == value["ts_ms"] == 1_767_225_600_005
+
+
+def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() -> None:
+    catalog = parse_catalog(
+        "prices:\n- {plan: p, model: m, meter: images, unit_price: 1, currency: EUR, "
+        "effective_from: 2026-01-01T00:00:00Z}"
+    )
+    assert catalog.undeclared_meters({"images", "requests"}) == []
+    [problem] = catalog.undeclared_meters({"requests", "gpu_seconds"})
+    assert problem.startswith("prices.0.meter is 'images': must be one of gpu_seconds, requests;")

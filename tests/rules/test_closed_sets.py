@@ -38,7 +38,7 @@ from metering.contracts.schema import NEEDED, contracts_of
 from metering.contracts.shipped import shipped
 from metering.joining import Side
 from metering.lateness import WindowState
-from metering.meters import Meter
+from metering.meters import DEFAULT, Meter
 from metering.reports import STALE, Doing
 from metering.sessions import SessionState
 from metering.words import (
@@ -117,6 +117,7 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
         Health,
     ),
     "what an application does, its badges": (Health, overview._BADGES),
+    "meters, declared by default": (Meter, [meter.name for meter in DEFAULT]),
     "meters, generated traffic": (Meter, TRAFFIC_METERS),
     "event types, generated traffic": (set(EventType) - {EventType.HEARTBEAT}, TRAFFIC_TYPES),
     "event types of the first release, their families": (EventType, EARLIER),
@@ -176,7 +177,6 @@ WORDS: dict[str, tuple[str, Collection[str]]] = {
     "job": (rf"\bjob{QUOTED}", JOBS),
     "disposition": (rf"\bdisposition{QUOTED}", set(Disposition)),
     "decision": (rf"\bdecision{QUOTED}", set(Decision)),
-    "meter": (rf"\bmeter{QUOTED}", set(Meter)),
     # Joins of frames have a `how` too.
     "how a driver ended": (r"""(?:\bhow = '|[{,]how=")(\w+)""", set(End)),
     "reason": (rf"\breason{QUOTED}", set(Reason)),

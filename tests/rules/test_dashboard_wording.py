@@ -7,9 +7,11 @@ from decimal import Decimal
 
 import pytest
 
+from dashboard.exact import plain, total_quantity
 from dashboard.forecast import SOONEST, forecast
+from dashboard.meter_columns import with_meters
 from dashboard.table import Row, shown_columns, to_csv
-from dashboard.wording import length, literal, money, rounded
+from dashboard.wording import count, length, literal, money, rounded
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -57,6 +59,38 @@ def test_a_length_has_two_units(seconds: int, text: str) -> None:
 def test_amounts_of_a_column_have_the_same_places_and_lose_none() -> None:
     rows: list[Row] = [{"amount": Decimal("1.5")}, {"amount": Decimal("1000.00025")}, {"amount": None}]
     assert shown_columns(rows) == {"amount": ["1.50000", "1,000.00025", None]}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        ("1234.500000", "1,234.5"),
+        ("7.000000", "7"),
+        ("1E+3", "1,000"),
+        ("0.000001", "0.000001"),
+        ("-0.5", "-0.5"),
+        ("1000000000000000000000000000000000000.000001", "1,000,000,000,000,000,000,000,000,000,000,000,000.000001"),
+    ],
+)
+def test_a_quantity_is_shown_plain_and_whole_ones_are_int(number: str, text: str) -> None:
+    quantity = plain(Decimal(number))
+    assert count(quantity) == text
+    assert isinstance(quantity, int) == ("." not in text)
+
+
+def test_quantities_add_up_to_the_last_digit() -> None:
+    assert total_quantity([plain(Decimal("0.000001")), 10**40, plain(Decimal("0.999999"))]) == 10**40 + 1
+
+
+def test_a_column_with_fractions_has_each_quantity_as_it_is() -> None:
+    rows: list[Row] = [{"quantity": plain(Decimal(text))} for text in ("1234.500000", "12345", "0.25")]
+    assert shown_columns([*rows, {"quantity": None}]) == {"quantity": ["1,234.5", "12,345", "0.25", None]}
+    assert to_csv(rows) == "quantity\r\n1234.5\r\n12345\r\n0.25\r\n"
+
+
+def test_a_meter_takes_the_place_of_no_other_column() -> None:
+    row = with_meters({"state": "open"}, {"late_rows": 1, "state": 2, "gpu_seconds": 3}, {"late rows": 4})
+    assert row == {"state": "open", "late rows (meter)": 1, "state (meter)": 2, "gpu seconds": 3, "late rows": 4}
 
 
 def test_csv_is_exact_and_runs_nothing() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.decide import Known, decide
 from jobs.joins.memory import CARRIED
-from jobs.joins.past import READ, Past, is_paired
+from jobs.joins.past import Past, columns_read, is_paired
 from jobs.joins.resolve import resolve
 from jobs.runtime.rules_in_force import Held, History, rules_at
 from metering.joining import Row, Side, step
@@ -32,7 +32,7 @@ RULES = [
 ]
 JOURNAL = pl.Schema(
     {
-        **{name: CARRIED.get(name, pl.String) for name in READ},
+        **{name: CARRIED.get(name, pl.String) for name in columns_read(CARRIED)},
         "frontier": pl.Datetime("us", "UTC"),
         "disposition": pl.String,
         "side": pl.String,
@@ -88,7 +88,7 @@ class Driver:
         self.usage = resolve(pl.DataFrame(schema=CARRIED), None)
         self.rules = rules
         self.kept: History = ()
-        self.known = Known.derived(None, (), Held(1, rules))
+        self.known = Known.derived(None, (), Held(1, rules), CARRIED)
 
     def start(self, rules: dict[str, Any]) -> None:
         before, self.rules = self.known, rules
@@ -96,8 +96,9 @@ class Driver:
         if self.position > 1:
             lowest = before.memory.waiting()["waiting.lsn"] or None
             usage = self.usage.with_columns(log_date=START.date())
-            past = Past(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest)
-        self.known = Known.derived(past, self.kept, Held(1 if self.usage.is_empty() else self.position, rules))
+            past = Past(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest, CARRIED)
+        present = Held(1 if self.usage.is_empty() else self.position, rules)
+        self.known = Known.derived(past, self.kept, present, CARRIED)
         if self.known.history == before.history:
             assert what(self.known) == what(before), "a start knows something else"
 

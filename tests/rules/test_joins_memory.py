@@ -37,7 +37,7 @@ def at(seconds: int) -> datetime:
 
 
 def test_a_waiting_row_comes_back_only_with_its_key_or_when_it_is_overdue() -> None:
-    memory = Memory.empty()
+    memory = Memory.empty(CARRIED)
     memory = memory.after(rows((1, "r1", 0), (2, "r2", 50)), outcomes(), at(50))
     assert memory.waiting() == {"waiting": 2, "waiting.lsn": 1}
     assert memory.involved(rows((3, "r2", 60)), at(60))["lsn"].to_list() == [2, 3]
@@ -46,7 +46,7 @@ def test_a_waiting_row_comes_back_only_with_its_key_or_when_it_is_overdue() -> N
 
 
 def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_not() -> None:
-    memory = Memory.empty()
+    memory = Memory.empty(CARRIED)
     first = rows((1, "r1", 0), (2, "r1", 1), (3, "r1", 2))
     memory = memory.after(first, outcomes(("matched", 1, 2), ("superseded", None, 3)), at(2))
     met = memory.involved(rows((4, "r1", 100)), at(100))
@@ -58,7 +58,7 @@ def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_
 
 
 def test_what_is_decided_and_over_is_forgotten_after_some_batches() -> None:
-    memory = Memory.empty()
+    memory = Memory.empty(CARRIED)
     for number in range(5 * MOST_PARTS):
         new = rows((2 * number, f"r{number}", number), (2 * number + 1, f"r{number}", number))
         told = outcomes(("matched", 2 * number, 2 * number + 1))
@@ -72,14 +72,14 @@ def test_an_event_that_is_both_sides_is_remembered_on_both() -> None:
 
 
 def test_without_a_frontier_nothing_is_overdue() -> None:
-    memory = Memory.empty()
+    memory = Memory.empty(CARRIED)
     memory = memory.after(rows((1, "r1", 0)), outcomes(), None)
     assert memory.involved(rows(), None).is_empty()
     assert memory.waiting() == {"waiting": 1, "waiting.lsn": 1}
 
 
 def test_what_is_over_is_forgotten_at_once_when_there_is_too_little_room() -> None:
-    memory, limit = Memory.empty(), 0
+    memory, limit = Memory.empty(CARRIED), 0
     for number in range(MOST_PARTS):
         told = outcomes(("matched", 2 * number, 2 * number + 1))
         new = rows((2 * number, f"r{number}", 10 * number), (2 * number + 1, f"r{number}", 10 * number))
@@ -95,6 +95,8 @@ def test_what_is_over_is_forgotten_at_once_when_there_is_too_little_room() -> No
 
 
 def test_what_is_not_over_is_kept_however_little_room_there_is() -> None:
-    memory = Memory.empty().after(rows((1, "r1", 0), (2, "r2", 0), (3, "r2", 1)), outcomes(("matched", 2, 3)), at(1))
+    memory = Memory.empty(CARRIED).after(
+        rows((1, "r1", 0), (2, "r2", 0), (3, "r2", 1)), outcomes(("matched", 2, 3)), at(1)
+    )
     kept = memory.within(1, at(1))
     assert (kept.records(), kept.waiting()) == (3, memory.waiting())

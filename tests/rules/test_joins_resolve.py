@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from random import Random
 from typing import Any
 
 import polars as pl
 import pytest
 
-from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.memory import Memory, carried
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
 from metering.joining import Decision, Row, Side, Winner, step
-from metering.meters import REPORTED_COLUMNS, Meter
 from metering.words import EventType, Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = carried(["gpu_seconds"], ["region"])
 TIMEOUT = timedelta(seconds=3)
 TIMEOUTS_US = (3_000_000, 1_000_000, 6_000_000)
 TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}
@@ -48,9 +49,8 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
         "user_id": f"user-{row.lsn}" if begins else None,
         "model": f"model-{row.lsn}" if begins else None,
         "status": "completed" if ends else None,
-        **dict.fromkeys(REPORTED_COLUMNS),
-        "input_tokens": row.lsn if ends else None,
-        "output_tokens": row.lsn + 1000 if ends else None,
+        "gpu_seconds": Decimal(row.lsn) / 8 if ends else None,
+        "region": f"region-{row.lsn}" if begins else "of the completion",
         "event_time": START + timedelta(minutes=row.lsn),
         "received_at": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row.received_us),
         "timeout_us": row.timeout_us,
@@ -60,7 +60,7 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
 
 
 def frame(records: list[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame(records, schema=CARRIED)
+    return pl.DataFrame(records, schema=SCHEMA)
 
 
 def resolved(records: list[dict[str, Any]], frontier: datetime | None) -> list[dict[str, Any]]:
@@ -165,10 +165,8 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "status": "completed",
             "event_time": START + timedelta(minutes=2),
             "received_at": at(2),
-            **{meter.value: None for meter in Meter},
-            "requests": 1,
-            "input_tokens": 2,
-            "output_tokens": 1002,
+            "gpu_seconds": Decimal("0.25"),
+            "region": "region-1",
             "timeout_us": TIMEOUTS_US[0],
         }
     ]
@@ -179,21 +177,20 @@ def test_a_missing_part_makes_the_outcome_a_fact_after_the_timeout() -> None:
     abandoned, orphaned = sorted(resolved([request, completion], at(100)), key=lambda row: row["account"])
     assert told(abandoned) == ("abandoned", 1, None)
     assert told(orphaned) == ("orphaned", None, 2)
-    assert (abandoned["requests"], abandoned["input_tokens"], abandoned["model"]) == (1, None, "model-1")
-    assert (orphaned["requests"], orphaned["input_tokens"], orphaned["model"]) == (0, 2, None)
+    assert (abandoned["gpu_seconds"], abandoned["region"], abandoned["model"]) == (None, "region-1", "model-1")
+    assert (orphaned["gpu_seconds"], orphaned["region"]) == (Decimal("0.25"), "of the completion")
+    assert orphaned["model"] is None
     assert (abandoned["event_time"], orphaned["event_time"]) == (request["event_time"], completion["event_time"])
     assert (abandoned["received_at"], orphaned["received_at"]) == (at(1) + TIMEOUT, at(2) + TIMEOUT)
 
 
-def test_a_superseded_row_counts_nothing_at_its_own_time() -> None:
+def test_a_superseded_row_is_told_at_its_own_time() -> None:
     rows = [row_of(1, Side.BOTH, 0), row_of(2, Side.COMPLETION, 1), row_of(3, Side.BOTH, 2)]
     outcomes = {row["completion_lsn"]: row for row in resolved([record(row) for row in rows], at(100))}
     assert told(outcomes[1]) == ("matched", 1, 1)
     assert told(outcomes[2]) == ("superseded", None, 2)
     assert told(outcomes[3]) == ("superseded", 3, 3)
     for lsn, seconds in ((2, 1), (3, 2)):
-        quantities = {outcomes[lsn][meter] for meter in Meter}
-        assert quantities == {0}
         assert outcomes[lsn]["received_at"] == at(seconds)
         assert outcomes[lsn]["event_time"] == START + timedelta(minutes=lsn)
 
@@ -227,8 +224,8 @@ def test_differential_memory_keeps_of_a_batch_the_rows_sides_and_timeouts_that_t
     random, cut_at = Random(seed), at(8)
     universes = [universe(random, cut_at, 10 * number + 1) for number in range(400)]
     batch = frame([record(row, f"account-{number}") for number, one in enumerate(universes) for row in one.before])
-    involved = Memory.empty().involved(batch.drop("decided_side", "remembered"), cut_at)
-    memory = Memory.empty().after(involved, resolve(involved, cut_at), cut_at).within(0, cut_at)
+    involved = Memory.empty(SCHEMA).involved(batch.drop("decided_side", "remembered"), cut_at)
+    memory = Memory.empty(SCHEMA).after(involved, resolve(involved, cut_at), cut_at).within(0, cut_at)
     columns = ("account", "lsn", "decided_side", "timeout_us")
     kept = pl.concat([memory.rows.select(columns), *(part.select(columns) for part in memory.decided)])
     assert sorted(kept.rows()) == sorted(

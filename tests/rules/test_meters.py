@@ -1,14 +1,21 @@
-"""A meter is declared once; where a place still has to name it, this says which one forgot it."""
+"""What a configuration may declare as a meter, what is refused, and that the defaults stand in one place."""
 
 from __future__ import annotations
 
-import pickle
+import json
 import re
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from metering.meters import REPORTED, REPORTED_COLUMNS, TOKENS, Meter
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.meters import restored, stored
+from jobs.stack import load_stack_config
+from metering.meters import DEFAULT, METER_NAME, MOST_METERS, REPORTED_COLUMNS, TOKENS, Meter, totals_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -19,6 +26,23 @@ MEANT = {
     "traffic/meters.py",
 }
 """Product files that write out what completions report, and must."""
+GPU: dict[str, Any] = {
+    "$id": "ai.inference.completion.v1",
+    "allOf": [{"$ref": "weir:ai.inference.completion.v1"}],
+    "properties": {
+        "data": {
+            "properties": {
+                "gpu_seconds": {"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
+                "note": {"type": "string", "x-weir-column": "note"},
+                "refund": {"type": "number", "x-weir-column": "refund"},
+            }
+        }
+    },
+}
+
+
+def config(**meters: dict[str, Any]) -> IngestionConfig:
+    return IngestionConfig.model_validate({"contracts": [GPU], "meters": meters})
 
 
 def row_of(table: str, first: str) -> str:
@@ -33,8 +57,8 @@ def test_what_completions_report_stands_in_the_contract_of_the_readme() -> None:
     assert {name for name in REPORTED_COLUMNS if f" {name}?," not in contract} == set()
 
 
-def test_each_meter_stands_in_the_glossary() -> None:
-    assert row_of("Glossary", "meter").strip(" |").split(", ") == list(Meter)
+def test_each_default_meter_stands_in_the_glossary() -> None:
+    assert {meter for meter in Meter if meter not in row_of("Glossary", "meter")} == set()
 
 
 def test_no_other_file_lists_the_meters_again() -> None:
@@ -50,17 +74,103 @@ def test_no_other_file_lists_the_meters_again() -> None:
     assert listing - {"traffic/malformed.py", "charts/weir/files/bill_one_event.py"} == MEANT
 
 
-@pytest.mark.parametrize("meter", Meter)
-def test_a_meter_is_declared_so_that_it_can_be_summed_and_shown(meter: Meter) -> None:
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", meter)
-    units = {other.value: other.counts.unit for other in Meter if other is not meter}
-    assert meter.counts.within is None or units[meter.counts.within] == meter.counts.unit
-    assert pickle.loads(pickle.dumps(meter)) is meter
+def test_the_meters_of_the_first_release_are_the_default() -> None:
+    assert [meter.name for meter in DEFAULT] == list(Meter)
+    assert JoinsConfig().declared == tuple(sorted(DEFAULT, key=lambda meter: meter.name))
+    assert all(METER_NAME.fullmatch(meter) for meter in Meter)
 
 
-def test_outcomes_are_counted_or_what_completions_report_is_summed() -> None:
-    assert [meter for meter in Meter if meter not in REPORTED] == [Meter.REQUESTS]
-
-
-def test_a_total_of_tokens_counts_none_twice() -> None:
+def test_a_total_counts_no_unit_twice() -> None:
     assert TOKENS == (Meter.INPUT_TOKENS, Meter.OUTPUT_TOKENS)
+    declared = config(
+        gpu_seconds={"unit": "second", "sum": "gpu_seconds"},
+        long_seconds={"unit": "second", "sum": "gpu_seconds", "within": "gpu_seconds"},
+        answers={"unit": "answer", "count": "outcomes"},
+    ).declared
+    assert totals_of(declared) == {"answer": ("answers",), "second": ("gpu_seconds",)}
+
+
+def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> None:
+    kept = json.loads(json.dumps(stored(JoinsConfig().declared)))
+    assert stored(restored(kept)) == stored(JoinsConfig().declared)
+    assert restored(None) == DEFAULT, "an earlier release kept none"
+
+
+@pytest.mark.parametrize(
+    ("meters", "says"),
+    [
+        ({}, "at least 1 item"),
+        ({f"m{n}": {"unit": "u", "count": "outcomes"} for n in range(MOST_METERS + 1)}, f"at most {MOST_METERS} items"),
+        ({"Seconds": {"unit": "second", "count": "outcomes"}}, "pattern"),
+        ({"a" * 64: {"unit": "second", "count": "outcomes"}}, "pattern"),
+        ({"m": {"unit": "Second", "count": "outcomes"}}, "pattern"),
+        ({"m": {"unit": "second"}}, "one of `count: outcomes` and `sum: <column>`"),
+        ({"m": {"unit": "second", "count": "outcomes", "sum": "gpu_seconds"}}, "one of `count: outcomes`"),
+        ({"m": {"unit": "second", "count": "seconds"}}, "outcomes"),
+        ({"m": {"unit": "second", "sum": "latency_ms"}}, "sums latency_ms, which is double"),
+        ({"m": {"unit": "second", "sum": "note"}}, "sums note, which is text"),
+        ({"m": {"unit": "second", "sum": "seconds"}}, "sums seconds, which is given by no contract of a completion"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "max_per_event": 0}}, "greater than 0"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "max_per_event": "1e12"}}, "less than or equal"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "max_per_event": "0.0000001"}}, "6 decimal places"),
+        ({"m": {"unit": "second", "count": "outcomes", "max_per_event": "1"}}, "of a meter that sums"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "within": "m"}}, "must be another meter of the unit second"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "late_policy": "hold"}}, "'correct' or 'drop'"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "price": 3}}, "Extra inputs"),
+    ],
+)
+def test_what_is_no_meter_is_refused_with_what_is_allowed(meters: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(says)):
+        config(**meters)
+
+
+def test_fifty_meters_are_declared() -> None:
+    assert len(config(**{f"m{n}": {"unit": "u", "sum": "gpu_seconds"} for n in range(MOST_METERS)}).declared) == 50
+
+
+def test_no_event_reports_less_than_nothing_or_more_than_its_limit() -> None:
+    limited = config(
+        gpu_seconds={"unit": "second", "sum": "gpu_seconds", "max_per_event": "86400"},
+        short={"unit": "second", "sum": "gpu_seconds", "max_per_event": 60.5},
+        refund={"unit": "euro", "sum": "refund"},
+    )
+    fields = {field.column: field for field in limited.contracts_in_force()["ai.inference.completion.v1"].fields}
+    assert (fields["gpu_seconds"].minimum, fields["gpu_seconds"].maximum) == (Decimal(0), Decimal("60.5"))
+    assert fields["refund"].minimum == 0
+    own = {
+        field.column: field
+        for field in config(a={"unit": "a", "count": "outcomes"}).contracts_in_force()[GPU["$id"]].fields
+    }
+    assert own["refund"].minimum is not None
+    assert own["refund"].minimum < 0, "what nobody adds up may be anything"
+
+
+def test_a_limit_decides_what_is_rejected_and_so_is_kept() -> None:
+    plain = config(gpu_seconds={"unit": "second", "sum": "gpu_seconds"})
+    limit = config(gpu_seconds={"unit": "second", "sum": "gpu_seconds", "max_per_event": "86400"})
+    assert plain.deciding != limit.deciding
+    assert json.loads(json.dumps(limit.deciding))["max_per_event"] == {"gpu_seconds": "86400"}
+
+
+def test_meters_are_given_once_for_all_applications(tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(json.dumps(GPU))
+    file = tmp_path / "weir.yaml"
+    meters = {"gpu_seconds": {"unit": "second", "sum": "gpu_seconds", "late_policy": "drop", "max_per_event": "86400"}}
+    file.write_text(json.dumps({"contracts": ["gpu.json"], "meters": meters, "jobs": {"ingestion": {}}}))
+    jobs = load_stack_config(file).jobs
+    assert {name: tuple(getattr(jobs, name).meters) for name in type(jobs).model_fields} == dict.fromkeys(
+        ("ingestion", "sessionization", "joins", "billing"), ("gpu_seconds",)
+    )
+    file.write_text(json.dumps({"meters": meters, "jobs": {"joins": {"meters": meters}}}))
+    with pytest.raises(ValueError, match=re.escape("meters and jobs.joins.meters are both given; leave one out")):
+        load_stack_config(file)
+    file.write_text(json.dumps({"jobs": {"billing": {"meters": {"answers": {"unit": "answer", "count": "outcomes"}}}}}))
+    with pytest.raises(ValueError, match="meters are the same for all jobs"):
+        load_stack_config(file)
+
+
+def test_a_configuration_that_was_passed_on_says_the_same() -> None:
+    """A driver reads a file that was written from the model: by `weir up`, and by Helm with its keys in order."""
+    given = config(gpu_seconds={"unit": "second", "sum": "gpu_seconds", "max_per_event": "86400.000001"})
+    passed = json.loads(json.dumps(given.model_dump(mode="json"), sort_keys=True))
+    assert IngestionConfig.model_validate(passed).deciding == given.deciding

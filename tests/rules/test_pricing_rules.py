@@ -1,20 +1,20 @@
-"""Method: the frames that Spark searches against the as-of rule, on random histories; and the rule by example."""
+"""Method: the columns that prices are found by against the as-of rule, on random histories; and the rule by example."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.joins.catalog_versions import account_rows, price_rows
+from jobs.joins.catalog_versions import Versions, account_versions, price_versions
 from jobs.streams import ACCOUNTS, PRICES
 from metering.instants import EPOCH
-from metering.meters import Meter
 from metering.pricing import Version, account_as_of, price_as_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,63 +34,59 @@ histories = st.lists(
 ).map(lambda changes: history(*changes))
 
 
-def picked(row: dict[str, Any], name: str, settled: str, event_time: datetime, decided_lsn: int) -> int | None:
-    """The lsn of the version that `price` takes from a row of the frame: as its SQL, in Python."""
-    event_us = (event_time - EPOCH) // timedelta(microseconds=1)
-    if row[f"{settled}_us"] is not None and decided_lsn > row[f"{settled}_lsn"] and event_us >= row[f"{settled}_us"]:
-        current = row[f"{name}_current"]
-        return _lsn_held(current)
-    for version in row[f"{name}_versions"] or []:
-        is_superseded = version["superseded_lsn"] is not None and version["superseded_lsn"] < decided_lsn
-        if version["lsn"] < decided_lsn and not is_superseded and version["effective_us"] <= event_us:
-            return _lsn_held(version)
-    return None
-
-
-def _lsn_held(version: dict[str, Any] | None) -> int | None:
-    """A deletion, which holds nothing, is a version without a plan."""
-    return None if version is None or version.get("plan", "") is None else int(version["lsn"])
-
-
 def lsn_of(version: Version[int] | None) -> int | None:
     return None if version is None else version.lsn
 
 
-@settings(deadline=None, max_examples=60)
-@given(histories)
-def test_differential_the_frame_gives_the_accounts_version_of_the_rule(versions: list[Version[int]]) -> None:
+MOMENTS = [(event_time, decided) for event_time in (day(-1), *map(day, range(4))) for decided in range(5, 80, 5)]
+
+
+def found(versions: Versions, key: dict[str, str], most_compared: int) -> list[int | None]:
+    """The lsn of the version that holds for a key at each of MOMENTS; one without a plan holds nothing."""
+    events_us = [(event_time - EPOCH) // timedelta(microseconds=1) for event_time, _ in MOMENTS]
+    asked = pl.DataFrame({"event_us": events_us, "decided_lsn": [decided for _, decided in MOMENTS]})
+    rows = replace(versions, most_compared=most_compared).as_of(
+        asked.with_columns(pl.lit(v).alias(n) for n, v in key.items())
+    )
+    assert rows.select(asked.columns).equals(asked), "the rows stay in their order"
+    value = versions.values[0]
+    return [row["version_lsn"] if row[value] is not None else None for row in rows.iter_rows(named=True)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(histories, st.sampled_from([1, 20, 10_000]))
+def test_differential_the_accounts_version_is_the_one_of_the_rule(versions: list[Version[int]], portion: int) -> None:
     changes = [
         {"lsn": v.lsn, "account": "a", "effective_from": v.effective_from}
         | ({"plan": None, "deleted": True} if v.value is None else {"plan": str(v.value), "deleted": False})
         for v in versions
     ]
-    rows = account_rows(pa.Table.from_pylist(changes, schema=ACCOUNTS)).to_pylist()
-    assert len(rows) == bool(versions)
-    for row in rows:
-        for event_time in (day(-1), *map(day, range(4))):
-            for decided_lsn in range(5, 80, 5):
-                expected = lsn_of(account_as_of(versions, event_time, decided_lsn))
-                assert picked(row, "contract", "settled", event_time, decided_lsn) == expected
+    wanted = [lsn_of(account_as_of(versions, event_time, decided)) for event_time, decided in MOMENTS]
+    table = account_versions(pa.Table.from_pylist(changes, schema=ACCOUNTS))
+    assert found(table, {"account": "a"}, portion) == wanted
+    assert found(table, {"account": "another"}, portion) == [None] * len(MOMENTS)
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.fixed_dictionaries({Meter.REQUESTS: histories, Meter.INPUT_TOKENS: histories}))
-def test_differential_the_frame_gives_the_prices_version_of_the_rule(meters: dict[Meter, list[Version[int]]]) -> None:
-    changes = [
-        {"lsn": v.lsn + (meter is Meter.REQUESTS), "plan": "p", "model": "m", "meter": meter.value, "currency": "USD"}
-        | {"effective_from": v.effective_from, "unit_price": v.value and Decimal(v.value), "deleted": v.value is None}
+@settings(deadline=None, max_examples=100)
+@given(st.fixed_dictionaries({"requests": histories, "gpu_seconds": histories}), st.sampled_from([1, 20, 10_000]))
+def test_differential_the_prices_version_is_the_one_of_the_rule(
+    meters: dict[str, list[Version[int]]], portion: int
+) -> None:
+    shifted = {
+        meter: [Version(v.lsn + (meter == "requests"), v.effective_from, v.value) for v in versions]
         for meter, versions in meters.items()
+    }
+    changes = [
+        {"lsn": v.lsn, "plan": "p", "model": "m", "meter": meter, "currency": "USD"}
+        | {"effective_from": v.effective_from, "unit_price": v.value and Decimal(v.value), "deleted": v.value is None}
+        for meter, versions in shifted.items()
         for v in versions
     ]
-    rows = price_rows(pa.Table.from_pylist(changes, schema=PRICES)).to_pylist()
-    assert len(rows) == any(meters.values())
-    for row in rows:
-        for meter, versions in meters.items():
-            shifted = [Version(v.lsn + (meter is Meter.REQUESTS), v.effective_from, v.value) for v in versions]
-            for event_time in (day(-1), *map(day, range(4))):
-                for decided_lsn in range(5, 80, 5):
-                    expected = lsn_of(price_as_of(shifted, event_time, decided_lsn))
-                    assert picked(row, meter, "prices_settled", event_time, decided_lsn) == expected
+    table = price_versions(pa.Table.from_pylist(changes, schema=PRICES))
+    for meter, versions in shifted.items():
+        wanted = [lsn_of(price_as_of(versions, event_time, decided)) for event_time, decided in MOMENTS]
+        key = {"plan": "p", "model": "m", "meter": meter, "currency": "USD"}
+        assert found(table, key, portion) == wanted
 
 
 def test_an_accounts_first_version_holds_from_the_beginning_of_time() -> None:

@@ -22,8 +22,12 @@ from traffic.meters import METERS
 from traffic.truth import Truth, digest, truth_of
 
 SOME_DAY = datetime(2026, 11, 3, tzinfo=UTC)
-METERED = ((1, 5), (None, None), (0, None), (7, 6), *[(None, None)] * len(METERS[4:]))
-"""Quantity and price version of each of METERS."""
+METERED = tuple(
+    (meter, quantity, version)
+    for meter, quantity, version in zip(
+        METERS, (Decimal(1), None, Decimal(0), Decimal(7)), (5, None, None, 6), strict=True
+    )
+)
 
 
 @lru_cache(maxsize=1)
@@ -44,7 +48,10 @@ def as_the_truth_says() -> dict[str, list[Any]]:
             window_start=SOME_DAY,
             day=date.fromisoformat(outcome["day"]),
             late_seconds=float(grace_seconds - 1 if outcome["request_id"] in truth()["late"] else -1),
-            metered=METERED,
+            metered=tuple(
+                (meter, None if quantity is None else Decimal(quantity), 5)
+                for meter, quantity in outcome["quantities"].items()
+            ),
         )
         for outcome in truth()["outcomes"]
     ]
@@ -102,14 +109,12 @@ def changed(value: Any) -> Any:
             return "another"
         case bool():
             return not value
-        case datetime():
-            return value + timedelta(milliseconds=1)
         case date():
-            return value + timedelta(days=1)
+            return value + (timedelta(milliseconds=1) if isinstance(value, datetime) else timedelta(days=1))
         case int() | float() | Decimal():
             return value + 1
-        case str():
-            return f"{value}'"
+        case str() | tuple():
+            return value * 2
     raise AssertionError(f"cannot change {value!r}")
 
 
@@ -136,7 +141,8 @@ def of_an_older_release() -> dict[str, Any]:
         }
         for user in truth()["sessions"]
     ]
-    outcomes = [{name: said for name, said in outcome.items() if name != "day"} for outcome in truth()["outcomes"]]
+    later = ("day", "quantities")
+    outcomes = [{name: said for name, said in outcome.items() if name not in later} for outcome in truth()["outcomes"]]
     older = {**truth(), "totals": totals, "sessions": users, "outcomes": outcomes}
     del older["sources"]
     return older
@@ -162,7 +168,7 @@ def test_the_truth_of_an_older_release_asks_for_what_it_says(compared: Callable[
         )
         for field in fields(row)
     ]
-    + [("usage", field) for field in ("account", "request_id", "outcome", "model", "day")],
+    + [("usage", field) for field in ("account", "request_id", "outcome", "model", "day", "metered")],
 )
 def test_one_row_that_differs_in_one_field_is_seen(
     compared: Callable[..., compare.Comparison], name: str, field: str
@@ -221,9 +227,22 @@ def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> Non
     row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, SOME_DAY.date(), 0.0, METERED)
     rows = [row, replace(row, late_seconds=299.9), replace(row, late_seconds=300.0), replace(row, late_seconds=-0.1)]
     assert list(found.late_of(rows, 300)) == [
-        found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, 2),
-        found.Late("a", "m", METERS[3], "EUR", SOME_DAY, 6, 2, 14),
+        found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, Decimal(2)),
+        found.Late("a", "m", METERS[3], "EUR", SOME_DAY, 6, 2, Decimal(14)),
     ]
+
+
+@pytest.mark.parametrize("quantity", [None, Decimal("0.000001")])
+def test_a_quantity_is_compared_to_its_last_digit_and_told_from_none(
+    compared: Callable[..., compare.Comparison], quantity: Decimal | None
+) -> None:
+    first, *rest = as_the_truth_says()["usage"]
+    other = replace(first, metered=(*first.metered, ("gpu_seconds", quantity, 5)))
+    assert compared(usage=[other, *rest]).unexpected("quantities of gpu_seconds") == 1
+    row = next(row for row in rest if any(meter == "gpu_seconds" and said for meter, said, _ in row.metered))
+    more = tuple((meter, said and said + Decimal("0.000001"), version) for meter, said, version in row.metered)
+    others = [replace(each, metered=more) if each is row else each for each in rest]
+    assert compared(usage=[first, *others]).unexpected("quantities of gpu_seconds") == 1
 
 
 def test_a_window_of_a_price_that_nobody_knows_is_told_from_an_unpriced_one() -> None:

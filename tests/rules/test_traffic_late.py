@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from metering.pricing import Version, account_as_of, price_as_of
-from tests.rules.test_traffic_truth import START_MS, large
+from tests.rules.test_traffic_truth import POLICY, START_MS, large
 from traffic.catalog import Catalog
 from traffic.generate import catalog_of
 from traffic.instants import instant_of, milliseconds
 from traffic.late_catalog import Late, late_changes
-from traffic.meters import METERS
 
 Versions = dict[tuple[str, ...], list[Version[Any]]]
 PRICE_KEY = ("plan", "model", "meter", "currency")
@@ -83,7 +82,7 @@ def test_differential_contracts_before_and_after_are_those_of_the_rule(seed: int
 
 @pytest.mark.parametrize("is_after", [False, True])
 def test_differential_prices_before_and_after_are_those_of_the_rule(is_after: bool) -> None:
-    late = late_changes(catalog_of(7, START_MS))
+    late = late_changes(catalog_of(7, START_MS, POLICY.meters))
     versions, first_late = told(late)
     state = late.after if is_after else late.before
     decided_lsn = 10**9 if is_after else first_late
@@ -92,7 +91,7 @@ def test_differential_prices_before_and_after_are_those_of_the_rule(is_after: bo
     checked = 0
     for contract, account in account_of.items():
         for model in changed:
-            for meter in METERS:
+            for meter in state.meters:
                 key = (str(contract.plan), model, meter, str(contract.currency))
                 for at_ms in instants(late, {key: versions.get(key, [])}):
                     if state.accounts[account].contract_at(at_ms) != contract:
@@ -105,7 +104,7 @@ def test_differential_prices_before_and_after_are_those_of_the_rule(is_after: bo
 
 
 def prices(catalog: Catalog, account: str, model: str | None, event_ms: int) -> list[Decimal | None]:
-    found = (catalog.price(account, model, meter, event_ms) for meter in METERS)
+    found = (catalog.price(account, model, meter, event_ms) for meter in catalog.meters)
     return [None if price is None else price.unit_price for price in found]
 
 

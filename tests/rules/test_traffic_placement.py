@@ -105,7 +105,7 @@ def test_the_end_of_grace_is_far_from_every_outcome(traffic: Traffic) -> None:
     stragglers = {(s["account"], s["request_id"]) for s in truth["stragglers"]}
     parts: dict[tuple[str, str], list[tuple[str, int, tuple[int, int], str]]] = defaultdict(list)
     for disposition, sent_ms, document in identified(traffic):
-        kind = document["type"].split(".")[2] if document["type"].startswith("ai.") else ""
+        kind = document["type"].split(".")[2]
         if disposition == "accepted" and kind in ("request", "completion", "usage"):
             times = event_times(document, sent_ms)
             data = document["data"]

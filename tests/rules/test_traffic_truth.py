@@ -15,14 +15,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.compare import undecided_seconds
+from traffic.declared import CONTRACT, DECLARED
 from traffic.generate import Traffic, begin, catalog_of, generate
 from traffic.instants import rfc3339
-from traffic.meters import METERS
 from traffic.placement import Placement, Policy, UnplaceableError
 from traffic.truth import digest, truth_of
 
 START_MS = 1_795_000_000_000
-POLICY = Policy(device_patterns=("device/*",), late_policy={"cached_tokens": "drop"}, exact_horizon_seconds=5)
+POLICY = Policy.of(
+    {
+        "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5, "contracts": [CONTRACT]},
+        "joins": DECLARED,
+        "billing": {"late_policy": {"cached_tokens": "drop"}},
+    }
+)
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 seeds = st.integers(0, 10_000)
@@ -33,7 +39,7 @@ sizes = st.integers(300, 1_500)
 def run(
     seed: int, records: int = 600, start_ms: int = START_MS, policy: Policy = POLICY, rate: float = 1_500
 ) -> Traffic:
-    placement, catalog = Placement(policy), catalog_of(seed, start_ms - 42_345)
+    placement, catalog = Placement(policy), catalog_of(seed, start_ms - 42_345, policy.meters)
     beginning = begin(seed=seed, start_ms=start_ms - 40_000, records=records, placement=placement, catalog=catalog)
     return generate(
         seed=seed,
@@ -150,29 +156,30 @@ def test_every_accepted_request_and_completion_is_in_exactly_one_outcome() -> No
 def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are_exact() -> None:
     traffic, truth = large()
     policy = traffic.placement.policy
-    expected: Counter[str] = Counter()
-    for outcome in traffic.outcomes:
-        for meter, quantity in zip(METERS, outcome.quantities, strict=True):
-            expected[meter] += quantity or 0
-    counted: Counter[str] = Counter()
+    expected: dict[str, Decimal] = defaultdict(Decimal)
+    for outcome in truth["outcomes"]:
+        for meter, quantity in outcome["quantities"].items():
+            expected[meter] += Decimal(quantity or 0)
+    counted: dict[str, Decimal] = defaultdict(Decimal)
     accounts = {*traffic.catalog.accounts, traffic.catalog.unknown_account}
     for total in truth["totals"]:
-        counted[total["meter"]] += int(total["quantity"])
+        quantity = Decimal(total["quantity"])
+        counted[total["meter"]] += quantity
         amount = Decimal(total["amount"])
-        assert amount == amount.quantize(Decimal("1e-10"))
-        assert int(total["quantity"]) > 0
+        assert amount == amount.quantize(Decimal("1e-18" if total["meter"] == "gpu_seconds" else "1e-10"))
+        assert quantity > 0
         is_late = total["account"] not in accounts or str(total["model"]).startswith("late-")
         is_unknown = total["account"] == traffic.catalog.unknown_account
         is_unpriced = is_unknown or total["model"] == "aurora-preview" or total["model"] is None
         if is_late:  # see test_traffic_late
             is_unknown, is_unpriced = total["currency"] is None, total["price_from"] is None
         assert is_unpriced == (total["price_from"] is None) == (total["unit_price"] is None)
-        assert amount == (0 if is_unpriced else int(total["quantity"]) * Decimal(total["unit_price"]))
+        assert amount == (0 if is_unpriced else quantity * Decimal(total["unit_price"]))
         assert is_unknown == (total["currency"] is None)
     for straggler in truth["stragglers"]:
         assert straggler["decision"] == policy.late_policy.get(straggler["meter"], "correct")
         if straggler["decision"] == "drop":
-            counted[straggler["meter"]] += int(straggler["quantity"])
+            counted[straggler["meter"]] += Decimal(straggler["quantity"])
     assert counted == expected
 
 

@@ -20,8 +20,10 @@ from jobs.joins.pipeline import JOB as JOINS
 from jobs.runtime import run
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.delta import table
+from jobs.runtime.delta.few_rows import Few
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import AnyJob, Context
+from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.waiting import Waiting, until_done
@@ -36,7 +38,7 @@ JOBS: dict[str, AnyJob] = {
     "ingestion": replace(INGESTION, build=rules.judge),
     "sessionization": replace(SESSIONIZATION, build=rules.mini_sessions),
     "joins": replace(JOINS, build=rules.keep),
-    "billing": replace(BILLING, build=rules.sums),
+    "billing": BILLING,
 }
 
 
@@ -89,7 +91,9 @@ class Application:
     def _own(self, job: AnyJob) -> Ownership:
         epochs = [table.committed_epoch(self._where.tables, each, job.name) for each in job.tables]
         config = self.config.model_dump(mode="json")
-        return Ownership.take(job.name, self._where.postgres_url, config, 1 + max(epochs, default=0))
+        ownership = Ownership.take(job.name, self._where.postgres_url, config, 1 + max(epochs, default=0))
+        declare(ownership.connection, self.config.declared)
+        return ownership
 
     def go(self, calls: int, fault: Fault, at: str = "") -> None:
         """Let it make so many outside calls; then `fault`, at the first call of the kind `at` where one is named."""
@@ -150,15 +154,14 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.runtime.kafka.source.PlainLook": lambda *_: Look(kafka),
         "jobs.ingestion.sink.Heartbeat": lambda *_, **__: Heartbeat(kafka, clock.now()),
         "jobs.runtime.new_rows.observed": observed,
-        "jobs.joins.sink.price": rules.price,
         "jobs.runtime.run.java_runs": lambda _: True,
         "jobs.runtime.kafka.careful_start.java_runs": lambda _: True,
         "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
         "obstore.put": _of_store(obstore.put),
-        "jobs.runtime.delta.few_rows.MOST_ROWS": most_few_rows,
-        "jobs.runtime.delta.source.REST_AFTER_SECONDS": 0.0 if queries_rest else float("inf"),
+        "jobs.runtime.delta.source.TableSource.few": Few(rows=most_few_rows),
+        "jobs.runtime.delta.source.TableSource.rest_after_seconds": 0.0 if queries_rest else float("inf"),
         "obstore.get": _of_store(obstore.get),
         "obstore.head": _of_store(obstore.head),
         "obstore.delete": _of_store(obstore.delete),

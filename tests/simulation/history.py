@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.streams import Table
-from metering.meters import Meter
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
+from tests.simulation.declared import ALL_METERS, DECLARED
 from tests.simulation.steps import (
     ENOUGH,
     AddPartition,
     Compact,
     Configure,
     CutLog,
+    Declare,
     Double,
     Exchange,
     Pass,
@@ -63,9 +64,11 @@ def _sent(chance: random.Random, kind: str) -> Send:
         account=chance.choice([0, 0, 1, 2]),
         request=chance.randrange(4),
         ago_s=chance.choice(AGO_S),
-        tokens=chance.choice([None, 0, 1, 7, 10**12, 10**17]),
+        tokens=chance.choice([None, 0, 1, 7, 10**10]),
         behind_s=chance.choice([0, 0, 0, 0.5, 20, -20, 100]),
         again=chance.randrange(40),
+        reasoning=chance.choice([None, 0, 5, 10**10]),
+        seconds=chance.choice([None, 0, 0.1, 0.333333, 12.000001, 86_400]),
     )
 
 
@@ -84,14 +87,14 @@ def _repeat(chance: random.Random) -> list[Step]:
 
 def _catalog() -> list[Step]:
     """Two accounts with a plan that has prices."""
-    prices: list[Step] = [Publish(meter.value, 0, "EUR", number, -90_000) for number, meter in enumerate(Meter)]
+    prices: list[Step] = [Publish(meter, 0, "EUR", number, -90_000) for number, meter in enumerate(ALL_METERS)]
     return [*prices, *[Publish("account", 0, "EUR", account, None) for account in range(2)]]
 
 
 def _publish(chance: random.Random) -> list[Step]:
     return [
         Publish(
-            what=chance.choice(["account", "account", *Meter]),
+            what=chance.choice(["account", "account", *ALL_METERS, "no_meter"]),
             plan=chance.randrange(2),
             currency=chance.choice(["EUR", "EUR", "USD"]),
             amount=chance.randrange(1_000),
@@ -128,7 +131,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("joins", "completion_timeout_seconds"): (60, 600, 1_200),
     ("joins", "completion_timeouts"): ({}, {"slow": 30}, {"slow": 1_500}),
     ("billing", "grace_seconds"): (0, 60, 900, 7_200),
-    ("billing", "late_policy"): ({}, {"requests": "drop"}),
+    ("billing", "late_policy"): ({}, {"output_tokens": "drop"}),
     ("sessionization", "session_gap_seconds"): (30, 1_800, 3_600),
 }
 
@@ -144,6 +147,21 @@ def _configure(chance: random.Random) -> list[Step]:
         steps += [waits, Pass(chance.choice([1, 60, 300, 700]), ALL), *_round(chance)]
         # Later it is its completion that comes, or another request of the same user.
         waits = replace(waits, kind=chance.choice(["completion", "request", "usage"]), ago_s=chance.choice(AGO_S))
+    return steps
+
+
+def _declare(chance: random.Random) -> list[Step]:
+    """Other meters twice, with what waits over each change; each application gets them when it starts again."""
+    waits = _sent(chance, "request")
+    steps: list[Step] = [waits]
+    for meters in chance.sample(list(DECLARED), 2):
+        steps.append(Declare(meters))
+        if chance.random() < 0.2:
+            steps.append(Configure("joins", "completion_timeout_seconds", chance.choice([60, 600, 1_200])))
+        for job in chance.sample(list(JOBS), chance.randint(1, len(JOBS))):
+            steps += [Run(job, 0, Fault.CRASH), *chance.choice([_pair, _send, _run, _round])(chance)]
+        waits = replace(waits, kind=chance.choice(["completion", "request", "usage"]), ago_s=chance.choice(AGO_S))
+        steps += [waits, Pass(chance.choice([1, 60, 700, 1_900]), ALL), *_round(chance)]
     return steps
 
 
@@ -196,6 +214,7 @@ DRAWS: dict[Draw, int] = {
     lambda chance: [Double(_job(chance), _calls(chance))]: 3,
     lambda chance: [Wake(_job(chance), chance.randrange(3), _calls(chance))]: 4,
     _configure: 4,
+    _declare: 4,
     _announced: 1,
     _add_partition: 3,
     lambda chance: [Compact(chance.choice([Table.JOURNAL, Table.USAGE]).value)]: 2,

@@ -32,6 +32,7 @@ class Found:
     windows: list[Row]
     stragglers: list[Row]
     sessions: list[Row]
+    meters: dict[str, Row]
 
 
 def found_in(world: World) -> Found:
@@ -42,6 +43,7 @@ def found_in(world: World) -> Found:
         windows, stragglers, sessions = (
             cursor.execute(f"SELECT * FROM {table}").fetchall() for table in ("usage_windows", "stragglers", "sessions")
         )
+        meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
         graces = stored_history(connection, "billing")
     rows, outcomes = (
@@ -51,7 +53,7 @@ def found_in(world: World) -> Found:
     for each in (rows, outcomes):
         each.sort(key=lambda row: row["lsn"])
     timeouts = read_history(usage)[0]
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, sessions)
+    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, sessions, meters)
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:

@@ -84,8 +84,8 @@ MENDS = (
     _mend(
         "a plan that was announced and taken back prices usage",
         f"{JOINS}/catalog_versions.py",
-        'first=["lsn"]),',
-        'first=["effective_us", "lsn"]),',
+        'newest=("lsn",),',
+        'newest=("effective_us", "lsn"),',
     ),
     _mend(
         "a larger gap leaves stored sessions apart",
@@ -150,10 +150,41 @@ MENDS = (
         'return type(self)().model_dump(mode="json", include=set(self.DECIDING))',
     ),
     _mend(
+        "the meters of a batch are lost where its timeout changes",
+        f"{JOINS}/sink.py",
+        "self._rules.said_of(known.history, now)",
+        "self._rules.said(known.history[-1].first, now)",
+    ),
+    _mend(
         "a straggler has another currency",
         "jobs/billing/fold.py",
-        "       decision, quantity, unit_price, currency, price_version\n",
-        "       decision, quantity, unit_price, 'XXX', price_version\n",
+        "       decision, trim_scale(quantity), unit_price, currency, price_version\n",
+        "       decision, trim_scale(quantity), unit_price, 'XXX', price_version\n",
+    ),
+    _mend(
+        "an amount is made of a rounded quantity",
+        f"{JOINS}/pricing.py",
+        "pc.multiply(quantity, unit_price),",
+        "pc.multiply(pc.round(quantity, 2), unit_price),",
+    ),
+    _mend(
+        "a meter that is declared no more is forgotten in the sums",
+        "jobs/billing/sums.py",
+        "config, closed_before)).collect()",
+        'config, closed_before)).filter(pl.col("meter").is_in(list(config.meters))).collect()',
+    ),
+    _mend(
+        "what was not reported is counted as 0",
+        f"{JOINS}/quantities.py",
+        "pl.col(meter.sums)\n",
+        "pl.col(meter.sums).fill_null(0)\n",
+    ),
+    _mend(
+        "a quantity has the price of another meter",
+        f"{JOINS}/pricing.py",
+        "units = prices.as_of(metered.filter(has_price)).select(_LISTED)",
+        "units = prices.as_of(metered.filter(has_price)).select(_LISTED)"
+        '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
 )
 """Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an

@@ -7,15 +7,19 @@ The checks are those of docs/design.md, section 8. I7, I8 and I9 speak of invoic
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+from jobs.billing.config import BillingConfig
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.config import JobConfig
+from jobs.runtime.meters import MeterConfig
 from jobs.sessionization.config import SessionizationConfig
-from metering.meters import Meter
 from metering.sessions import Session, merge
 from metering.windows import tumbling
+from metering.words import Decision
 from tests.simulation.made import Found, Row, differ_by_key, found_in
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
 from tests.simulation.oracle_of_money import outcomes, prices, windows
@@ -63,7 +67,7 @@ def _closed(found: Found, world: World) -> Iterator[str]:
     for position, closed_until in world.closed_usage:
         for row in found.usage[position - 1 :]:
             is_in_closed = tumbling(row["event_time"]).end <= closed_until
-            if is_in_closed and any(row[meter] for meter in Meter) and row["lsn"] not in stragglers:
+            if is_in_closed and any(entry["quantity"] for entry in row["meters"]) and row["lsn"] not in stragglers:
                 yield f"I6: usage {row['lsn']} is in a window that was shown closed, and no straggler"
     names = ("account", "user_id", "session_start", "session_end", "events")
     stored = {row["session_id"]: tuple(row[name] for name in names) for row in found.sessions}
@@ -72,17 +76,41 @@ def _closed(found: Found, world: World) -> Iterator[str]:
             yield f"I5: session {session_id} was shown closed as {shown}, and is {stored.get(session_id)}"
 
 
-TIMEOUTS = {"completion_timeout_seconds", "completion_timeouts"}
-GRACE = {"grace_seconds", "late_policy"}
-
-
 def _rules(found: Found, world: World) -> Iterator[str]:
     """What decided last is what was configured last: all else here is recomputed by the rules that are stored."""
-    sessionization = world.configured("sessionization")
+    joins, billing, sessionization = (world.configured(name) for name in ("joins", "billing", "sessionization"))
+    assert isinstance(joins, JoinsConfig)
+    assert isinstance(billing, BillingConfig)
     assert isinstance(sessionization, SessionizationConfig)
-    for name, history, fields in (("joins", found.timeouts, TIMEOUTS), ("billing", found.graces, GRACE)):
-        configured = world.configured(name).model_dump(mode="json", include=fields)
+    timeouts = joins.model_dump(mode="json", include={"completion_timeout_seconds", "completion_timeouts"})
+    policies = {
+        name: meter.late_policy or billing.late_policy.get(name, Decision.CORRECT) for name, meter in _meters(billing)
+    }
+    graces = {"grace_seconds": billing.grace_seconds, "late_policy": policies}
+    counted = {name: {"unit": m.unit, "sums": m.sum, "expected": _is_expected(m)} for name, m in _meters(joins)}
+    for name, history, configured in (
+        ("joins", found.timeouts, {**timeouts, "meters": counted, "dimensions": list(joins.dimensions)}),
+        ("billing", found.graces, graces),
+    ):
         if [held.rules for held in history[-1:]] != [configured]:
             yield f"I10: {name} decides by {history[-1:]}, not by {configured}"
     if [gap for _, gap in found.gaps[-1:]] != [sessionization.session_gap]:
         yield f"I5: sessions are cut by {found.gaps}, not by {sessionization.session_gap}"
+    kept = {name: (row["unit"], row["sums"]) for name, row in found.meters.items()}
+    for held in found.timeouts:
+        for name, meter in held.rules["meters"].items():
+            if kept.get(name) != (meter["unit"], meter["sums"]):
+                yield f"I10: {name} was {meter}, but {kept.get(name)} is kept of it"
+    if (declared := {name for name, row in found.meters.items() if row["is_declared"]}) != set(joins.meters):
+        yield f"I10: {declared} are said to be declared, not {set(joins.meters)}"
+
+
+def _meters(config: JobConfig) -> Iterable[tuple[str, MeterConfig]]:
+    return config.meters.items()
+
+
+def _is_expected(meter: MeterConfig) -> bool:
+    return meter.expected if meter.expected is not None else meter.sum in ALWAYS_REPORTED
+
+
+ALWAYS_REPORTED = ("input_tokens", "output_tokens", "cached_tokens")

@@ -18,7 +18,7 @@ from tests.simulation.rules import FIELDS, classified
 from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
-READ = ("source", "id", "type", "account", "occurred_at", *FIELDS)
+READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds")
 """What a journal row says of its event, and all money is made of."""
 
 

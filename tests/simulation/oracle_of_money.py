@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.rules_in_force import held_at, rules_at
+from jobs.runtime.rules_in_force import held_at, parse_history, rules_at
 from jobs.streams import CatalogTopic
 from metering.joining import Decision, Side, step
 from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
-from metering.meters import REPORTED, Meter
 from metering.pricing import Version, account_as_of, price_as_of
 from metering.windows import tumbling
 from metering.words import BILLABLE, Disposition, EventType, Outcome
+from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
 
 SIDES = {EventType.REQUEST: Side.REQUEST, EventType.COMPLETION: Side.COMPLETION, EventType.USAGE: Side.BOTH}
@@ -51,10 +51,10 @@ def outcomes(found: Found) -> Iterator[str]:
 
 
 def prices(found: Found) -> Iterator[str]:
-    """I10: what an outcome says and costs, from its rows and from the versions before it."""
+    """I10: what an outcome says, counts and costs, from its rows, the meters then declared, the versions before it."""
     by_lsn = {row["lsn"]: row for row in found.journal}
     accounts, prices = _versions(found)
-    for usage in found.usage:
+    for usage, meters in _metered(found.usage):
         parts = [by_lsn[lsn] for lsn in {usage["request_lsn"], usage["completion_lsn"]} if lsn is not None]
         decided = max(part["lsn"] for part in parts)
         request, completion = by_lsn.get(usage["request_lsn"]), by_lsn.get(usage["completion_lsn"])
@@ -64,23 +64,50 @@ def prices(found: Found) -> Iterator[str]:
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
         wanted: Row = {"event_time": said["event_time"], "plan": plan, "currency": currency, "sign": 1}
         wanted |= {"model": None if request is None else request["model"], "cause": "stream"}
-        wanted |= {"day": said["event_time"].date()}
-        is_billed = usage["outcome"] in (Outcome.MATCHED, Outcome.ABANDONED)
-        for meter in Meter:
-            reported = None if completion is None else completion[REPORTED.get(meter, "input_tokens")]
-            quantity = int(is_billed) if meter not in REPORTED else reported
-            quantity = 0 if usage["outcome"] == Outcome.SUPERSEDED else quantity
+        wanted |= {"day": said["event_time"].date(), **dict.fromkeys(EARLIER)}
+        entries: dict[str, tuple[Any, ...]] = {}
+        for meter, quantity in _quantities(meters, usage["outcome"], completion).items():
             unit = None
-            if is_billed and quantity is not None:
-                unit = price_as_of(prices[plan, wanted["model"], meter.value, currency], said["event_time"], decided)
-            wanted[meter] = quantity
-            wanted[f"{meter}_price_version"] = None if unit is None else unit.lsn
-            wanted[f"{meter}_unit_price"] = None if unit is None else unit.value
+            if usage["outcome"] in BILLED and quantity is not None:
+                unit = price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
             amount = None if unit is None or unit.value is None or quantity is None else unit.value * quantity
-            wanted[f"{meter}_amount"] = amount
+            entries[meter] = (quantity, None if unit is None else unit.lsn, unit and unit.value, amount)
         wrong = {name: (usage[name], value) for name, value in wanted.items() if usage[name] != value}
+        told = [(entry["meter"], tuple(entry[name] for name in ENTRY)) for entry in usage["meters"] or []]
+        if sorted(told) != sorted(entries.items()):
+            wrong["meters"] = (told, entries)
         if wrong:
             yield f"I10: usage {usage['lsn']} of {usage['outcome']} says (instead of): {wrong}"
+        # Which batch decided it, a match tells by itself: what is kept by lsn of the journal is what it was counted by.
+        if usage["outcome"] == Outcome.MATCHED and rules_at(found.timeouts, decided)["meters"] != meters:
+            yield f"I10: usage {usage['lsn']} was counted by {meters}, but {found.timeouts} is kept for lsn {decided}"
+
+
+BILLED = (Outcome.MATCHED, Outcome.ABANDONED)
+ENTRY = ("quantity", "price_version", "unit_price", "amount")
+Meters = Mapping[str, Mapping[str, Any]]
+
+
+def _metered(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
+    """Each row with the meters that its driver has declared: the first row of a commit says what changed."""
+    meters: Meters = {}
+    for row in usage:
+        if row["rules"] is not None:
+            meters = parse_history(row["rules"])[-1].rules["meters"]
+        yield row, meters
+
+
+def _quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[str, Any]:
+    """What is counted and summed of an outcome; None: not reported, though it is expected."""
+    found: dict[str, Any] = {}
+    for name, meter in meters.items():
+        if meter["sums"] is None:
+            found |= {name: 1} if outcome in BILLED else {}
+            continue
+        reported = completion[meter["sums"]] if completion and outcome != Outcome.SUPERSEDED else None
+        if reported is not None or (meter["expected"] and outcome == Outcome.MATCHED):
+            found[name] = reported
+    return found
 
 
 Versions = defaultdict[Any, list[Version[Any]]]
@@ -120,18 +147,19 @@ def windows(found: Found) -> Iterator[str]:
         window = tumbling(usage["event_time"])
         grace = timedelta(seconds=held.rules["grace_seconds"])
         came = arrival(usage["received_at"], window, grace, held.closed_before)
-        for meter in Meter:
-            quantity = usage[meter]
+        for entry in usage["meters"]:
+            meter, quantity, version, unit, amount = (entry[name] for name in ("meter", *ENTRY))
             is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None
             if not quantity and not is_unmetered:
                 continue
-            decision = held.rules["late_policy"][meter] if came is Arrival.STRAGGLER else None
-            version, unit = usage[f"{meter}_price_version"], usage[f"{meter}_unit_price"]
+            # A meter that billing does not know, because it is not declared any more or not yet, corrects.
+            policy = held.rules["late_policy"].get(meter, "correct")
+            decision = policy if came is Arrival.STRAGGLER else None
             if decision is not None and quantity:
-                stragglers[usage["lsn"], meter.value] = {
+                stragglers[usage["lsn"], meter] = {
                     "decision": decision,
-                    "quantity": Decimal(quantity),
-                    "amount": usage[f"{meter}_amount"],
+                    "quantity": quantity,
+                    "amount": amount,
                     "unit_price": unit,
                     "window_start": window.start,
                     "price_version": version,
@@ -139,11 +167,11 @@ def windows(found: Found) -> Iterator[str]:
                 }
             if decision == "drop":
                 continue
-            key = (window.start, usage["account"], usage["model"], meter.value, usage["currency"], version)
+            key = (window.start, usage["account"], usage["model"], meter, usage["currency"], version)
             row = windows.setdefault(key, {**_EMPTY, "unit_price": unit})
-            row["quantity"] += Decimal(quantity or 0)
+            row["quantity"] += quantity or 0
             row["late_rows"] += int(bool(quantity) and came is Arrival.LATE)
-            row["late_quantity"] += Decimal(quantity or 0) if came is Arrival.LATE else 0
+            row["late_quantity"] += quantity or 0 if came is Arrival.LATE else 0
             row["unmetered_rows"] += int(is_unmetered)
             row["corrected"] |= bool(quantity) and came is Arrival.STRAGGLER
     names = ("window_start", "account", "model", "meter", "currency", "price_version")

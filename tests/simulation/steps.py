@@ -15,7 +15,8 @@ from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
 from metering.words import EventType
 from tests.simulation.calls import Fault
-from tests.simulation.world import World
+from tests.simulation.declared import DECLARED
+from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
 """Outside calls with which a driver comes to the end of what these histories hold."""
@@ -47,6 +48,8 @@ class Send:
     tokens: int | None
     behind_s: float = 0
     again: int = 0
+    reasoning: int | None = None
+    seconds: float | None = None
 
     def do(self, world: World) -> str:
         """Append it."""
@@ -68,6 +71,9 @@ class Send:
             data |= {"user_id": f"u{self.request % 2}", "model": "slow" if self.request % 3 == 0 else "fast"}
         if self.kind != "request":
             data |= {"status": "completed", "input_tokens": self.tokens, "output_tokens": self.request}
+            data |= {"reasoning_tokens": self.reasoning}
+        if self.kind == "completion":
+            data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
         return world.event(kind.value if kind else "some.other.v1", f"a{self.account}", self.ago_s, **data)
 
@@ -171,6 +177,19 @@ class Configure:
     def do(self, world: World) -> str:
         """Change it."""
         world.settings[self.job][self.field] = self.value
+        return ""
+
+
+@dataclass(frozen=True)
+class Declare:
+    """Other meters are declared (`declared.DECLARED`): each application counts by them from its next driver on."""
+
+    meters: str
+
+    def do(self, world: World) -> str:
+        """Change them."""
+        for job in CONFIGS:
+            world.settings[job]["meters"] = DECLARED[self.meters]
         return ""
 
 

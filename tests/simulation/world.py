@@ -28,6 +28,7 @@ from metering.words import EventType
 from tests.clocks import HandClock
 from tests.simulation.applications import JOBS, Application
 from tests.simulation.calls import Fault
+from tests.simulation.declared import CONTRACTS
 from tests.simulation.frames import Spark
 from tests.simulation.kafka import Kafka, beat
 
@@ -71,7 +72,7 @@ class World:
         self.database = database
         self.clock = HandClock(START)
         self.kafka = Kafka(partitions)
-        self.settings: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.settings: dict[str, dict[str, Any]] = defaultdict(dict, ingestion={"contracts": CONTRACTS})
         self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}
         self.sent: list[bytes] = []
         """Events that can be repeated."""
@@ -135,7 +136,7 @@ class World:
     def start(self, name: str) -> Application:
         """Another driver, whatever became of the one before it."""
         number = len(self.drivers[name])
-        config = CONFIGS[name].model_validate(self.settings[name])
+        config = CONFIGS[name].model_validate(accepted(self.settings[name]))
         chance = random.Random(f"{self._seed} {name} {number}")
         spark = Spark(self.kafka, chance, is_sound=self._is_settling or chance.random() < 0.75)
         clock = self.clock if self._is_settling else Skewed(self.clock, timedelta(seconds=chance.choice(SKEWS_S)))
@@ -289,3 +290,11 @@ class World:
         """End all drivers, and look no more."""
         self.end()
         self._observer.close()
+
+
+def accepted(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without the late policy of a meter that is not declared, which an application refuses."""
+    if "meters" not in settings or "late_policy" not in settings:
+        return settings
+    policy = {name: kept for name, kept in settings["late_policy"].items() if name in settings["meters"]}
+    return {**settings, "late_policy": policy}

@@ -26,7 +26,7 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
     for row in placed.iter_slices(1):
         rules = rules_at(history, row["lsn"].item())
         # By which contracts they were judged, the records say themselves.
-        judging = {name: rule for name, rule in rules.items() if name not in ("contracts", "digest")}
+        judging = {name: rule for name, rule in rules.items() if name in IngestionConfig.DECIDING}
         config = IngestionConfig.model_validate(judging)
         judged = judged_by_reception(set_aside(row, {}, config.max_record_bytes), config)
         first_lsn, disposition = None, Disposition.REJECTED

@@ -74,7 +74,7 @@ class Stage:
 
     def fold(self, driver: PostgresSink, end: int) -> None:
         usage = self._spark.read.parquet(*DeltaTable(f"{self._tables}/{Table.USAGE}").file_uris())
-        driver.process(usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*JOB.columns))
+        driver.process(usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*JOB.columns(JOB.config())))
 
 
 @pytest.fixture

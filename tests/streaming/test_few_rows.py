@@ -17,8 +17,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.delta import few_rows, source
-from jobs.runtime.delta.few_rows import FewRows
+from jobs.runtime.delta.few_rows import Few, FewRows
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Context
@@ -60,9 +59,10 @@ def version(journal: Journal, table: Table = Table.JOURNAL) -> int:
     return int(DeltaTable(f"{journal.tables}/{table}").version())
 
 
-def few(journal: Journal, columns: tuple[str, ...], before: int) -> pa.Table | None:
+def few(journal: Journal, columns: tuple[str, ...], before: int, most: Few | None = None) -> pa.Table | None:
     """What the commits after the version `before` added."""
-    return FewRows(f"{journal.tables}/{Table.JOURNAL}", columns).added(range(before + 1, version(journal) + 1))
+    rows = FewRows(f"{journal.tables}/{Table.JOURNAL}", columns, most or Few())
+    return rows.added(range(before + 1, version(journal) + 1))
 
 
 def left_by_sessionization(spark: SparkSession, database: str, tables: Path, read: Read) -> list[Any]:
@@ -100,10 +100,10 @@ def test_differential_a_driver_and_spark_that_read_the_same_leave_the_same(
     with fresh_database(postgres_url) as one, fresh_database(postgres_url) as other:
 
         def read_by_driver(journal: Journal, before: int, _first: int) -> Any:
-            return few(journal, job.columns, before)
+            return few(journal, job.columns(job.config()), before)
 
         def read_by_spark(journal: Journal, _before: int, first: int) -> Any:
-            return journal.read(spark, job.columns, first)
+            return journal.read(spark, job.columns(job.config()), first)
 
         found = left(spark, one, tmp_path / "one", read_by_driver)
         assert found == left(spark, other, tmp_path / "other", read_by_spark)
@@ -124,7 +124,7 @@ def running_query(spark: SparkSession) -> str | None:
 def test_while_few_rows_come_spark_is_asked_only_for_what_concerns_the_job(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "REST_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(TableSource, "rest_after_seconds", 0.0)
     journal = Journal(tmp_path)
     journal.commit([event(EventType.REQUEST, "first", 1)])
     with running_driver(spark, database, tmp_path) as wait_for:
@@ -144,8 +144,8 @@ def test_while_few_rows_come_spark_is_asked_only_for_what_concerns_the_job(
 def test_a_query_that_rests_wakes_when_there_is_much(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "REST_AFTER_SECONDS", 15.0)
-    monkeypatch.setattr(few_rows, "MOST_ROWS", 3)
+    monkeypatch.setattr(TableSource, "rest_after_seconds", 15.0)
+    monkeypatch.setattr(TableSource, "few", Few(rows=3))
     built, stream = list[str](), TableSource.stream
 
     def watched(table: TableSource, session: SparkSession) -> Any:
@@ -186,7 +186,7 @@ def test_rows_that_decide_nothing_cost_joins_no_job_of_spark(
     sink = joins(spark, database, tmp_path)
     before, jobs = version(journal), jobs_of(spark)
     journal.commit([event(EventType.REQUEST, "waits", 1), heartbeat(2)])
-    sink.process(few(journal, JOINS.columns, before))
+    sink.process(few(journal, JOINS.columns(JOINS.config()), before))
     assert sink.status()["waiting"] == 1
     assert jobs_of(spark) == jobs
 
@@ -195,7 +195,7 @@ def test_rows_that_are_missing_among_a_few_are_refused(spark: SparkSession, data
     journal = Journal(tmp_path)
     before = version(journal)
     journal.commit([heartbeat(second) for second in range(4)])
-    found = few(journal, SESSIONIZATION.columns, before)
+    found = few(journal, SESSIONIZATION.columns(SESSIONIZATION.config()), before)
     assert found is not None
     sink = sessionization(spark, database, tmp_path)
     for rows in (found.slice(1), pa.concat_tables([found.slice(0, 1), found.slice(2)])):
@@ -212,15 +212,13 @@ def journal(tmp_path: Path) -> Journal:
     return journal
 
 
-def test_many_rows_or_bytes_or_commits_are_for_spark(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_or_bytes_or_commits_are_for_spark(journal: Journal) -> None:
     before = version(journal)
     for second in range(2, 5):
         journal.commit([heartbeat(second), heartbeat(second)])
-    columns = SESSIONIZATION.columns
-    for limit in ("MOST_ROWS", "MOST_BYTES", "MOST_COMMITS"):
-        with monkeypatch.context() as changed:
-            changed.setattr(few_rows, limit, 2)
-            assert few(journal, columns, before) is None, limit
+    columns = SESSIONIZATION.columns(SESSIONIZATION.config())
+    for most in (Few(rows=2), Few(file_bytes=2), Few(commits=2)):
+        assert few(journal, columns, before, most) is None, most
     found = few(journal, columns, before)
     assert found is not None
     assert found["lsn"].to_pylist() == list(range(2, 8))
@@ -229,7 +227,7 @@ def test_many_rows_or_bytes_or_commits_are_for_spark(journal: Journal, monkeypat
 def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(journal: Journal) -> None:
     before = version(journal)
     journal.commit([heartbeat(2)])
-    columns = SESSIONIZATION.columns
+    columns = SESSIONIZATION.columns(SESSIONIZATION.config())
     assert few(journal, (*columns, "log_date"), before) is None
     assert few(journal, (*columns, "of a later version"), before) is None
     table = DeltaTable(f"{journal.tables}/{Table.JOURNAL}")
@@ -241,17 +239,14 @@ def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(jour
     assert FewRows(f"{journal.tables}/{Table.JOURNAL}", columns).added(range(after, after + 1)) is None
 
 
-def test_only_changes_of_the_catalog_are_read_with_what_they_say_and_few_bytes_of_it(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_changes_of_the_catalog_are_read_with_what_they_say_and_few_bytes_of_it(journal: Journal) -> None:
     before = version(journal)
     said = change(CatalogTopic.ACCOUNTS, 2, account="a")
     journal.commit([event(EventType.REQUEST, f"r{n}", 2, value=b"0" * 100_000) for n in range(40)] + [said])
-    found = few(journal, JOINS.columns, before)
+    found = few(journal, JOINS.columns(JOINS.config()), before)
     assert found is not None
     assert found["value"].to_pylist() == [None] * 40 + [said["value"]]
-    monkeypatch.setattr(few_rows, "MOST_VALUE_BYTES", 10)
-    assert few(journal, JOINS.columns, before) is None
+    assert few(journal, JOINS.columns(JOINS.config()), before, Few(value_bytes=10)) is None
 
 
 def test_what_was_merged_or_removed_is_no_new_row(journal: Journal) -> None:
@@ -260,7 +255,7 @@ def test_what_was_merged_or_removed_is_no_new_row(journal: Journal) -> None:
     table = DeltaTable(f"{journal.tables}/{Table.JOURNAL}")
     table.optimize.compact()
     table.delete("lsn = 1")
-    found = few(journal, SESSIONIZATION.columns, before)
+    found = few(journal, SESSIONIZATION.columns(SESSIONIZATION.config()), before)
     assert found is not None
     assert found["lsn"].to_pylist() == [2]
 
@@ -271,7 +266,7 @@ def test_a_source_gives_all_that_is_new_however_much_of_it_a_batch_held(
     sink = sessionization(spark, database, tmp_path)
     where = environment(database, tmp_path)
     table = TableSource(SESSIONIZATION, SessionizationConfig(), where, sink)
-    batch = journal.read(spark, SESSIONIZATION.columns)
+    batch = journal.read(spark, SESSIONIZATION.columns(SESSIONIZATION.config()))
     assert table.has_news()
     assert table.instead_of(batch) is batch, "before the first batch nobody knows at which version the position is"
     sink.process(batch)

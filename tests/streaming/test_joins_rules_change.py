@@ -78,13 +78,13 @@ def test_oracle_a_changed_timeout_loses_nothing_and_decides_nothing_again(
     for rows in commits:
         journal.commit(rows)
         end = chance.choice([journal.next_lsn, chance.randint(sink.position(), journal.next_lsn)])
-        sink.process(journal.read(spark, JOB.columns, sink.position(), end))
+        sink.process(journal.read(spark, JOB.columns(JOB.config()), sink.position(), end))
         if chance.random() < 0.6:
             sink = driver(spark, database, journal, chance.choice(CONFIGS))
     # Far enough that nobody waits; an outcome may be what brings the last change into force.
     for second in (10**6, 2 * 10**6):
         journal.commit([heartbeat(second, 0), heartbeat(second, 1)])
-        sink.process(journal.read(spark, JOB.columns, sink.position()))
+        sink.process(journal.read(spark, JOB.columns(JOB.config()), sink.position()))
     rows, found = paired_rows(journal), told(journal)
     named = Counter(lsn for _, request, completion in found.elements() for lsn in {request, completion} - {None})
     assert named == Counter(row["lsn"] for row in rows)
@@ -98,12 +98,12 @@ def test_requests_that_wait_when_the_timeout_is_lowered_are_all_decided(
     journal.commit([event(REQUEST, f"r{second}", second) for second in range(0, 100, 10)])
     journal.commit([event(EventType.USAGE, "both", 110)])
     sink = driver(spark, database, journal, JoinsConfig(completion_timeout_seconds=120))
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     # Between the new timeout and the old one: such a row was in no usage row ever after.
     sink = driver(spark, database, journal, JoinsConfig(completion_timeout_seconds=30))
     assert sink.status()["waiting"] == 10
     journal.commit([event(COMPLETION, "r90", 115), event(REQUEST, "later", 116), heartbeat(400)])
-    sink.process(journal.read(spark, JOB.columns, sink.position()))
+    sink.process(journal.read(spark, JOB.columns(JOB.config()), sink.position()))
     fates = Counter(outcome for outcome, _, _ in told(journal).elements())
     assert fates == {"matched": 2, "abandoned": 10}
     assert [(held.first, held.rules["completion_timeout_seconds"]) for held in history_of(journal)] == [

@@ -72,11 +72,11 @@ def has_folded(spark: SparkSession, journal: Journal, sink: TableSink, columns: 
 def has_sessionized(spark: SparkSession, database: str, journal: Journal) -> None:
     where = environment(database, Path(journal.tables))
     context = Context(SessionizationConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock())
-    has_folded(spark, journal, PostgresSink(JOB, context), JOB.columns)
+    has_folded(spark, journal, PostgresSink(JOB, context), JOB.columns(JOB.config()))
 
 
 def has_joined(spark: SparkSession, database: str, journal: Journal) -> None:
-    has_folded(spark, journal, joins(spark, database, Path(journal.tables)), JOINS.columns)
+    has_folded(spark, journal, joins(spark, database, Path(journal.tables)), JOINS.columns(JOINS.config()))
 
 
 def requests(first: int, count: int) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def test_usage_of_the_release_before_adopts_its_journal_and_goes_on(
     journal = Journal(tmp_path)
     journal.commit([change(CatalogTopic.ACCOUNTS, 0, **ACCOUNT), *requests(0, 3)])
     # A sink that nobody verified stores positions as the release before did: numbers and no table.
-    joins(spark, database, tmp_path).process(journal.read(spark, JOINS.columns))
+    joins(spark, database, tmp_path).process(journal.read(spark, JOINS.columns(JOINS.config())))
     assert join(spark, database, tmp_path).position() == 5
     usage = DeltaTable(f"{tmp_path}/{Table.USAGE}")
     assert None not in [usage.transaction_version(f"journal.{part}") for part in ("table", "row")]

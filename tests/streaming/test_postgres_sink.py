@@ -56,7 +56,7 @@ class Stage:
         )
 
     def batch(self, first: int, end: int) -> DataFrame:
-        return batch_of(self.spark, self.tables, JOB.columns, first, end)
+        return batch_of(self.spark, self.tables, JOB.columns(JOB.config()), first, end)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database) as connection:

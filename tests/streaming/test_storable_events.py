@@ -32,6 +32,7 @@ from metering.meters import Meter
 from metering.words import Disposition, EventType, Outcome
 from tests.corpus import RECEIVED_AT
 from tests.generated import generated
+from tests.metered import flat
 from tests.pipelines.ingestion import judged
 from tests.streaming.journals import Journal, change, environment
 
@@ -110,12 +111,13 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
         heard = cursor.execute("SELECT count(*) FROM sources").fetchone()
     where = environment(database, tmp_path)
     sink = UsageSink(JOB, Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
-    sink.process(journal.read(spark, JOB.columns, end=first + len(rows)))
+    sink.process(journal.read(spark, JOB.columns(JOB.config()), end=first + len(rows)))
 
     assert heard == (rows.select("source", pl.col("source_epoch").fill_null("")).n_unique(),)
     usage = pl.DataFrame(DeltaTable(f"{journal.tables}/{Table.USAGE}").to_pyarrow_table())
     assert set(usage["request_id"]) == set(rows["request_id"])
     with localcontext(prec=38):
-        for row in usage.filter(pl.col("outcome") == Outcome.MATCHED).iter_rows(named=True):
+        for nested in usage.filter(pl.col("outcome") == Outcome.MATCHED).iter_rows(named=True):
+            row = flat(nested)
             amounts = {meter: row[f"{meter}_amount"] for meter in Meter if row[meter.value] is not None}
             assert amounts == {meter: row[meter.value] * Decimal(HIGHEST_PRICE) for meter in amounts}

@@ -51,7 +51,7 @@ def usage_row(lsn: int) -> dict[str, Any]:
 
 KNOWN = {
     Table.JOURNAL: (3, 45, 3581972608),
-    Table.USAGE: (2, 36, 4171960692),
+    Table.USAGE: (3, 38, 313654996),
     Table.ACCOUNTS: (1, 8, 866786043),
     Table.PRICES: (1, 8, 2500599169),
 }

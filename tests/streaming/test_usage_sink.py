@@ -28,6 +28,7 @@ from jobs.streams import CatalogTopic, Table
 from metering.instants import Clock
 from metering.words import Cause, EventType
 from tests.clocks import HandClock
+from tests.metered import flat
 from tests.streaming.journals import Journal, at, change, environment, event, heartbeat
 
 REQUEST, COMPLETION, USAGE = EventType.REQUEST, EventType.COMPLETION, EventType.USAGE
@@ -64,7 +65,9 @@ def driver(
 
 
 def usage(journal: Journal) -> pl.DataFrame:
-    return pl.DataFrame(DeltaTable(f"{journal.tables}/{Table.USAGE}").to_pyarrow_table()).sort("lsn")
+    """Rows of usage, flat (`tests.metered`)."""
+    rows = DeltaTable(f"{journal.tables}/{Table.USAGE}").to_pyarrow_table().sort_by("lsn").to_pylist()
+    return pl.DataFrame([flat(row) for row in rows], infer_schema_length=None)
 
 
 def facts(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
@@ -81,7 +84,7 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     journal.commit([heartbeat(400)])
     now = datetime(2027, 2, 3, 4, tzinfo=UTC)
     sink = driver(spark, database, journal, clock=HandClock(now))
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     assert usage(journal).select("logged_at", "log_date").unique().rows() == [(now, now.date())]
     rows = {(row["request_id"], row["outcome"]): row for row in usage(journal).iter_rows(named=True)}
     assert set(rows) == {
@@ -107,7 +110,7 @@ def test_borders_belong_to_one_side_to_the_microsecond(spark: SparkSession, data
     journal.commit([event(USAGE, "before_price", 100 - microsecond), event(USAGE, "at_price", 100)])
     journal.commit([event(COMPLETION, "at_timeout", 120)])
     sink = driver(spark, database, journal)
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     rows = {row["request_id"]: row for row in usage(journal).iter_rows(named=True)}
     assert {name: row["outcome"] for name, row in rows.items()} == dict.fromkeys(
         ("before_price", "at_price", "at_timeout"), "matched"
@@ -117,7 +120,7 @@ def test_borders_belong_to_one_side_to_the_microsecond(spark: SparkSession, data
 
     journal.commit([event(COMPLETION, "after_timeout", 120 + microsecond)])
     journal.commit([heartbeat(500)])
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     later = usage(journal).filter(~pl.col("request_id").is_in(list(rows)))
     assert sorted(later.select("request_id", "outcome", "received_at").rows()) == [
         ("after_timeout", "abandoned", at(120)),
@@ -156,7 +159,7 @@ def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
     whole, cut = Journal(folder / "whole"), Journal(folder / "cut")
     for rows in commits:
         whole.commit(rows)
-    driver(spark, database, whole).process(whole.read(spark, JOB.columns))
+    driver(spark, database, whole).process(whole.read(spark, JOB.columns(JOB.config())))
     sink = driver(spark, database, cut)
     for rows in commits:
         cut.commit(rows)
@@ -167,8 +170,8 @@ def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
         # A stream's batch ends with a commit, a backlog's anywhere; the first after a start holds rows that are known.
         first = max(1, sink.position() - chance.randrange(0, 3))
         end = chance.choice([cut.next_lsn, chance.randint(sink.position(), cut.next_lsn)])
-        sink.process(cut.read(spark, JOB.columns, first, end))
-    sink.process(cut.read(spark, JOB.columns))
+        sink.process(cut.read(spark, JOB.columns(JOB.config()), first, end))
+    sink.process(cut.read(spark, JOB.columns(JOB.config())))
     assert facts(usage(cut)) == facts(usage(whole))
     assert usage(cut)["lsn"].to_list() == list(range(1, len(usage(cut)) + 1))
 
@@ -187,7 +190,7 @@ def test_a_backlog_cut_inside_a_commit_gives_up_nobody_whose_partner_is_behind_t
     journal.commit([heartbeat(5000)])
     sink = driver(spark, database, journal, JoinsConfig(completion_timeout_seconds=120))
     while (first := sink.position()) < journal.next_lsn:
-        sink.process(journal.read(spark, JOB.columns, first, min(first + chunk, journal.next_lsn)))
+        sink.process(journal.read(spark, JOB.columns(JOB.config()), first, min(first + chunk, journal.next_lsn)))
     assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": 6}
     assert sink.frontier() == at(5000)
 
@@ -196,7 +199,7 @@ def test_a_price_is_in_force_for_what_comes_after_it_in_the_journal(
     spark: SparkSession, database: str, journal: Journal
 ) -> None:
     journal.commit([event(USAGE, "before", 1), *CATALOG, event(USAGE, "after", 2)])
-    driver(spark, database, journal).process(journal.read(spark, JOB.columns))
+    driver(spark, database, journal).process(journal.read(spark, JOB.columns(JOB.config())))
     amounts = dict(usage(journal).select("request_id", "input_tokens_amount").iter_rows())
     assert amounts == {"before": None, "after": Decimal("0.000000000030")}
 
@@ -205,11 +208,11 @@ def test_a_gap_is_refused_and_a_replaced_driver_is_fenced(spark: SparkSession, d
     journal.commit([event(USAGE, "one", 1), event(USAGE, "two", 2)])
     old = driver(spark, database, journal)
     with pytest.raises(Refused, match="at lsn 1"):
-        old.process(journal.read(spark, JOB.columns, first=2))
+        old.process(journal.read(spark, JOB.columns(JOB.config()), first=2))
     new = driver(spark, database, journal)
     with pytest.raises(Fenced, match=r"joins\.epoch is at 2, this driver left it at 1"):
-        old.process(journal.read(spark, JOB.columns))
-    new.process(journal.read(spark, JOB.columns))
+        old.process(journal.read(spark, JOB.columns(JOB.config())))
+    new.process(journal.read(spark, JOB.columns(JOB.config())))
     assert usage(journal)["request_id"].to_list() == ["one", "two"]
 
 
@@ -217,11 +220,11 @@ def test_what_waits_is_carried_bounded_and_shown(spark: SparkSession, database: 
     sink = driver(spark, database, journal)
     waiting = [event(REQUEST, f"r{number}", number) for number in range(5)]
     journal.commit([heartbeat(0), *waiting])
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (5, 2)
     journal.commit([heartbeat(122.5)])
     sink = driver(spark, database, journal)
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     assert usage(journal).select("request_id", "outcome").rows() == [(f"r{n}", "abandoned") for n in range(3)]
     assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (2, 5)
 
@@ -232,7 +235,7 @@ def test_usage_has_the_day_of_its_account_and_utc_before_the_account_is_known(
     berlin = change(CatalogTopic.ACCOUNTS, 0, account="a", name="A", plan="p", currency="EUR", timezone="Europe/Berlin")
     late = {"event_time": at(23.5 * 3600)}
     journal.commit([event(USAGE, "before", 1, **late), berlin, event(USAGE, "after", 2, **late)])
-    driver(spark, database, journal).process(journal.read(spark, JOB.columns))
+    driver(spark, database, journal).process(journal.read(spark, JOB.columns(JOB.config())))
     days = dict(usage(journal).select("request_id", "day").iter_rows())
     assert days == {"before": date(2026, 1, 1), "after": date(2026, 1, 2)}
 
@@ -246,11 +249,11 @@ def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
     journal.commit([*CATALOG, heartbeat(0, 0), heartbeat(0, 1)])
     journal.commit([event(REQUEST, f"a-rather-long-request-id-{n}", 1 + n / 1000) for n in range(waiting)])
     sink = driver(spark, database, journal, small)
-    sink.process(journal.read(spark, JOB.columns, 1, 5))
+    sink.process(journal.read(spark, JOB.columns(JOB.config()), 1, 5))
     before, usage_before = sink.position(), usage(journal)
     for _ in range(2):
         with pytest.raises(NotYet, match="waiting_memory_mib") as refused:
-            sink.process(journal.read(spark, JOB.columns))
+            sink.process(journal.read(spark, JOB.columns(JOB.config())))
         assert refused.value.cause is Cause.MEMORY
         sink = driver(spark, database, journal, small)
         assert sink.position() == before
@@ -259,11 +262,11 @@ def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
     journal.commit([heartbeat(5000, 0), heartbeat(5000, 1)])
     # Though F has moved by now, the rows before that have no room: what is said to be enough is.
     with pytest.raises(NotYet, match="Set it to that") as refused:
-        driver(spark, database, journal, small).process(journal.read(spark, JOB.columns, 1, 5 + waiting))
+        driver(spark, database, journal, small).process(journal.read(spark, JOB.columns(JOB.config()), 1, 5 + waiting))
     (enough,) = re.findall(r"that follow at most (\d+)\.", str(refused.value))
     sink = driver(spark, database, journal, JoinsConfig(waiting_memory_mib=int(enough)))
-    sink.process(journal.read(spark, JOB.columns, 1, 5 + 3 * waiting // 2))
-    sink.process(journal.read(spark, JOB.columns))
+    sink.process(journal.read(spark, JOB.columns(JOB.config()), 1, 5 + 3 * waiting // 2))
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
     assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": waiting}
 
 
@@ -280,7 +283,7 @@ def test_what_is_over_makes_room_before_anything_is_waited_for_also_where_every_
     sink = driver(spark, database, journal, JoinsConfig(waiting_memory_mib=1))
     for _ in range(batches):
         first = sink.position()
-        sink.process(journal.read(spark, JOB.columns, first, first + 2 * pairs + 1))
+        sink.process(journal.read(spark, JOB.columns(JOB.config()), first, first + 2 * pairs + 1))
     status = sink.status()
     assert status["waiting_bytes"] <= status["waiting_limit_bytes"] == 1 << 20
     assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": batches * pairs}

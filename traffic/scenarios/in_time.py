@@ -19,9 +19,10 @@ def out_of_order(script: Script) -> None:
     call = script.take()
     ended_ms = script.timeline.sent_at(call.ended_ms)
     asked_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
-    script.send(events.completion(call), ended_ms, "out_of_order")
+    completion = events.completion(call)
+    script.send(completion, ended_ms, "out_of_order")
     script.send(events.request(call), asked_ms, "out_of_order")
-    matched(script, call, asked_ms)
+    matched(script, call, completion, asked_ms)
 
 
 def late(script: Script) -> None:
@@ -90,5 +91,5 @@ def device(script: Script) -> None:
         script.send(document, at_ms, "device_clock")
     if script.rng.random() < 0.2:
         script.send(document, at_ms + script.rng.randint(1, 15_000), "device_repeat", "duplicate")
-    script.expect(call, "matched", call.ended_ms, at_ms, call.quantities)
+    script.expect(call, "matched", call.ended_ms, at_ms, events.told(call, document))
     script.was_active(call, call.started_ms, moving=True)

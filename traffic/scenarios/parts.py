@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from traffic import events
-from traffic.meters import METERS
 from traffic.scenarios.plain import alone, matched, pair, single
 from traffic.script import Script
-
-NOTHING = (0,) * len(METERS)
 
 
 def abandoned(script: Script) -> None:
@@ -20,7 +17,7 @@ def abandoned(script: Script) -> None:
     if script.rng.random() < 0.2:
         at_ms = sent_ms + script.rng.randint(1, 5_000)
         script.send({**events.request(call), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
-        script.expect(call, "superseded", call.started_ms, at_ms, NOTHING)
+        script.expect(call, "superseded", call.started_ms, at_ms)
         script.was_active(call, call.started_ms)
 
 
@@ -28,8 +25,9 @@ def orphaned(script: Script) -> None:
     """A completion whose request never comes: no model, no price."""
     call = script.take(at_most_lag_ms=script.placement.included(alone=True).most_ms - 1)
     sent_ms = script.timeline.sent_at(call.ended_ms)
-    script.send(events.completion(call), sent_ms, "orphaned")
-    script.expect(call, "orphaned", call.ended_ms, sent_ms, (0, *call.quantities[1:]))
+    completion = events.completion(call)
+    script.send(completion, sent_ms, "orphaned")
+    script.expect(call, "orphaned", call.ended_ms, sent_ms, events.told(call, completion))
 
 
 def superseded_request(script: Script) -> None:
@@ -39,7 +37,7 @@ def superseded_request(script: Script) -> None:
     other = replace(call, model=script.rng.choice(script.catalog.models))
     at_ms += script.rng.randint(1, 9_000)
     script.send({**events.request(other), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
-    script.expect(other, "superseded", call.started_ms, at_ms, NOTHING)
+    script.expect(other, "superseded", call.started_ms, at_ms)
     script.was_active(call, call.started_ms)
 
 
@@ -51,7 +49,7 @@ def superseded_completion(script: Script) -> None:
     other = replace(call, used=used, status="error")
     at_ms += script.rng.randint(1, 9_000)
     script.send({**events.completion(other), "id": f"{call.request_id}.c2"}, at_ms, "superseded_completion")
-    script.expect(call, "superseded", call.ended_ms, at_ms, NOTHING)
+    script.expect(call, "superseded", call.ended_ms, at_ms)
 
 
 def superseded_usage(script: Script) -> None:
@@ -60,7 +58,7 @@ def superseded_usage(script: Script) -> None:
     document, at_ms = single(script, call, "normal")
     at_ms += script.rng.randint(1, 9_000)
     script.send({**document, "id": f"{call.request_id}.u2"}, at_ms, "superseded_usage")
-    script.expect(call, "superseded", call.ended_ms, at_ms, NOTHING)
+    script.expect(call, "superseded", call.ended_ms, at_ms)
     script.was_active(call, call.ended_ms)
 
 
@@ -70,8 +68,9 @@ def usage_completes_request(script: Script) -> None:
     ended_ms = script.timeline.sent_at(call.ended_ms)
     script.send(events.request(call), script.timeline.sent_at(call.started_ms), "usage_completes_request")
     # In the order of sending, where both are sent in one millisecond.
-    script.send(events.usage(call), ended_ms + 1, "usage_completes_request")
-    matched(script, call, ended_ms + 1)
+    usage = events.usage(call)
+    script.send(usage, ended_ms + 1, "usage_completes_request")
+    matched(script, call, usage, ended_ms + 1)
     script.was_active(call, call.ended_ms)
 
 
@@ -80,7 +79,8 @@ def usage_after_completion(script: Script) -> None:
     call = script.take()
     ended_ms = script.timeline.sent_at(call.ended_ms)
     again_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
-    script.send(events.completion(call), ended_ms, "usage_after_completion")
+    completion = events.completion(call)
+    script.send(completion, ended_ms, "usage_after_completion")
     script.send(events.usage(replace(call, used={**call.used, "output_tokens": 1})), again_ms, "usage_after_completion")
-    script.expect(call, "matched", call.ended_ms, again_ms, call.quantities)
+    script.expect(call, "matched", call.ended_ms, again_ms, events.told(call, completion))
     script.was_active(call, call.ended_ms)

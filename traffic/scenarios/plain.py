@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from traffic import events
 from traffic.events import Call, Document
-from traffic.meters import REPORTED
 from traffic.script import Script
 
 
@@ -15,7 +14,7 @@ def pair(script: Script, call: Call, kind: str, sent_ms: int | None = None) -> t
     ended_ms = script.timeline.sent_at(call.ended_ms) if sent_ms is None else sent_ms
     script.send(request, asked_ms, kind)
     script.send(completion, ended_ms, kind)
-    matched(script, call, ended_ms)
+    matched(script, call, completion, ended_ms)
     return request, completion, ended_ms
 
 
@@ -24,14 +23,14 @@ def single(script: Script, call: Call, kind: str, sent_ms: int | None = None) ->
     document = events.usage(call)
     at_ms = script.timeline.sent_at(call.ended_ms) if sent_ms is None else sent_ms
     script.send(document, at_ms, kind)
-    script.expect(call, "matched", call.ended_ms, at_ms, call.quantities)
+    script.expect(call, "matched", call.ended_ms, at_ms, events.told(call, document))
     script.was_active(call, call.ended_ms, beyond_us=call.beyond_us)
     return document, at_ms
 
 
-def matched(script: Script, call: Call, sent_ms: int) -> None:
+def matched(script: Script, call: Call, completion: Document, sent_ms: int) -> None:
     """A request whose completion came: billed at the completion's time, active at the request's."""
-    script.expect(call, "matched", call.ended_ms, sent_ms, call.quantities)
+    script.expect(call, "matched", call.ended_ms, sent_ms, events.told(call, completion))
     script.was_active(call, call.started_ms)
 
 
@@ -46,7 +45,7 @@ def either(script: Script, call: Call, kind: str, sent_ms: int | None = None) ->
 def alone(script: Script, call: Call, sent_ms: int, kind: str) -> None:
     """A request whose completion never comes."""
     script.send(events.request(call), sent_ms, kind)
-    script.expect(call, "abandoned", call.started_ms, sent_ms, (1, *[None] * len(REPORTED)))
+    script.expect(call, "abandoned", call.started_ms, sent_ms)
     script.was_active(call, call.started_ms)
 
 

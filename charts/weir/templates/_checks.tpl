@@ -10,6 +10,7 @@
 {{- include "weir.checkTime" . -}}
 {{- include "weir.checkSources" . -}}
 {{- include "weir.checkContracts" . -}}
+{{- include "weir.checkMeters" . -}}
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
@@ -117,6 +118,39 @@
 {{- fail (printf "contracts holds two documents with the $id %q: leave one out." $type) -}}
 {{- end -}}
 {{- $_ := set $types $type true -}}
+{{- end -}}
+{{- end }}
+
+{{/* Which columns a meter can sum, ingestion says at its start. */}}
+{{- define "weir.checkMeters" -}}
+{{- $defaults := (.Files.Get "files/jobs.yaml" | fromYaml).defaults -}}
+{{- range $given := list "meters" "dimensions" -}}
+{{- $said := dict -}}
+{{- range $name, $job := $.Values.jobs -}}
+{{- $own := hasKey $job.config $given | ternary (get $job.config $given) (get $.Values $given | default (get $defaults.billing $given)) -}}
+{{- $_ := set $said ($own | toJson) $name -}}
+{{- end -}}
+{{- if gt (len $said) 1 -}}
+{{- fail (printf "%s are the same for all jobs: give them once, as %s beside jobs." $given $given) -}}
+{{- end -}}
+{{- end -}}
+{{- $declared := .Values.meters | default $defaults.billing.meters -}}
+{{- range $name, $_ := .Values.jobs.billing.config.late_policy -}}
+{{- if not (hasKey $declared $name) -}}
+{{- fail (printf "jobs.billing.config.late_policy names %s, but the meters are %s." $name (keys $declared | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- $grace := include "weir.jobConfigValue" (list . "billing" "grace_seconds") | int64 -}}
+{{- range $name, $meter := .Values.meters -}}
+{{- if not (regexMatch "^[a-z][a-z0-9_]{0,62}$" $name) -}}
+{{- fail (printf "meters has %s, but a name holds a-z, 0-9 and _, begins with a letter, and has at most 63 characters." ($name | quote)) -}}
+{{- end -}}
+{{- if eq (empty $meter.count) (empty $meter.sum) -}}
+{{- fail (printf "meters.%s has one of count: outcomes and sum: <column>." $name) -}}
+{{- end -}}
+{{- if and (hasKey $meter "grace_seconds") (not (kindIs "invalid" $meter.grace_seconds)) (ne ($meter.grace_seconds | int64) $grace) -}}
+{{- fail (printf "meters.%s.grace_seconds is %d, but jobs.billing.config.grace_seconds is %d: all meters have one grace." $name ($meter.grace_seconds | int64) $grace) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -19,6 +19,12 @@
 {{- if and (eq (index . 1) "ingestion") $root.Values.contracts -}}
 {{- $config = set (deepCopy $config) "contracts" $root.Values.contracts -}}
 {{- end -}}
+{{- if $root.Values.meters -}}
+{{- $config = set (deepCopy $config) "meters" $root.Values.meters -}}
+{{- end -}}
+{{- if $root.Values.dimensions -}}
+{{- $config = set (deepCopy $config) "dimensions" $root.Values.dimensions -}}
+{{- end -}}
 {{- $config | toPrettyJson -}}
 {{- end }}
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -18,21 +19,28 @@ from obstore.store import LocalStore, ObjectStore
 
 from jobs.runtime.delta.object_store import store_of
 
-MOST_ROWS = 1_000
-MOST_BYTES = 1 << 20
-"""Of files."""
-MOST_COMMITS = 20
 VALUE = "value"
 """The column of what a record said."""
-MOST_VALUE_BYTES = 8 << 20
 CATALOG = "catalog."
+
+
+@dataclass(frozen=True)
+class Few:
+    """What is few: beyond any of these rows are for Spark."""
+
+    rows: int = 1_000
+    file_bytes: int = 1 << 20
+    commits: int = 20
+    value_bytes: int = 8 << 20
+    """Of what changes of the catalog say."""
 
 
 class FewRows:
     """Reads what the commits of one table added."""
 
-    def __init__(self, path: str, columns: Iterable[str]) -> None:
+    def __init__(self, path: str, columns: Iterable[str], few: Few = Few()) -> None:
         self._path = path
+        self._most = few
         self._columns = tuple(columns)
 
     @cached_property
@@ -46,13 +54,16 @@ class FewRows:
         That is: they are many or large, a commit is not in the log any more, or it changed the table. As in Spark's
         stream (`skipChangeCommits`), a commit that removed rows adds none.
         """
-        if len(versions) > MOST_COMMITS:
+        if len(versions) > self._most.commits:
             return None
         try:
             files = [file for version in versions for file in self._files(version)]
             if any(rows is None for _, _, rows in files):
                 return None
-            if sum(rows for *_, rows in files) > MOST_ROWS or sum(size for _, size, _ in files) > MOST_BYTES:
+            if (
+                sum(rows for *_, rows in files) > self._most.rows
+                or sum(size for _, size, _ in files) > self._most.file_bytes
+            ):
                 return None
             tables = [self._read(path) for path, *_ in files]
         except (FileNotFoundError, _Changed):
@@ -81,12 +92,12 @@ class FewRows:
             raise _Changed
         rows = file.read(columns=[name for name in self._columns if name != VALUE])
         if VALUE in self._columns:
-            rows = rows.append_column(VALUE, _values_of_changes(file))
+            rows = rows.append_column(VALUE, _values_of_changes(file, self._most.value_bytes))
         return rows.select(list(self._columns))
 
 
-def _values_of_changes(file: pq.ParquetFile) -> pa.ChunkedArray:
-    """What changes of the catalog say; null for events, whose values nobody reads.
+def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray:
+    """What changes of the catalog say; null for events, whose values nobody reads. Raises `_Changed` for too many.
 
     A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
     """
@@ -95,7 +106,7 @@ def _values_of_changes(file: pq.ParquetFile) -> pa.ChunkedArray:
         is_change = pc.starts_with(part["topic"], CATALOG)
         values.append(pc.if_else(is_change, part[VALUE], pa.scalar(None, pa.binary())))
         size += pc.sum(pc.binary_length(values[-1])).as_py() or 0
-        if size > MOST_VALUE_BYTES:
+        if size > most_bytes:
             raise _Changed
     return pa.chunked_array(values, pa.binary())
 

@@ -12,7 +12,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment, JobConfig
-from jobs.runtime.delta.few_rows import FewRows
+from jobs.runtime.delta.few_rows import Few, FewRows
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
@@ -22,9 +22,6 @@ log = structlog.get_logger()
 
 READ_ONE_VERSION_SECONDS = 600.0
 """How long a backlog is read from one version of its table: much less than the table's log is kept."""
-REST_AFTER_SECONDS = 30.0
-"""So long after the last rows that were many the query rests. To build it anew costs as much as looking often for that
-long."""
 SELDOM_SECONDS = 1_800.0
 """How often Spark looks meanwhile: long before the log of what the driver has taken is cleaned up."""
 SELDOM_FILES = 10_000
@@ -42,6 +39,11 @@ class TableSource:
     takes what there is. As soon as there is more, the query is built anew and does not rest.
     """
 
+    few = Few()
+    rest_after_seconds = 30.0
+    """So long after the last rows that were many the query rests. To build it anew costs as much as looking often for
+    that long."""
+
     def __init__(
         self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
     ) -> None:
@@ -50,12 +52,13 @@ class TableSource:
         self._chunk = config.max_records_per_batch
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)
-        self._few = FewRows(f"{environment.tables}/{job.reads}", job.columns)
         self._version = 0
         self._taken: int | None = None
         self._many_at = time.monotonic()
         self._rests = False
         self._columns: tuple[str, ...] = ()
+        self._read = job.columns(config)
+        self._few = FewRows(f"{environment.tables}/{job.reads}", self._read, self.few)
         self._has_told = False
 
     def exists(self) -> bool:
@@ -63,7 +66,7 @@ class TableSource:
         self._upstream.refresh()
         if self._upstream.version is None and self._sink.position() > 1:
             raise no_table(self._job.name, self._job.reads, self._sink.position(), self._path)
-        lacking = sorted(set(self._job.columns) - set(self._upstream.columns))
+        lacking = sorted(set(self._read) - set(self._upstream.columns))
         if lacking and self._upstream.version is not None and not self._has_told:
             self._has_told = True
             log.warning(
@@ -98,7 +101,7 @@ class TableSource:
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + self._chunk, end)
-            yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._job.columns)
+            yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
             self._many_at = time.monotonic()
             if self._sink.position() == first:
                 raise Refused(
@@ -117,7 +120,7 @@ class TableSource:
             .option("maxFilesPerTrigger", SELDOM_FILES if self._rests else MAX_FILES_PER_TRIGGER)
             .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
             .load(self._path)
-            .select(*self._job.columns)
+            .select(*self._read)
         )
 
     def has_news(self) -> bool:
@@ -175,7 +178,7 @@ class TableSource:
         return LOOK_SECONDS if self._rests else 1.0
 
     def _may_rest(self) -> bool:
-        return time.monotonic() - self._many_at >= REST_AFTER_SECONDS
+        return time.monotonic() - self._many_at >= self.rest_after_seconds
 
     def must_restart(self) -> bool:
         """Whether the query is to rest, or to rest no more; batches are bounded by files."""

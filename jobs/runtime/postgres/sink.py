@@ -19,8 +19,9 @@ from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
-from jobs.runtime.new_rows import Build, few_new_rows, new_rows
+from jobs.runtime.new_rows import few_new_rows, new_rows
 from jobs.runtime.postgres.rules_table import RulesTable
+from jobs.runtime.rules_in_force import Held
 from monitoring.instruments import GaugeMetric
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
@@ -29,6 +30,7 @@ COLUMN_TYPES: dict[pa.DataType, str] = {
     pa.int64(): "bigint",
     pa.int32(): "integer",
     pa.bool_(): "boolean",
+    pa.date32(): "date",
     pa.timestamp("us", tz="UTC"): "timestamptz",
 }
 
@@ -84,7 +86,7 @@ class PostgresSink:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
-        summary, rows = self._summary(batch, lambda new: self._job.build(new, self._config, held.closed_before))
+        summary, rows = self._summary(batch, held)
         if rows.records == 0:
             return Progress(0, {})
         frontier = self._frontier_at(rows.next)
@@ -100,15 +102,23 @@ class PostgresSink:
         self._rules.kept(held)
         return Progress(rows.records, counts)
 
-    def _summary(self, batch: DataFrame | pa.Table, build: Build) -> tuple[pa.Table, LsnRange]:
-        """What `build` makes of the new rows, and their range."""
+    def _summary(self, batch: DataFrame | pa.Table, held: Held) -> tuple[pa.Table, LsnRange]:
+        """What the job makes of the new rows under the rules that hold, and their range."""
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
+        summarize = self._job.summarize
+
+        def build(new: DataFrame) -> DataFrame:
+            return self._job.build(new, self._config, held.closed_before)
+
         if not isinstance(batch, pa.Table):
-            return new_rows(batch, position, job, build, fingerprint)
-        new, rows = few_new_rows(batch, position, job, fingerprint)
-        if pl.DataFrame(new).filter(pl.sql_expr(self._job.concerns)).is_empty():
-            return self._job.staged.empty_table(), rows
-        return build(self._spark.createDataFrame(new)).toArrow(), rows
+            found, rows = new_rows(batch, position, job, build, fingerprint, keeps_rows=summarize is not None)
+        else:
+            found, rows = few_new_rows(batch, position, job, fingerprint)
+            if summarize is None:
+                concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
+                none = self._job.staged.empty_table()
+                found = none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow()
+        return (found if summarize is None else summarize(found, self._config, held.closed_before)), rows
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""

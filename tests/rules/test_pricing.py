@@ -1,26 +1,31 @@
-"""Method: random catalogs with many versions, one per universe, priced in one frame; Spark and the rule must agree."""
+"""Method: random catalogs with many versions, one per universe, priced in one batch; columns and rule must agree."""
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from jobs.joins.catalog_versions import catalog_frames
-from jobs.joins.pricing import PRICED, price
+from jobs.joins.catalog_versions import account_versions, price_versions
+from jobs.joins.config import JoinsConfig
+from jobs.joins.memory import Memory
+from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
+from jobs.joins.sink import usage_rows
 from jobs.streams import ACCOUNTS, PRICES, USAGE
-from metering.joining import Side
 from metering.meters import Meter
 from metering.pricing import Version, account_as_of, price_as_of
-from tests.rules.test_joins_resolve import frame, record, row_of
+from tests.metered import flat
 
+ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Contract = tuple[str, str]
 PriceKey = tuple[str, str, Meter]
@@ -30,14 +35,8 @@ def day(number: int) -> datetime:
     return START + timedelta(days=number)
 
 
-OUTCOMES = pa.schema(
-    [
-        *[USAGE.field(name) for name in ("account", "request_id", "request_lsn", "completion_lsn")],
-        pa.field("outcome", pa.string()),  # null in the batch frame: the row still waits
-        *[USAGE.field(name) for name in ("user_id", "model", "status", "event_time", "received_at")],
-        *[USAGE.field(meter) for meter in Meter],
-    ]
-)
+CONFIG = JoinsConfig()
+OUTCOMES = resolve(Memory.empty(CONFIG.carried).rows, None).schema
 
 
 def outcome(account: str = "a", lsn: int = 100, at: datetime = START, **fields: Any) -> dict[str, Any]:
@@ -52,10 +51,8 @@ def outcome(account: str = "a", lsn: int = 100, at: datetime = START, **fields: 
         "status": "completed",
         "event_time": at,
         "received_at": at,
-        **dict.fromkeys([meter.value for meter in Meter]),
-        "requests": 1,
-        "input_tokens": 10**12,
-        "output_tokens": 7,
+        "input_tokens": Decimal(10**10),
+        "output_tokens": Decimal(7),
     } | fields
 
 
@@ -73,12 +70,20 @@ def price_change(plan: str, lsn: int, at: datetime, unit_price: str | None, **ke
 
 
 def priced(
-    spark: SparkSession, outcomes: list[dict[str, Any]], accounts: list[dict[str, Any]], prices: list[dict[str, Any]]
-) -> pa.Table:
-    frames = catalog_frames(
-        spark, pa.Table.from_pylist(accounts, schema=ACCOUNTS), pa.Table.from_pylist(prices, schema=PRICES)
+    outcomes: list[dict[str, Any]],
+    accounts: list[dict[str, Any]],
+    prices: list[dict[str, Any]],
+    config: JoinsConfig = CONFIG,
+) -> list[dict[str, Any]]:
+    """Flat rows (`tests.metered`), in the order of the outcomes."""
+    schema = resolve(Memory.empty(config.carried).rows, None).schema
+    rows = price(
+        pl.DataFrame(outcomes, schema=schema),
+        config.declared,
+        account_versions(pa.Table.from_pylist(accounts, schema=ACCOUNTS)),
+        price_versions(pa.Table.from_pylist(prices, schema=PRICES)),
     )
-    return price(spark.createDataFrame(pa.Table.from_pylist(outcomes, schema=OUTCOMES)), *frames).toArrow()
+    return [flat(row, sorted(config.meters)) for row in rows.to_pylist()]
 
 
 @dataclass
@@ -94,12 +99,14 @@ class Universe:
         plan, currency = (version.value if version else None) or (None, None)
         columns: dict[str, Any] = {"plan": plan, "currency": currency}
         for meter in Meter:
+            quantity = row.get(meter) if meter is not Meter.REQUESTS else 1
             versions = [] if plan is None or currency is None else self.prices.get((plan, currency, meter), [])
-            found = price_as_of(versions, row["event_time"], lsn) if row[meter] is not None else None
+            found = price_as_of(versions, row["event_time"], lsn) if quantity is not None else None
             unit = found.value if found else None
+            columns[meter.value] = quantity
             columns[f"{meter}_price_version"] = found.lsn if found else None
             columns[f"{meter}_unit_price"] = unit
-            columns[f"{meter}_amount"] = None if unit is None else row[meter] * unit
+            columns[f"{meter}_amount"] = None if unit is None or quantity is None else quantity * unit
         return columns
 
 
@@ -123,7 +130,7 @@ def universe(random: Random, name: str) -> Universe:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_differential_spark_and_the_rule_price_alike(spark: SparkSession, seed: int) -> None:
+def test_differential_columns_and_the_rule_price_alike(seed: int) -> None:
     random = Random(seed)
     universes = {f"account-{number}": universe(random, f"account-{number}") for number in range(150)}
     accounts = [
@@ -145,9 +152,9 @@ def test_differential_spark_and_the_rule_price_alike(spark: SparkSession, seed: 
     outcomes = [
         outcome(name, random.randint(8, 40), day(random.randint(-1, 5)), request_id=str(number), input_tokens=tokens)
         for name in universes
-        for number, tokens in enumerate([5, None, 10**12, 0])
+        for number, tokens in enumerate([Decimal(5), None, Decimal("99999999999.999999"), Decimal(0)])
     ]
-    rows = {(row["account"], row["request_id"]): row for row in priced(spark, outcomes, accounts, prices).to_pylist()}
+    rows = {(row["account"], row["request_id"]): row for row in priced(outcomes, accounts, prices)}
     assert len(rows) == len(outcomes)
     for given in outcomes:
         expected = universes[given["account"]].expected(given)
@@ -155,30 +162,53 @@ def test_differential_spark_and_the_rule_price_alike(spark: SparkSession, seed: 
         assert {name: actual[name] for name in expected} == expected
 
 
-def test_an_amount_is_exact_to_the_last_of_twelve_decimals(spark: SparkSession) -> None:
-    table = priced(
-        spark,
-        [outcome()],
+@pytest.mark.parametrize(
+    ("quantity", "unit_price", "amount"),
+    [
+        ("99999999999.999999", "99999999.999999999999", "9999999999999999899.900000000000000001"),
+        ("0.000001", "0.000000000001", "0.000000000000000001"),
+        ("10000000000", "99999999.999999999999", "999999999999999999.99"),
+    ],
+)
+def test_an_amount_is_exact_to_the_last_of_eighteen_decimals(quantity: str, unit_price: str, amount: str) -> None:
+    """Polars would keep twelve of them, without a word."""
+    [row] = priced(
+        [outcome(input_tokens=Decimal(quantity))],
         [account_change("a", 1, START, ("p", "USD"))],
-        [price_change("p", 2, START, "99999999.999999999999", meter="input_tokens")],
+        [price_change("p", 2, START, unit_price, meter="input_tokens")],
     )
-    assert table["input_tokens_amount"].to_pylist() == [Decimal("99999999999999999999.000000000000")]
+    assert row["input_tokens_amount"] == Decimal(amount)
 
 
-def test_the_columns_are_those_of_usage(spark: SparkSession) -> None:
-    table = priced(spark, [outcome()], [], [])
-    assert table.column_names == list(PRICED)
-    assert [table.schema.field(name).type for name in PRICED] == [USAGE.field(name).type for name in PRICED]
-    assert table.select(["sign", "cause", "corrects_lsns"]).to_pylist() == [
-        {"sign": 1, "cause": "stream", "corrects_lsns": None}
-    ]
+def test_what_is_priced_has_the_columns_of_usage() -> None:
+    rows = price(
+        pl.DataFrame([outcome()], schema=OUTCOMES),
+        CONFIG.declared,
+        account_versions(ACCOUNTS.empty_table()),
+        price_versions(PRICES.empty_table()),
+    )
+    made = usage_rows(rows.append_column("day", pa.array([START.date()])), 7, START, "rules")
+    assert made.schema.equals(USAGE)
+    [row] = made.select(["lsn", "logged_at", "rules", "sign", "cause", "corrects_lsns", "requests"]).to_pylist()
+    assert row == {
+        "lsn": 7,
+        "logged_at": START,
+        "rules": "rules",
+        "sign": 1,
+        "cause": "stream",
+        "corrects_lsns": None,
+        "requests": None,
+    }
+
+
+def test_no_outcome_makes_no_row() -> None:
+    assert priced([], [], []) == []
 
 
 @pytest.mark.parametrize(
     "unpriced",
     [
         {"outcome": "superseded"},
-        {"outcome": None},
         {"outcome": "orphaned", "model": None},
         {"model": "another"},
         {"account": "nobody"},
@@ -186,35 +216,52 @@ def test_the_columns_are_those_of_usage(spark: SparkSession) -> None:
         {"request_lsn": 2, "completion_lsn": None, "outcome": "abandoned"},
     ],
 )
-def test_what_has_no_price_has_no_amount(spark: SparkSession, unpriced: dict[str, Any]) -> None:
+def test_what_has_no_price_has_no_amount(unpriced: dict[str, Any]) -> None:
     accounts = [account_change("a", 1, START, ("p", "USD"))]
     prices = [price_change("p", 2, START, "0.5", meter=meter.value) for meter in Meter]
-    table = priced(spark, [outcome(), outcome(**unpriced)], accounts, prices)
-    priced_row, row = sorted(table.to_pylist(), key=lambda row: row["requests_amount"] is None)
+    priced_row, row = priced([outcome(), outcome(**unpriced)], accounts, prices)
     assert priced_row["requests_amount"] == Decimal("0.5")
     assert {row[f"{meter}_{column}"] for meter in Meter for column in ("price_version", "unit_price", "amount")} == {
         None
     }
 
 
-def test_two_currencies_of_a_plan_are_kept_apart(spark: SparkSession) -> None:
+def test_two_currencies_of_a_plan_are_kept_apart() -> None:
     accounts = [account_change("a", 1, START, ("p", "USD")), account_change("b", 2, START, ("p", "EUR"))]
     prices = [price_change("p", 3, START, "1"), price_change("p", 4, START, "2", currency="EUR")]
-    table = priced(spark, [outcome("a"), outcome("b")], accounts, prices).to_pylist()
+    table = priced([outcome("a"), outcome("b")], accounts, prices)
     assert {row["currency"]: row["requests_amount"] for row in table} == {"USD": Decimal(1), "EUR": Decimal(2)}
 
 
-def test_resolve_and_price_fit_together_without_python_in_the_plan(spark: SparkSession) -> None:
-    rows = [record(row_of(50, Side.REQUEST, 0)), record(row_of(51, Side.COMPLETION, 0))]
+def test_a_declared_meter_is_priced_by_its_own_price() -> None:
+    meters = {
+        "gpu_seconds": {"unit": "second", "sum": "gpu_seconds"},
+        "answers": {"unit": "answer", "count": "outcomes"},
+    }
     accounts = [account_change("a", 1, START, ("p", "USD"))]
-    catalog = catalog_frames(
-        spark,
-        pa.Table.from_pylist(accounts, schema=ACCOUNTS),
-        pa.Table.from_pylist([price_change("p", 2, START, "0.25", model="model-50")], schema=PRICES),
+    prices = [
+        price_change("p", 2, START, "0.000000000003", meter="gpu_seconds"),
+        price_change("p", 3, START, "7", meter="answers"),
+    ]
+    asked = {name: value for name, value in outcome().items() if not name.endswith("tokens")}
+    [row] = priced(
+        [{**asked, "gpu_seconds": Decimal("0.000007")}],
+        accounts,
+        prices,
+        JoinsConfig.model_validate({"meters": meters}),
     )
-    outcomes = spark.createDataFrame(resolve(frame(rows), None).drop("timeout_us").to_arrow())
-    result = price(outcomes, *catalog)
-    assert result.toArrow()["requests_price_version"].to_pylist() == [2]
-    plan = str(result._jdf.queryExecution().executedPlan().toString())
-    assert "Python" not in plan
-    assert "Exchange hashpartitioning" not in plan, "uncontested keys are not shuffled"
+    assert row["gpu_seconds_amount"] == Decimal("0.000000000000000021")
+    assert (row["answers"], row["answers_price_version"], row["answers_amount"]) == (1, 3, 7)
+
+
+def test_polars_multiplies_no_money() -> None:
+    """It would keep 12 decimals of a product and say nothing: 0.000001 x 1e-12 is 0 then."""
+    tiny = pl.DataFrame({"quantity": [Decimal("0.000001")], "unit_price": [Decimal("0.000000000001")]})
+    assert tiny.select(pl.col("quantity") * pl.col("unit_price")).item() == 0, "now it could"
+    money = ("amount", "unit_price", "price", "quantity")
+    for path in (path for root in ("jobs", "dashboard", "cli") for path in (ROOT / root).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                said = ast.unparse(node)
+                is_column = "pl." in said or "col(" in said
+                assert not (is_column and any(name in said for name in money)), f"{path.name}: {said}"

@@ -1,0 +1,80 @@
+"""An account's month by one dimension: what each API key, user or other text that a configuration names has used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+
+from dashboard.backend import Backend
+from dashboard.exact import Quantity, with_plain
+from dashboard.queries.meters import meters_of
+
+MOST_VALUES = 1_000
+
+
+@dataclass(frozen=True)
+class Value:
+    """Usage in one currency with one `value` of a dimension; None: it had none. `is_other`: of values without a row.
+
+    `amount` is None where no price matched any of it.
+    """
+
+    value: str | None
+    is_other: bool
+    currency: str | None
+    amount: Decimal | None
+    requests: Quantity
+    tokens: Quantity
+    unpriced: Quantity
+
+
+@dataclass(frozen=True)
+class Values:
+    """At most MOST_VALUES, those of the largest amounts first; `is_cut` where there are more."""
+
+    values: tuple[Value, ...]
+    is_cut: bool
+
+
+_DIMENSIONS = "SELECT config -> 'dimensions' AS names FROM jobs WHERE job = 'billing'"
+
+_VALUES = """
+    SELECT dimensions ->> %(dimension)s AS value, is_other, currency, sum(amount) AS amount,
+           coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(requests)s)), 0) AS requests,
+           coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(tokens)s)), 0) AS tokens,
+           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced
+    FROM usage_days
+    WHERE account = %(account)s AND day >= %(first)s AND day < %(following)s
+    GROUP BY 1, 2, 3
+    HAVING bool_or(quantity <> 0)
+    ORDER BY amount DESC NULLS LAST, is_other, value, currency
+    LIMIT %(limit)s
+"""
+
+
+def read_dimensions(backend: Backend) -> tuple[str, ...]:
+    """The dimensions that are configured now."""
+    with backend.snapshot() as cursor:
+        row = cursor.execute(_DIMENSIONS).fetchone()
+    return tuple(row["names"] or ()) if row else ()
+
+
+def read_values(backend: Backend, account: str, month: date, dimension: str) -> Values:
+    """The sums of an account's days in the month that begins on `month`, by the values of `dimension`."""
+    with backend.snapshot() as cursor:
+        meters = meters_of(cursor)
+        rows = cursor.execute(
+            _VALUES,
+            {
+                "dimension": dimension,
+                "account": account,
+                "first": month,
+                "following": (month + timedelta(days=31)).replace(day=1),
+                "requests": list(meters.requests),
+                "tokens": list(meters.tokens),
+                "limit": MOST_VALUES + 1,
+            },
+        ).fetchall()
+    values = tuple(Value(**with_plain(row, "requests", "tokens", "unpriced")) for row in rows[:MOST_VALUES])
+    return Values(values, is_cut=len(rows) > MOST_VALUES)

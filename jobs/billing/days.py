@@ -1,0 +1,64 @@
+"""The sums of one micro-batch → `usage_days`: what windows got, by the account's day and by dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from metering.windows import MINUTE
+
+MOST_COMBINATIONS = 10_000
+"""Of dimensions that have rows of their own, per account and day."""
+
+# By the lowest lsn of usage: which come first does not depend on how usage was cut into batches.
+ADMIT = """
+WITH new AS (
+    SELECT account, day, dimensions::jsonb AS dimensions, min(first_lsn) AS first_lsn
+    FROM staged WHERE dimensions IS NOT NULL AND decision IS DISTINCT FROM 'drop' AND metered_rows > 0
+    GROUP BY account, day, dimensions::jsonb
+), unknown AS (
+    SELECT * FROM new WHERE NOT EXISTS (
+        SELECT FROM usage_day_dimensions AS known
+        WHERE (known.account, known.day, known.dimensions) = (new.account, new.day, new.dimensions)
+    )
+), taken AS (
+    SELECT account, day, count(*) AS rows FROM usage_day_dimensions
+    WHERE (account, day) IN (SELECT account, day FROM unknown) GROUP BY account, day
+), placed AS (
+    SELECT *, row_number() OVER (PARTITION BY account, day ORDER BY first_lsn) AS place FROM unknown
+)
+INSERT INTO usage_day_dimensions (account, day, dimensions, first_lsn)
+SELECT account, day, dimensions, first_lsn FROM placed LEFT JOIN taken USING (account, day)
+WHERE place + coalesce(taken.rows, 0) <= %(most)s
+"""
+
+ADD = """
+INSERT INTO usage_days AS old (
+    account, day, model, meter, currency, price_version, dimensions, is_other, quantity, unit_price, usage_rows,
+    first_window, last_window_end, corrected
+)
+SELECT staged.account, staged.day, model, meter, currency, price_version, known.dimensions,
+       staged.dimensions IS NOT NULL AND known.dimensions IS NULL,
+       trim_scale(sum(quantity)), max(unit_price), sum(sign * metered_rows),
+       min(window_start), max(window_start) + %(minute)s, bool_or(straggler_lsn IS NOT NULL)
+FROM staged LEFT JOIN usage_day_dimensions AS known
+  ON (known.account, known.day, known.dimensions) = (staged.account, staged.day, staged.dimensions::jsonb)
+WHERE decision IS DISTINCT FROM 'drop' AND metered_rows > 0
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
+ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
+    quantity = trim_scale(old.quantity + excluded.quantity),
+    unit_price = coalesce(old.unit_price, excluded.unit_price),
+    usage_rows = old.usage_rows + excluded.usage_rows,
+    first_window = least(old.first_window, excluded.first_window),
+    last_window_end = greatest(old.last_window_end, excluded.last_window_end),
+    corrected = old.corrected OR excluded.corrected,
+    updated_at = now()
+"""
+
+
+def add_days(cursor: psycopg.Cursor[Any], most_combinations: int = MOST_COMBINATIONS) -> None:
+    """Add `staged` to `usage_days`, as far as it is in windows: not what a late policy drops."""
+    cursor.execute(ADMIT, {"most": most_combinations})
+    cursor.execute(ADD, {"minute": MINUTE})

@@ -1,0 +1,59 @@
+"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+
+from jobs.runtime.dimensions import RESERVED
+from jobs.runtime.meters import MeterConfig
+from metering.contracts.model import Contract, Field, Kind
+from metering.words import BILLABLE, COMPLETIONS
+
+SUMMED = (Kind.INTEGER, Kind.DECIMAL)
+
+
+def limited(contracts: Mapping[str, Contract], meters: Mapping[str, MeterConfig]) -> dict[str, Contract]:
+    """The contracts with the meters' limits on their fields: no quantity is below 0, or above `max_per_event`.
+
+    Raises ValueError where a meter sums a column that no completion's contract gives, or one that is no number.
+    """
+    limits: dict[str, Decimal | None] = {}
+    for name, meter in sorted(meters.items()):
+        if meter.sum is None:
+            continue
+        _refuse_unknown(name, meter.sum, contracts)
+        given = [limit for limit in (limits.get(meter.sum), meter.max_per_event) if limit is not None]
+        limits[meter.sum] = min(given, default=None)
+    return {
+        name: replace(contract, fields=tuple(_limited(field, limits) for field in contract.fields))
+        for name, contract in contracts.items()
+    }
+
+
+def _limited(field: Field, limits: Mapping[str, Decimal | None]) -> Field:
+    if field.column not in limits:
+        return field
+    bounds = [bound for bound in (field.maximum, limits[field.column]) if bound is not None]
+    lowest = Decimal(0) if field.minimum is None else max(field.minimum, Decimal(0))
+    return replace(field, minimum=lowest, maximum=min(bounds, default=None))
+
+
+def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -> None:
+    completions = [contract for contract in contracts.values() if contract.family in COMPLETIONS]
+    given = {field.column: field.kind for contract in completions for field in contract.fields}
+    if given.get(column) not in SUMMED:
+        offered = ", ".join(sorted(found for found, kind in given.items() if kind in SUMMED))
+        problem = f"is {given[column]}" if column in given else "is given by no contract of a completion"
+        raise ValueError(f"meters.{name} sums {column}, which {problem}; it can sum {offered}")
+
+
+def refuse_unknown_dimensions(names: Iterable[str], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError for a dimension that no contract of an outcome gives as a text."""
+    billable = [contract for contract in contracts.values() if contract.family in BILLABLE]
+    texts = {field.column for contract in billable for field in contract.fields if field.kind is Kind.TEXT}
+    for name in names:
+        if name not in texts:
+            offered = ", ".join(sorted(texts - RESERVED))
+            raise ValueError(f"dimensions names {name}, which is no text column of a contract; it can name {offered}")

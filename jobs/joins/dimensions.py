@@ -1,0 +1,20 @@
+"""What goes with an outcome into usage besides its own columns: the texts that a configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+
+def dimensions(names: Sequence[str]) -> pl.Expr:
+    """Columns of texts → `dimensions`: a JSON object of those that are not null, by name; null where none is."""
+    said = [pl.when(pl.col(name).is_not_null()).then(_member(name)) for name in sorted(names)]
+    if not said:
+        return pl.lit(None, pl.String).alias("dimensions")
+    members = pl.concat_str(said, separator=",", ignore_nulls=True)
+    return pl.when(members != "").then(pl.concat_str(pl.lit("{"), members, pl.lit("}"))).alias("dimensions")
+
+
+def _member(name: str) -> pl.Expr:
+    return pl.struct(name).struct.json_encode().str.strip_prefix("{").str.strip_suffix("}")

@@ -1,0 +1,42 @@
+"""Outcomes → how much of each meter they are: what the declared meters count, or add up of what completions report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from jobs.joins.memory import REPORTED, Schema
+from metering.meters import Declaration
+from metering.words import Outcome
+
+BILLED = (Outcome.MATCHED.value, Outcome.ABANDONED.value)
+"""Outcomes that are counted, and whose quantities have a price."""
+REPORTING = (Outcome.MATCHED.value, Outcome.ORPHANED.value)
+"""Outcomes that a completion has reported something of. What is superseded is nobody's."""
+
+QUANTITIES: Schema = {"row": pl.UInt32(), "meter": pl.String(), "quantity": REPORTED}
+
+
+def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.DataFrame:
+    """Outcomes (`resolve`) → QUANTITIES: the number of the outcome's row, a meter and its quantity, by row and meter.
+
+    Of a meter that a completion of a match should report and did not, the quantity is null; other meters that are not
+    reported have no row.
+    """
+    rows = outcomes.with_row_index("row")
+    is_matched = pl.col("outcome") == Outcome.MATCHED.value
+    parts = [pl.DataFrame(schema=QUANTITIES)]
+    for meter in meters:
+        if meter.sums is None:
+            has_one, quantity = pl.col("outcome").is_in(list(BILLED)), pl.lit(1)
+        else:
+            is_expected = is_matched if meter.is_expected else pl.lit(False)
+            is_said = pl.col(meter.sums).is_not_null() | is_expected
+            has_one, quantity = is_said & pl.col("outcome").is_in(list(REPORTING)), pl.col(meter.sums)
+        parts.append(
+            rows.filter(has_one).select(
+                "row", pl.lit(meter.name).alias("meter"), quantity.cast(REPORTED).alias("quantity")
+            )
+        )
+    return pl.concat(parts).sort("row", "meter")

@@ -1,0 +1,125 @@
+"""The key `meters` of a configuration: what is counted, by which name, and what holds for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+
+from jobs.streams import EARLIER_METERED, USAGE
+from metering.meters import DEFAULT, LARGEST_QUANTITY, MOST_METERS, QUANTITY_DECIMALS, REPORTED_COLUMNS, Declaration
+from metering.words import Decision
+
+OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
+    *("row", "request_us", "completion_us", "superseded", "timeout_us", "remembered", "decided_side")
+}
+"""What outcomes say of their own, also on their way into usage: a column of this name would be mistaken for it."""
+MeterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+Unit = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+
+
+class MeterConfig(BaseModel):
+    """One meter of `meters`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: Unit = Field(description="What one of it is, in the singular.")
+    count: Literal["outcomes"] | None = Field(
+        default=None, description="Counts each outcome that is billed: a request with its completion, or one alone."
+    )
+    sum: MeterName | None = Field(
+        default=None, description="Adds up what completions report in this column (x-weir-column of a contract)."
+    )
+    expected: bool | None = Field(
+        default=None,
+        description="Whether a completion that does not report it is counted as unmetered; left out: only where it "
+        f"sums one of {', '.join(REPORTED_COLUMNS)}.",
+    )
+    within: MeterName | None = Field(
+        default=None, description="The meter that counts these units too, so that totals leave them out."
+    )
+    late_policy: Decision | None = Field(
+        default=None, description="What a straggler does to its closed window: correct (default) or drop."
+    )
+    grace_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_678_400,
+        description="The grace of all windows, as billing has it: a meter has none of its own yet.",
+    )
+    max_per_event: Decimal | None = Field(
+        default=None,
+        gt=0,
+        le=LARGEST_QUANTITY,
+        decimal_places=QUANTITY_DECIMALS,
+        description="An event that reports more is rejected; at most what its contract allows.",
+    )
+
+    @model_validator(mode="after")
+    def _counts_or_sums(self) -> MeterConfig:
+        if (self.count is None) == (self.sum is None):
+            raise ValueError("a meter has one of `count: outcomes` and `sum: <column>`")
+        if self.count is not None and (self.expected is not None or self.max_per_event is not None):
+            raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
+        return self
+
+    @field_validator("sum")
+    @classmethod
+    def _is_none_of_outcomes(cls, column: str | None) -> str | None:
+        if column in OF_OUTCOMES:
+            raise ValueError(f"an outcome has a {column} of its own; give the contract another x-weir-column for it")
+        return column
+
+    @field_validator("max_per_event", mode="before")
+    @classmethod
+    def _exactly(cls, limit: Any) -> Any:
+        return str(limit) if isinstance(limit, float) else limit
+
+    @field_serializer("max_per_event")
+    def _as_text(self, limit: Decimal | None) -> str | None:
+        return None if limit is None else f"{limit:f}"
+
+    def declaration(self, name: str) -> Declaration:
+        """The meter as the applications use it."""
+        expected = self.sum in REPORTED_COLUMNS if self.expected is None else self.expected
+        return Declaration(name, self.unit, self.sum, expected, self.within)
+
+
+def _of(meter: Declaration) -> MeterConfig:
+    return MeterConfig(unit=meter.unit, count=None if meter.sums else "outcomes", sum=meter.sums, within=meter.within)
+
+
+Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MOST_METERS)]
+DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DEFAULT}
+
+
+def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
+    """Raises ValueError where `within` names no other meter of the same unit, or one that is within another itself."""
+    for name, meter in meters.items():
+        if meter.within is None:
+            continue
+        whole = meters.get(meter.within)
+        if whole is None or whole is meter or whole.unit != meter.unit or whole.within is not None:
+            raise ValueError(
+                f"{name}.within is {meter.within!r}, but must be another meter of the unit {meter.unit} that is within "
+                "none itself"
+            )
+
+
+def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
+    """All of them, in the order of their names: whoever passes a configuration on may order its keys anew."""
+    return tuple(meter.declaration(name) for name, meter in sorted(meters.items()))
+
+
+def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
+    """What decides an outcome's quantities, as JSON."""
+    return {meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected} for meter in meters}
+
+
+def restored(said: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
+    """What `stored` said; None was said by releases that had the default meters alone."""
+    if said is None:
+        return DEFAULT
+    return tuple(Declaration(name, m["unit"], m["sums"], m["expected"]) for name, m in said.items())

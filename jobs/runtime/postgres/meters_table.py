@@ -1,0 +1,50 @@
+"""Table `meters`: what every meter means that was ever declared. One name has one meaning for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from jobs.runtime.errors import Refused
+from metering.meters import Declaration
+
+_KEEP = """
+INSERT INTO meters (meter, unit, sums, within, is_declared) VALUES (%s, %s, %s, %s, true)
+ON CONFLICT (meter) DO UPDATE SET within = excluded.within, is_declared = true
+WHERE (meters.unit, meters.sums) IS NOT DISTINCT FROM (excluded.unit, excluded.sums)
+  AND ((meters.within, meters.is_declared) IS DISTINCT FROM (excluded.within, true))
+"""
+_DECLARED = "SELECT meter, unit, sums, within FROM meters WHERE is_declared"
+_MEANINGS = "SELECT meter, unit, sums FROM meters WHERE meter = ANY (%s)"
+_REMOVED = "UPDATE meters SET is_declared = false WHERE is_declared AND meter <> ALL (%s)"
+
+
+def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration]) -> None:
+    """Keep the declared meters, and say of the others that they are declared no more.
+
+    Raises Refused, and changes nothing, where a name meant something else before: its quantities would add up with
+    those of another meaning.
+    """
+    wanted = {(meter.name, meter.unit, meter.sums, meter.within) for meter in meters}
+    if set(connection.execute(_DECLARED).fetchall()) == wanted:
+        # The usual start changes nothing, and waits for no other application that is frozen inside a change.
+        return
+    names = [meter.name for meter in meters]
+    with connection.transaction():
+        # Four applications start at once, in any order: each key is taken in one order.
+        for meter in sorted(meters, key=lambda meter: meter.name):
+            connection.execute(_KEEP, [meter.name, meter.unit, meter.sums, meter.within])
+        meant = {name: (unit, sums) for name, unit, sums in connection.execute(_MEANINGS, [names]).fetchall()}
+        for meter in meters:
+            if (before := meant[meter.name]) != meter.meaning:
+                raise Refused(
+                    f"meter {meter.name} is declared as {_said(*meter.meaning)}, but it was {_said(*before)}, and its "
+                    "usage is kept; give what it counts now another name, or declare it as it was"
+                )
+        connection.execute(_REMOVED, [names])
+
+
+def _said(unit: str, sums: str | None) -> str:
+    return f"{'outcomes' if sums is None else f'the sum of {sums}'} in the unit {unit}"

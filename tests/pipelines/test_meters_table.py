@@ -1,0 +1,81 @@
+"""What each meter means is kept for good: declared, declared no more, declared again, and never as something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from cli.meters import COLUMNS, meter_rows
+from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.meters_table import declare
+from metering.meters import DEFAULT, Declaration, Meter
+
+GPU = Declaration("gpu_seconds", "second", "gpu_seconds")
+
+
+def kept(connection: psycopg.Connection[Any]) -> dict[str, tuple[str, str | None, bool]]:
+    rows = connection.execute("SELECT meter, unit, sums, is_declared FROM meters").fetchall()
+    return {meter: tuple(said) for meter, *said in rows}
+
+
+def test_a_new_database_has_the_meters_that_are_declared_by_default(connection: psycopg.Connection[Any]) -> None:
+    assert kept(connection) == {meter.name: (meter.unit, meter.sums, True) for meter in DEFAULT}
+    declare(connection, DEFAULT)
+    assert kept(connection) == {meter.name: (meter.unit, meter.sums, True) for meter in DEFAULT}
+
+
+def test_a_meter_that_is_left_out_keeps_its_meaning_and_may_come_back(connection: psycopg.Connection[Any]) -> None:
+    declare(connection, [*DEFAULT, GPU])
+    declare(connection, DEFAULT[:1])
+    assert {meter for meter, (_, _, is_declared) in kept(connection).items() if is_declared} == {Meter.REQUESTS}
+    assert kept(connection)["gpu_seconds"] == ("second", "gpu_seconds", False)
+    declare(connection, [*DEFAULT, GPU])
+    assert all(is_declared for _, _, is_declared in kept(connection).values())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Declaration("gpu_seconds", "hour", "gpu_seconds"),
+        Declaration("gpu_seconds", "second", "gpu_hours"),
+        Declaration("gpu_seconds", "second"),
+    ],
+    ids=["unit", "column", "outcomes"],
+)
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_name_that_means_something_else_is_refused_and_changes_nothing(
+    connection: psycopg.Connection[Any], other: Declaration, *, is_declared: bool
+) -> None:
+    declare(connection, [*DEFAULT, GPU])
+    declare(connection, [*DEFAULT, GPU] if is_declared else DEFAULT)
+    before = kept(connection)
+    with pytest.raises(Refused, match=r"meter gpu_seconds is declared as .* but it was the sum of gpu_seconds in the"):
+        declare(connection, [DEFAULT[0], other])
+    assert kept(connection) == before
+
+
+def test_what_a_total_leaves_out_may_change(connection: psycopg.Connection[Any]) -> None:
+    declare(connection, [*DEFAULT, Declaration("reasoning_tokens", "token", "reasoning_tokens")])
+    declare(
+        connection, [*DEFAULT, Declaration("reasoning_tokens", "token", "reasoning_tokens", within="output_tokens")]
+    )
+    [(within,)] = connection.execute("SELECT within FROM meters WHERE meter = 'reasoning_tokens'").fetchall()
+    assert within == "output_tokens"
+
+
+def test_they_are_listed_with_what_they_count(connection: psycopg.Connection[Any]) -> None:
+    declare(connection, [*DEFAULT[:2], GPU])
+    connection.commit()
+    with psycopg.connect(connection.info.dsn, password=connection.info.password, row_factory=dict_row) as database:
+        rows = list(meter_rows(database))
+    assert all(tuple(row) == COLUMNS for row in rows)
+    assert [(row["meter"], row["counts"], row["declared"]) for row in rows] == [
+        ("gpu_seconds", "gpu_seconds", True),
+        ("input_tokens", "input_tokens", True),
+        ("requests", "outcomes", True),
+        ("cached_tokens", "cached_tokens", False),
+        ("output_tokens", "output_tokens", False),
+    ]

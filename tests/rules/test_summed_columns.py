@@ -1,0 +1,60 @@
+"""A meter sums any column of a contract, whatever its name: counted and priced, or refused when it is declared."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from jobs.joins.catalog_versions import account_versions, price_versions
+from jobs.joins.config import JoinsConfig
+from jobs.joins.memory import CARRIED
+from jobs.joins.pricing import price
+from jobs.joins.resolve import resolve
+from jobs.joins.sink import usage_rows
+from jobs.runtime.meters import OF_OUTCOMES
+from jobs.streams import ACCOUNTS, PRICES, USAGE
+from metering.contracts.schema import COLUMNS, RESERVED
+from metering.words import Family
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ON_THE_WAY = ("row", "meter", "quantity", "side", "request", "completion", "request_us", "completion_us", "superseded")
+OF_PRICES = ("unit_price", "version_lsn", "settled_lsn", "decided_lsn", "event_us", "effective_us", "versions")
+NAMES = {*USAGE.names, *CARRIED, *ON_THE_WAY, *OF_PRICES, "key_hash", "gpu_seconds"} - RESERVED - COLUMNS.keys()
+IN_FORCE = {"effective_from": NOON, "deleted": False, "currency": "EUR", "plan": "pro"}
+EVENT = {"account": "acme", "request_id": "r", "model": "sonnet", "event_time": NOON, "received_at": NOON}
+
+
+def counted(config: JoinsConfig, **said: Any) -> dict[str, Any]:
+    accounts = pa.Table.from_pylist([{**IN_FORCE, "lsn": 1, "account": "acme"}], schema=ACCOUNTS)
+    prices = [{**IN_FORCE, "lsn": 2, "model": "sonnet", "meter": "units", "unit_price": Decimal("0.5")}]
+    row = {**EVENT, "lsn": 3, "family": Family.BOTH, "timeout_us": 1, "remembered": False, **said}
+    outcomes = resolve(pl.DataFrame([row], schema=config.carried), None)
+    catalog = account_versions(accounts), price_versions(pa.Table.from_pylist(prices, schema=PRICES))
+    priced = price(outcomes, config.declared, *catalog).append_column("day", pa.array([NOON.date()]))
+    [usage] = usage_rows(priced, 1, NOON, None).to_pylist()
+    return dict(usage)
+
+
+@pytest.mark.parametrize("column", sorted(NAMES))
+def test_a_column_is_summed_whatever_its_name_or_its_meter_is_refused(column: str) -> None:
+    meters = {"units": {"unit": "unit", "sum": column}}
+    if column in OF_OUTCOMES:
+        with pytest.raises(ValidationError, match=f"an outcome has a {column} of its own"):
+            JoinsConfig.model_validate({"meters": meters})
+        return
+    usage = counted(JoinsConfig.model_validate({"meters": meters}), **{column: Decimal("1.5")})
+    [entry] = usage.pop("meters")
+    assert (entry["quantity"], entry["amount"]) == (Decimal("1.5"), Decimal("0.75"))
+    assert {name: usage[name] for name in ("plan", "currency", "sign")} == {"plan": "pro", "currency": "EUR", "sign": 1}
+    # What only earlier releases filled stays empty, also where it has the column's name.
+    assert usage.get(column) is None
+
+
+def test_what_is_shipped_can_be_summed() -> None:
+    assert not OF_OUTCOMES & {"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}

@@ -1,0 +1,145 @@
+"""The traffic reports what only some gateways know, and its truth has what the stack declares: read from the bytes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from cli.demo import CONFIG
+from jobs.joins.config import JoinsConfig
+from jobs.joins.quantities import quantities as product_quantities
+from jobs.stack import StackConfig
+from tests.e2e import conftest as e2e
+from tests.faults import stage
+from tests.rules.test_traffic_truth import POLICY, large, run
+from traffic.declared import CONTRACT, DECLARED
+from traffic.events import GATEWAY_OF_SECONDS
+from traffic.meters import DEFAULT, METERS, REPORTED, Meter, Used, quantities
+from traffic.placement import Policy
+from traffic.truth import truth_of
+
+CLUSTER = Path(__file__).parents[1] / "cluster" / "values.yaml"
+COLUMNS = (*REPORTED, "reasoning_tokens", "gpu_seconds")
+V1, V2, OF_SECONDS = "ai.inference.completion.v1", "ai.inference.completion.v2", "com.example.completion"
+
+
+def policy_of(config: dict[str, Any]) -> Policy:
+    """Of a stack with this configuration, as its applications write it down."""
+    return Policy.of({name: job.model_dump(mode="json") for name, job in StackConfig.model_validate(config).items()})
+
+
+def reported(document: dict[str, Any]) -> dict[str, Decimal | None]:
+    """What a completion or usage event says of what was used, by column."""
+    data = document["data"]
+    said = {**data, **{f"{name}_tokens": tokens for name, tokens in data.get("usage", {}).items()}}
+    return {name: None if said[name] is None else Decimal(said[name]) for name in COLUMNS if name in said}
+
+
+def test_an_outcome_has_what_its_completion_says_and_nothing_that_it_need_not_say() -> None:
+    traffic, truth = large()
+    said: dict[tuple[str, str], list[tuple[str, dict[str, Decimal | None]]]] = defaultdict(list)
+    for record in traffic.records:
+        if record.disposition != "accepted":
+            continue
+        document = json.loads(record.value, parse_float=Decimal)
+        if document["type"].split(".")[2:3] in (["completion"], ["usage"]):
+            said[document["subject"], document["data"]["request_id"]].append((document["type"], reported(document)))
+    seen: dict[str, set[str]] = defaultdict(set)
+    for outcome in truth["outcomes"]:
+        found = {meter: quantity and Decimal(quantity) for meter, quantity in outcome["quantities"].items()}
+        told = said[outcome["account"], outcome["request_id"]]
+        if outcome["outcome"] == "superseded":
+            assert found == {}
+        elif not told:
+            assert found == {"requests": 1}
+        elif len(told) == 1:
+            ((kind, used),) = told
+            is_matched = outcome["outcome"] == "matched"
+            of_used = {n: used[n] for n in used if used[n] is not None or (is_matched and n in REPORTED)}
+            assert found == of_used | ({"requests": 1} if is_matched else {})
+            seen[kind] |= of_used.keys()
+    assert seen[V1] == seen["ai.inference.usage.v1"] == set(REPORTED)
+    assert seen[V2] == {*REPORTED, "reasoning_tokens"}
+    assert seen[OF_SECONDS] == {*REPORTED, "gpu_seconds"}
+
+
+def test_seconds_are_reported_and_billed_to_six_decimals() -> None:
+    _, truth = large()
+    said = [o["quantities"]["gpu_seconds"] for o in truth["outcomes"] if o["quantities"].get("gpu_seconds")]
+    assert {len(text.partition(".")[2].rstrip("0")) for text in said} >= {0, 5, 6}
+    billed = [total for total in truth["totals"] if total["meter"] == "gpu_seconds" and total["price_from"]]
+    assert max(len(total["amount"].rstrip("0").partition(".")[2]) for total in billed) == 18
+    assert all(Decimal(t["amount"]) == Decimal(t["quantity"]) * Decimal(t["unit_price"]) for t in billed)
+
+
+def test_a_stack_of_default_meters_is_sent_no_seconds_and_has_no_total_of_what_it_does_not_declare() -> None:
+    policy = policy_of({})
+    assert (policy.meters, policy.knows_seconds) == (DEFAULT, False)
+    traffic = run(7, policy=policy)
+    assert {price.meter for price in traffic.late.after.prices} == set(METERS)
+    assert {meter for outcome in truth_of(traffic)["outcomes"] for meter in outcome["quantities"]} == set(METERS)
+    assert {total["meter"] for total in truth_of(traffic)["totals"]} == set(METERS)
+    assert not any(str(record.source).startswith(GATEWAY_OF_SECONDS) for record in traffic.records)
+    assert any(b'"reasoning":' in record.value for record in traffic.records)
+
+
+@pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])
+def test_a_stack_that_reads_other_completions_is_sent_no_seconds(contracts: list[dict[str, Any]]) -> None:
+    policy = Policy.of({"ingestion": {"contracts": contracts}, "joins": DECLARED})
+    assert not policy.knows_seconds
+    assert "gpu_seconds" not in {total["meter"] for total in truth_of(run(7, policy=policy))["totals"]}
+
+
+def test_what_a_stack_declares_by_other_names_is_billed_by_these() -> None:
+    meters = {
+        "calls": {"unit": "call", "count": "outcomes"},
+        "prompts": {"unit": "token", "sum": "input_tokens", "late_policy": "drop"},
+        "thoughts": {"unit": "token", "sum": "reasoning_tokens", "expected": True},
+        "images": {"unit": "image", "sum": "images"},
+    }
+    policy = Policy.of({"joins": {"meters": meters}})
+    assert policy.late_policy == {"prompts": "drop"}
+    assert policy.meters == (
+        *(Meter("calls"), Meter("images", "images"), Meter("prompts", "input_tokens", is_expected=True)),
+        Meter("thoughts", "reasoning_tokens", is_expected=True),
+    )
+    truth = truth_of(run(7, policy=policy))
+    assert {total["meter"] for total in truth["totals"]} == {"calls", "prompts", "thoughts"}
+    assert {s["decision"] for s in truth["stragglers"] if s["meter"] == "prompts"} == {"drop"}
+    matched = [outcome["quantities"] for outcome in truth["outcomes"] if outcome["outcome"] == "matched"]
+    assert {frozenset(quantities) for quantities in matched} == {frozenset(("calls", "prompts", "thoughts"))}
+    assert None in {quantities["thoughts"] for quantities in matched}
+
+
+NOTHING_KNOWN = dict.fromkeys(COLUMNS)
+ALL_KNOWN = {**dict.fromkeys(COLUMNS, Decimal(2)), "gpu_seconds": Decimal("0.000001")}
+
+
+@pytest.mark.parametrize("outcome", ["matched", "abandoned", "orphaned", "superseded"])
+@pytest.mark.parametrize("told", [{}, NOTHING_KNOWN, ALL_KNOWN])
+def test_differential_an_outcomes_quantities_are_those_of_the_product(outcome: str, told: Used) -> None:
+    of_sums = {f"of {name}": {"unit": "u", "sum": name, "expected": True} for name in COLUMNS}
+    said = {**DECLARED["meters"], **{name.replace(" ", "_"): meter for name, meter in of_sums.items()}}
+    config = JoinsConfig.model_validate({"meters": said})
+    # A request alone has no completion that told anything, whatever stands beside it.
+    reports = {} if outcome in ("abandoned", "superseded") else told
+    rows = pl.DataFrame([{"outcome": outcome, **reports}], schema={"outcome": pl.String(), **config.carried})
+    theirs = dict(product_quantities(rows, config.declared).select("meter", "quantity").iter_rows())
+    assert quantities([Meter.of(name, meter) for name, meter in said.items()], outcome, reports) == theirs
+
+
+def test_stacks_that_are_compared_declare_all_that_the_traffic_reports() -> None:
+    assert policy_of(CONFIG).meters == policy_of(stage.CONFIG).meters == POLICY.meters
+    assert policy_of(CONFIG).knows_seconds
+    assert policy_of(stage.CONFIG).knows_seconds
+    assert {name: e2e.CONFIG[name] for name in DECLARED} == DECLARED
+    assert e2e.CONFIG["jobs"]["ingestion"]["contracts"] == [CONTRACT]
+    values = yaml.safe_load(CLUSTER.read_text(encoding="utf-8"))
+    assert {name: values[name] for name in (*DECLARED, "contracts")} == {**DECLARED, "contracts": [CONTRACT]}

@@ -1,0 +1,40 @@
+"""What a history may declare: meters that come and go, under the name by which a step says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.corpus.contracts import GPU
+
+Meters = Mapping[str, Mapping[str, Any]]
+
+
+def _tokens(kind: str, **said: Any) -> Meters:
+    return {f"{kind}_tokens": {"unit": "token", "sum": f"{kind}_tokens", **said}}
+
+
+SHIPPED: Meters = {
+    "requests": {"unit": "request", "count": "outcomes"},
+    **_tokens("input"),
+    **_tokens("output"),
+    **_tokens("cached", within="input_tokens"),
+}
+REASONING = _tokens("reasoning", within="output_tokens")
+GPU_SECONDS: Meters = {"gpu_seconds": {"unit": "second", "sum": "gpu_seconds"}}
+
+DECLARED: Mapping[str, Meters] = {
+    "shipped": SHIPPED,
+    "reasoning": {**SHIPPED, **REASONING},
+    "reasoning expected": {**SHIPPED, **_tokens("reasoning", expected=True)},
+    "reasoning dropped": {**SHIPPED, **_tokens("reasoning", late_policy="drop")},
+    "no requests": {name: meter for name, meter in SHIPPED.items() if name != "requests"},
+    "reasoning alone": {**REASONING, **_tokens("output")},
+    "input twice": {**SHIPPED, "prompts": {"unit": "token", "sum": "input_tokens", "expected": True}},
+    "requests twice": {**SHIPPED, "calls": {"unit": "call", "count": "outcomes", "late_policy": "drop"}},
+    "seconds": {**SHIPPED, **GPU_SECONDS},
+    "seconds alone": {"gpu_seconds": {**GPU_SECONDS["gpu_seconds"], "expected": True}},
+}
+ALL_METERS = tuple(dict.fromkeys(name for meters in DECLARED.values() for name in meters))
+CONTRACTS = (GPU,)
+"""By which ingestion reads seconds of completions, from the beginning."""

@@ -1,0 +1,34 @@
+"""What a stack declares that is to bill all that the traffic reports; of any other the truth has what it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from traffic.events import COMPLETION, COMPLETION_OF_SECONDS
+from traffic.meters import METERS, REASONING, REPORTED, SECONDS
+
+MOST_SECONDS = "86400"
+
+CONTRACT: Mapping[str, Any] = {
+    "$id": COMPLETION_OF_SECONDS,
+    "allOf": [{"$ref": f"weir:{COMPLETION}"}],
+    "properties": {
+        "data": {"properties": {SECONDS: {"type": ["number", "null"], "minimum": 0, "x-weir-column": SECONDS}}},
+    },
+}
+"""Completions of the gateway that says how long a processor was busy."""
+
+_INPUT, _OUTPUT, _CACHED = REPORTED
+DECLARED: Mapping[str, Any] = {
+    "meters": {
+        METERS[0]: {"unit": "request", "count": "outcomes"},
+        _INPUT: {"unit": "token", "sum": _INPUT},
+        _OUTPUT: {"unit": "token", "sum": _OUTPUT},
+        _CACHED: {"unit": "token", "sum": _CACHED, "within": _INPUT},
+        REASONING: {"unit": "token", "sum": REASONING, "within": _OUTPUT},
+        SECONDS: {"unit": "second", "sum": SECONDS, "max_per_event": MOST_SECONDS},
+    },
+    "dimensions": ["api_key_id"],
+}
+"""The same for every job."""
