@@ -45,6 +45,8 @@ class Customer:
 
     account: str
     pairs: int = 0
+    gateway: str | None = None
+    """Who sends; None: a gateway of its own."""
 
     def send(self, stack: Stack, folder: Path, pairs: int) -> None:
         """Produce so many requests with their completions, each sent twice."""
@@ -94,7 +96,12 @@ class Customer:
     def events(self, number: int) -> list[dict[str, object]]:
         """Request and completion of one pair, as of now."""
         now = datetime.now(UTC).isoformat()
-        common = {"specversion": "1.0", "source": f"gateway/{self.account}", "subject": self.account, "time": now}
+        common = {
+            "specversion": "1.0",
+            "source": self.gateway or f"gateway/{self.account}",
+            "subject": self.account,
+            "time": now,
+        }
         request_id = f"{self.account}-{number}"
         request = {"request_id": request_id, "user_id": f"u{number % 7}", "model": "m", "operation": "chat"}
         tokens = {"input_tokens": 100 + number, "output_tokens": 7 * number}
