@@ -20,7 +20,8 @@ WITH new AS (
 ), unknown AS (
     SELECT * FROM new WHERE NOT EXISTS (
         SELECT FROM usage_day_dimensions AS known
-        WHERE (known.account, known.day, known.dimensions) = (new.account, new.day, new.dimensions)
+        WHERE (known.account, known.day, known.dimensions_key)
+            = (new.account, new.day, sha256(jsonb_send(new.dimensions)))
     )
 ), taken AS (
     SELECT account, day, count(*) AS rows FROM usage_day_dimensions
@@ -43,7 +44,8 @@ SELECT staged.account, staged.day, model, meter, currency, price_version, known.
        trim_scale(sum(quantity)), max(unit_price), sum(sign * metered_rows),
        min(window_start), max(window_start) + %(minute)s, bool_or(straggler_lsn IS NOT NULL)
 FROM staged LEFT JOIN usage_day_dimensions AS known
-  ON (known.account, known.day, known.dimensions) = (staged.account, staged.day, staged.dimensions::jsonb)
+  ON (known.account, known.day, known.dimensions_key)
+   = (staged.account, staged.day, sha256(jsonb_send(staged.dimensions::jsonb)))
 WHERE decision IS DISTINCT FROM 'drop' AND metered_rows > 0
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8

@@ -43,7 +43,8 @@ def sums(usage: pa.Table, config: BillingConfig, closed_before: datetime | None 
             pl.min("unit_price").alias("lowest_unit_price"),
             pl.max("event_time"),
             pl.max("received_at"),
-            pl.min("lsn").alias("first_lsn"),
+            # Of what is told of the day: a row of quantity 0 leaves nothing there, whatever stands beside it.
+            pl.coalesce(pl.col("lsn").filter(quantity != 0).min(), pl.col("lsn").min()).alias("first_lsn"),
             quantity.sum(),
             metered_rows=(quantity != 0).sum().cast(pl.Int64),
             unmetered_rows=quantity.is_null().sum().cast(pl.Int64),

@@ -36,8 +36,13 @@ def _limited(field: Field, limits: Mapping[str, Decimal | None]) -> Field:
     if field.column not in limits:
         return field
     bounds = [bound for bound in (field.maximum, limits[field.column]) if bound is not None]
-    lowest = Decimal(0) if field.minimum is None else max(field.minimum, Decimal(0))
-    return replace(field, minimum=lowest, maximum=min(bounds, default=None))
+    lowest, highest = max(field.minimum or Decimal(0), Decimal(0)), min(bounds, default=None)
+    if highest is not None and lowest > highest:
+        raise ValueError(
+            f"a meter sums {field.column}, but {field.pointer} of a contract is at least {lowest:f} and may be "
+            f"at most {highest:f}: no event could report it"
+        )
+    return replace(field, minimum=lowest, maximum=highest)
 
 
 def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -> None:

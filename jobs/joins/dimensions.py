@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from jobs.joins.memory import text_of
+
 
 def dimensions(names: Sequence[str]) -> pl.Expr:
-    """Columns of texts → `dimensions`: a JSON object of those that are not null, by name; null where none is."""
-    said = [pl.when(pl.col(name).is_not_null()).then(_member(name)) for name in sorted(names)]
+    """Outcomes (`resolve`) → `dimensions`: a JSON object of those that are not null, by name; null where none is."""
+    said = [pl.when(pl.col(text_of(name)).is_not_null()).then(_member(name)) for name in sorted(names)]
     if not said:
         return pl.lit(None, pl.String).alias("dimensions")
     members = pl.concat_str(said, separator=",", ignore_nulls=True)
@@ -17,4 +19,4 @@ def dimensions(names: Sequence[str]) -> pl.Expr:
 
 
 def _member(name: str) -> pl.Expr:
-    return pl.struct(name).struct.json_encode().str.strip_prefix("{").str.strip_suffix("}")
+    return pl.struct(pl.col(text_of(name)).alias(name)).struct.json_encode().str.strip_prefix("{").str.strip_suffix("}")

@@ -37,13 +37,30 @@ columns that a configuration names follow (`carried`)."""
 
 
 def carried(reported: Iterable[str], texts: Iterable[str]) -> Schema:
-    """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions."""
-    fixed = set(CARRIED)
+    """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions.
+
+    Those have names that no column of the journal and none of joins' own can have.
+    """
     return {
         **CARRIED,
-        **{name: pl.String() for name in texts if name not in fixed},
-        **dict.fromkeys(reported, REPORTED),
+        **{text_of(name): pl.String() for name in texts},
+        **{quantity_of(name): REPORTED for name in reported},
     }
+
+
+def quantity_of(column: str) -> str:
+    """What a column of the journal whose quantities are added up is called on its way through joins."""
+    return f"quantity:{column}"
+
+
+def text_of(column: str) -> str:
+    """The same of a dimension."""
+    return f"text:{column}"
+
+
+def column_of(name: str) -> str:
+    """The column of the journal that is called so; its own name of any other."""
+    return name.rpartition(":")[2]
 
 
 DECIDED = ("key_hash", "lsn", *KEY, "received_at", "timeout_us", "decided_side")

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import polars as pl
 
 from jobs.joins.frontier import last_frontier
-from jobs.joins.memory import CARRIED, Memory, Schema
+from jobs.joins.memory import CARRIED, Memory, Schema, column_of
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import History
@@ -22,12 +22,14 @@ _ADDED = ("timeout_us", "remembered", "decided_side")
 
 def columns_read(schema: Schema) -> tuple[str, ...]:
     """Of the journal, for what is remembered of a row (`memory.carried`)."""
-    return ("type", *(name for name in schema if name not in _ADDED))
+    return tuple(dict.fromkeys(("type", *(column_of(name) for name in schema if name not in _ADDED))))
 
 
 def as_carried(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """Rows of the journal with the types in which they are remembered."""
-    return rows.with_columns(pl.col(name).cast(schema[name]) for name in schema if name not in CARRIED)
+    """Rows of the journal with the names and types under which they are remembered."""
+    return rows.with_columns(
+        pl.col(column_of(name)).cast(schema[name]).alias(name) for name in schema if name not in CARRIED
+    )
 
 
 def is_paired() -> pl.Expr:
@@ -87,7 +89,8 @@ def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
     stored = past.journal.collect_schema().names()
     # joins may start before ingestion has given an older journal the columns of this version.
     read = columns_read(past.schema)
-    added = [pl.lit(None, past.schema[name]).alias(name) for name in read if name not in stored]
+    kinds = {column_of(name): kind for name, kind in past.schema.items()}
+    added = [pl.lit(None, kinds[name]).alias(name) for name in read if name not in stored]
     journal = past.journal.with_columns(added)
     found = [journal.filter(part & below).select(read).with_columns(family()).collect() for part in parts]
     return [as_carried(rows, past.schema) for rows in found]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from jobs.joins.memory import REPORTED, Schema
+from jobs.joins.memory import REPORTED, Schema, quantity_of
 from metering.meters import Declaration
 from metering.words import Outcome
 
@@ -32,8 +32,10 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
             has_one, quantity = pl.col("outcome").is_in(list(BILLED)), pl.lit(1)
         else:
             is_expected = is_matched if meter.is_expected else pl.lit(False)
-            is_said = pl.col(meter.sums).is_not_null() | is_expected
-            has_one, quantity = is_said & pl.col("outcome").is_in(list(REPORTING)), pl.col(meter.sums)
+            # What was accepted before it was a quantity may be below 0: that is none.
+            said = pl.col(quantity_of(meter.sums))
+            quantity = pl.when(said >= 0).then(said)
+            has_one = (quantity.is_not_null() | is_expected) & pl.col("outcome").is_in(list(REPORTING))
         parts.append(
             rows.filter(has_one).select(
                 "row", pl.lit(meter.name).alias("meter"), quantity.cast(REPORTED).alias("quantity")

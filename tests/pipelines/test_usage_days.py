@@ -7,6 +7,7 @@ import random
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
+from string import ascii_letters, digits
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ import pytest
 from jobs.billing import days, fold
 from jobs.billing.config import BillingConfig
 from jobs.runtime.postgres.schema import MIGRATIONS
+from metering.limits import MAX_NAME_BYTES
 from metering.meters import Meter
 from metering.words import Decision
 from tests.pipelines.billing import CHEAP, NOON, Price, bill, usage_row
@@ -108,6 +110,39 @@ def test_what_a_late_policy_drops_takes_no_place(connection: psycopg.Connection[
     bill(connection, [of_day(lsn, f"late-{lsn}", delay=timedelta(hours=2)) for lsn in range(1, 4)], drop)
     bill(connection, [of_day(4, "a"), of_day(5, "b"), of_day(6, "c")], drop)
     assert keys(connection) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_row_of_nothing_takes_no_place_before_one_of_something(
+    connection: psycopg.Connection[Any], three_combinations: None
+) -> None:
+    def send(lsn: int, key: str, quantity: int) -> dict[str, Any]:
+        return of_day(lsn, key, quantities={Meter.REQUESTS: quantity})
+
+    rows = [send(1, "a", 0), send(2, "b", 1), send(3, "c", 1), send(4, "d", 1), send(5, "a", 1)]
+    bill(connection, rows)
+    whole = shown(connection)
+    assert keys(connection) == {"b": 1, "c": 1, "d": 1, "other": 1}
+    with connection.transaction():
+        connection.execute("TRUNCATE usage_days, usage_day_dimensions, usage_windows, stragglers")
+    for row in rows:
+        bill(connection, [row])
+    assert shown(connection) == whole
+
+
+def test_the_longest_names_in_four_dimensions_are_kept_apart(connection: psycopg.Connection[Any]) -> None:
+    """A key of Postgres has at most 2,704 bytes, which random texts cannot be pressed into."""
+    chance = random.Random(5)
+
+    def text() -> str:
+        return "".join(chance.choices(ascii_letters + digits, k=MAX_NAME_BYTES))
+
+    long: dict[str, Any] = {"account": text(), "model": text(), "currency": "EUR"}
+    named = [{f"{n}{'x' * 62}": text() for n in "abcd"} for _ in range(2)]
+    rows = [of_day(lsn, None, **{**long, "dimensions": json.dumps(named[lsn % 2])}) for lsn in range(1, 6)]
+    for row in rows:
+        bill(connection, [row])
+    counted = [row for row in shown(connection) if row["meter"] == "requests"]
+    assert sorted((row["quantity"], row["dimensions"] == named[1]) for row in counted) == [(2, False), (3, True)]
 
 
 def test_usage_without_a_day_has_that_of_utc(connection: psycopg.Connection[Any]) -> None:

@@ -12,13 +12,15 @@ from pydantic import ValidationError
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.dimensions import dimensions
+from jobs.joins.memory import text_of
 
 TEXTS = st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 
 @given(st.lists(st.fixed_dictionaries({"api_key_id": TEXTS, "region": TEXTS, "user_id": TEXTS}), max_size=5))
 def test_every_text_is_there_and_what_is_missing_is_not(rows: list[dict[str, str | None]]) -> None:
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(("api_key_id", "region", "user_id"), pl.String))
+    sent = pl.DataFrame(rows, schema=dict.fromkeys(("api_key_id", "region", "user_id"), pl.String))
+    frame = sent.rename(text_of)
     found = frame.with_columns(dimensions(("user_id", "api_key_id")))["dimensions"].to_list()
     for row, said in zip(rows, found, strict=True):
         wanted = {name: row[name] for name in ("api_key_id", "user_id") if row[name] is not None}

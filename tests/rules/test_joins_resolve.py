@@ -49,8 +49,8 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
         "user_id": f"user-{row.lsn}" if begins else None,
         "model": f"model-{row.lsn}" if begins else None,
         "status": "completed" if ends else None,
-        "gpu_seconds": Decimal(row.lsn) / 8 if ends else None,
-        "region": f"region-{row.lsn}" if begins else "of the completion",
+        "quantity:gpu_seconds": Decimal(row.lsn) / 8 if ends else None,
+        "text:region": f"region-{row.lsn}" if begins else "of the completion",
         "event_time": START + timedelta(minutes=row.lsn),
         "received_at": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row.received_us),
         "timeout_us": row.timeout_us,
@@ -165,8 +165,8 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "status": "completed",
             "event_time": START + timedelta(minutes=2),
             "received_at": at(2),
-            "gpu_seconds": Decimal("0.25"),
-            "region": "region-1",
+            "quantity:gpu_seconds": Decimal("0.25"),
+            "text:region": "region-1",
             "timeout_us": TIMEOUTS_US[0],
         }
     ]
@@ -177,8 +177,12 @@ def test_a_missing_part_makes_the_outcome_a_fact_after_the_timeout() -> None:
     abandoned, orphaned = sorted(resolved([request, completion], at(100)), key=lambda row: row["account"])
     assert told(abandoned) == ("abandoned", 1, None)
     assert told(orphaned) == ("orphaned", None, 2)
-    assert (abandoned["gpu_seconds"], abandoned["region"], abandoned["model"]) == (None, "region-1", "model-1")
-    assert (orphaned["gpu_seconds"], orphaned["region"]) == (Decimal("0.25"), "of the completion")
+    assert (abandoned["quantity:gpu_seconds"], abandoned["text:region"], abandoned["model"]) == (
+        None,
+        "region-1",
+        "model-1",
+    )
+    assert (orphaned["quantity:gpu_seconds"], orphaned["text:region"]) == (Decimal("0.25"), "of the completion")
     assert orphaned["model"] is None
     assert (abandoned["event_time"], orphaned["event_time"]) == (request["event_time"], completion["event_time"])
     assert (abandoned["received_at"], orphaned["received_at"]) == (at(1) + TIMEOUT, at(2) + TIMEOUT)

@@ -35,6 +35,8 @@ GPU: dict[str, Any] = {
                 "gpu_seconds": {"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
                 "note": {"type": "string", "x-weir-column": "note"},
                 "refund": {"type": "number", "x-weir-column": "refund"},
+                "deposit": {"type": "integer", "minimum": 5, "x-weir-column": "deposit"},
+                "debt": {"type": "integer", "maximum": -1, "x-weir-column": "debt"},
             }
         }
     },
@@ -114,6 +116,11 @@ def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> 
         ({"m": {"unit": "second", "sum": "gpu_seconds", "max_per_event": "1e12"}}, "less than or equal"),
         ({"m": {"unit": "second", "sum": "gpu_seconds", "max_per_event": "0.0000001"}}, "6 decimal places"),
         ({"m": {"unit": "second", "count": "outcomes", "max_per_event": "1"}}, "of a meter that sums"),
+        (
+            {"m": {"unit": "euro", "sum": "deposit", "max_per_event": 3}},
+            "at least 5 and may be at most 3: no event could",
+        ),
+        ({"m": {"unit": "euro", "sum": "debt"}}, "at least 0 and may be at most -1: no event could report it"),
         ({"m": {"unit": "second", "sum": "gpu_seconds", "within": "m"}}, "must be another meter of the unit second"),
         ({"m": {"unit": "second", "sum": "gpu_seconds", "late_policy": "hold"}}, "'correct' or 'drop'"),
         ({"m": {"unit": "second", "sum": "gpu_seconds", "price": 3}}, "Extra inputs"),

@@ -16,7 +16,7 @@ import pytest
 
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
-from jobs.joins.memory import Memory
+from jobs.joins.memory import Memory, column_of
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
@@ -69,6 +69,11 @@ def price_change(plan: str, lsn: int, at: datetime, unit_price: str | None, **ke
     return {**identity, "lsn": lsn, "effective_from": at, "unit_price": unit, "deleted": unit is None}
 
 
+def carried(row: dict[str, Any], schema: pl.Schema) -> dict[str, Any]:
+    """A row whose quantities are named by their columns, as joins carries it."""
+    return {name: row.get(name, row.get(column_of(name))) for name in schema}
+
+
 def priced(
     outcomes: list[dict[str, Any]],
     accounts: list[dict[str, Any]],
@@ -78,7 +83,7 @@ def priced(
     """Flat rows (`tests.metered`), in the order of the outcomes."""
     schema = resolve(Memory.empty(config.carried).rows, None).schema
     rows = price(
-        pl.DataFrame(outcomes, schema=schema),
+        pl.DataFrame([carried(row, schema) for row in outcomes], schema=schema),
         config.declared,
         account_versions(pa.Table.from_pylist(accounts, schema=ACCOUNTS)),
         price_versions(pa.Table.from_pylist(prices, schema=PRICES)),
@@ -182,7 +187,7 @@ def test_an_amount_is_exact_to_the_last_of_eighteen_decimals(quantity: str, unit
 
 def test_what_is_priced_has_the_columns_of_usage() -> None:
     rows = price(
-        pl.DataFrame([outcome()], schema=OUTCOMES),
+        pl.DataFrame([carried(outcome(), OUTCOMES)], schema=OUTCOMES),
         CONFIG.declared,
         account_versions(ACCOUNTS.empty_table()),
         price_versions(PRICES.empty_table()),

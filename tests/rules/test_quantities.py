@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from jobs.joins.config import JoinsConfig
+from jobs.joins.memory import quantity_of
 from jobs.joins.quantities import quantities
 from jobs.runtime.meters import MeterConfig
 from metering.meters import DEFAULT
@@ -23,7 +24,8 @@ MATCH = {"outcome": "matched", "input_tokens": Decimal(3), "output_tokens": Deci
 
 def counted(outcome: dict[str, Any], meters: dict[str, MeterConfig] = GPU) -> dict[str, Decimal | None]:
     schema = {"outcome": pl.String(), **JoinsConfig(meters=meters).carried}
-    rows = quantities(pl.DataFrame([outcome], schema=schema), JoinsConfig(meters=meters).declared)
+    named = {name if name == "outcome" else quantity_of(name): value for name, value in outcome.items()}
+    rows = quantities(pl.DataFrame([named], schema=schema), JoinsConfig(meters=meters).declared)
     assert rows["row"].to_list() == [0] * len(rows)
     return dict(rows.select("meter", "quantity").iter_rows())
 
@@ -58,6 +60,12 @@ def test_a_request_alone_is_counted_and_a_completion_alone_reports() -> None:
     }
 
 
+def test_less_than_nothing_is_no_quantity() -> None:
+    """Before a meter added it up, a column could be below 0; such a row may wait still."""
+    found = counted({**MATCH, "gpu_seconds": Decimal(-100), "input_tokens": Decimal(-1)})
+    assert ("gpu_seconds" in found, found["input_tokens"], found["gpu_hours_asked"]) == (False, None, None)
+
+
 def test_what_is_superseded_is_nobodys() -> None:
     assert counted({**MATCH, "outcome": "superseded"}) == {}
 
@@ -68,7 +76,8 @@ def test_a_meter_that_is_not_declared_counts_nothing() -> None:
 
 def test_quantities_stand_by_row_and_meter() -> None:
     schema = {"outcome": pl.String(), **JoinsConfig(meters=GPU).carried}
-    rows = pl.DataFrame([MATCH, {"outcome": "abandoned"}], schema=schema)
+    match = {name if name == "outcome" else quantity_of(name): value for name, value in MATCH.items()}
+    rows = pl.DataFrame([match, {"outcome": "abandoned"}], schema=schema)
     found = quantities(rows, JoinsConfig(meters=GPU).declared)
     assert found.select("row", "meter").rows() == sorted(found.select("row", "meter").rows())
     assert set(found["row"]) == {0, 1}

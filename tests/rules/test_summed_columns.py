@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +14,9 @@ from pydantic import ValidationError
 
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
-from jobs.joins.memory import CARRIED
+from jobs.joins.dimensions import dimensions
+from jobs.joins.memory import CARRIED, Memory
+from jobs.joins.past import as_carried
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
@@ -34,7 +37,14 @@ def counted(config: JoinsConfig, **said: Any) -> dict[str, Any]:
     accounts = pa.Table.from_pylist([{**IN_FORCE, "lsn": 1, "account": "acme"}], schema=ACCOUNTS)
     prices = [{**IN_FORCE, "lsn": 2, "model": "sonnet", "meter": "units", "unit_price": Decimal("0.5")}]
     row = {**EVENT, "lsn": 3, "family": Family.BOTH, "timeout_us": 1, "remembered": False, **said}
-    outcomes = resolve(pl.DataFrame([row], schema=config.carried), None)
+    known = as_carried(pl.DataFrame([row], infer_schema_length=None), config.carried)
+    outcomes = resolve(
+        known.select(
+            pl.lit(None, kind).alias(name) if name not in known.columns else pl.col(name).cast(kind)
+            for name, kind in config.carried.items()
+        ),
+        None,
+    )
     catalog = account_versions(accounts), price_versions(pa.Table.from_pylist(prices, schema=PRICES))
     priced = price(outcomes, config.declared, *catalog).append_column("day", pa.array([NOON.date()]))
     [usage] = usage_rows(priced, 1, NOON, None).to_pylist()
@@ -58,3 +68,24 @@ def test_a_column_is_summed_whatever_its_name_or_its_meter_is_refused(column: st
 
 def test_what_is_shipped_can_be_summed() -> None:
     assert not OF_OUTCOMES & {"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}
+
+
+@pytest.mark.parametrize("name", ["side", "timeout_us_right", "settled_lsn", "decided_lsn", "key_hash", "neutral"])
+@pytest.mark.parametrize("said", ["request", "none", None])
+def test_a_column_of_any_name_is_told_once_with_its_outcome_in_later_batches(name: str, said: str | None) -> None:
+    """One that was called as a column of joins' own made an outcome come again, or never."""
+    config = JoinsConfig.model_validate({"meters": {"units": {"unit": "unit", "sum": "units"}}, "dimensions": [name]})
+    memory, told = Memory.empty(config.carried), []
+    for lsn, family in ((1, "request"), (2, "completion"), (3, "request"), (4, "request")):
+        at = NOON + timedelta(seconds=lsn)
+        row = {**EVENT, "lsn": lsn, "family": family, "request_id": "r" if lsn < 3 else f"r{lsn}", "received_at": at}
+        batch = pl.DataFrame([{**row, name: said, "units": Decimal(lsn), "user_id": None, "status": None}])
+        known = as_carried(batch.with_columns(pl.col(name).cast(pl.String)), config.carried)
+        involved = memory.involved(known.with_columns(timeout_us=pl.lit(60_000_000, pl.Int64)), NOON)
+        outcomes = resolve(involved, NOON)
+        memory = memory.after(involved, outcomes, NOON)
+        told += outcomes.with_columns(dimensions([name])).to_dicts()
+    assert [(row["outcome"], row["request_lsn"], row["completion_lsn"]) for row in told] == [("matched", 1, 2)]
+    assert told[0]["quantity:units"] == 2
+    assert told[0]["dimensions"] == (None if said is None else json.dumps({name: said}, separators=(",", ":")))
+    assert memory.rows["lsn"].to_list() == [3, 4]

@@ -14,6 +14,7 @@ import yaml
 
 from cli.demo import CONFIG
 from jobs.joins.config import JoinsConfig
+from jobs.joins.memory import quantity_of
 from jobs.joins.quantities import quantities as product_quantities
 from jobs.stack import StackConfig
 from tests.e2e import conftest as e2e
@@ -130,7 +131,8 @@ def test_differential_an_outcomes_quantities_are_those_of_the_product(outcome: s
     config = JoinsConfig.model_validate({"meters": said})
     # A request alone has no completion that told anything, whatever stands beside it.
     reports = {} if outcome in ("abandoned", "superseded") else told
-    rows = pl.DataFrame([{"outcome": outcome, **reports}], schema={"outcome": pl.String(), **config.carried})
+    reported = {quantity_of(name): quantity for name, quantity in reports.items()}
+    rows = pl.DataFrame([{"outcome": outcome, **reported}], schema={"outcome": pl.String(), **config.carried})
     theirs = dict(product_quantities(rows, config.declared).select("meter", "quantity").iter_rows())
     assert quantities([Meter.of(name, meter) for name, meter in said.items()], outcome, reports) == theirs
 

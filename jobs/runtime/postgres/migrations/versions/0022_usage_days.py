@@ -32,6 +32,7 @@ CREATE TABLE usage_days (
     currency      text,
     price_version bigint,
     dimensions    jsonb,
+    dimensions_key bytea GENERATED ALWAYS AS (sha256(jsonb_send(dimensions))) STORED,
     is_other      boolean NOT NULL DEFAULT false,
     quantity      numeric NOT NULL CHECK (quantity <> 'NaN'),
     unit_price    numeric(20, 12) CHECK (unit_price <> 'NaN' AND unit_price >= 0),
@@ -43,13 +44,15 @@ CREATE TABLE usage_days (
     updated_at    timestamptz NOT NULL DEFAULT now(),
     CHECK (NOT is_other OR dimensions IS NULL),
     CONSTRAINT usage_days_key
-        UNIQUE NULLS NOT DISTINCT (account, day, model, meter, currency, price_version, dimensions, is_other)
+        UNIQUE NULLS NOT DISTINCT (account, day, model, meter, currency, price_version, dimensions_key, is_other)
 );
 CREATE INDEX usage_days_by_day ON usage_days (day);
 COMMENT ON TABLE usage_days IS
     'The sums of usage_windows by the account''s calendar day and by dimensions, written in the same transaction.';
 COMMENT ON COLUMN usage_days.dimensions IS
     'What the outcome had of the dimensions that were configured; null: nothing, or is_other.';
+COMMENT ON COLUMN usage_days.dimensions_key IS
+    'Four texts are more than an index takes: they are known by a digest.';
 COMMENT ON COLUMN usage_days.is_other IS
     'Usage of combinations of dimensions beyond the first 10,000 of an account''s day.';
 COMMENT ON COLUMN usage_days.first_window IS
@@ -59,8 +62,9 @@ CREATE TABLE usage_day_dimensions (
     account    text NOT NULL,
     day        date NOT NULL,
     dimensions jsonb NOT NULL,
+    dimensions_key bytea GENERATED ALWAYS AS (sha256(jsonb_send(dimensions))) STORED,
     first_lsn  bigint NOT NULL,
-    PRIMARY KEY (account, day, dimensions)
+    PRIMARY KEY (account, day, dimensions_key)
 );
 COMMENT ON TABLE usage_day_dimensions IS
     'The combinations of dimensions that have rows of their own: of an account''s day the first 10,000, by usage lsn.';
