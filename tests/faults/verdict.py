@@ -57,15 +57,7 @@ def broken_invariants(stage: Stage) -> tuple[str, ...]:
     # As `stage.deployment` reaches it: past the proxies, and in the object store where the drivers' tables are.
     stack = replace(stage.stack(), **asdict(stage.deployment))
     held: dict[str, Callable[[], None]] = {
-        name: partial(check, stack)
-        for name, check in vars(test_invariants).items()
-        if name.startswith("test_i") and not name.startswith("test_i6")
-    }
-    held |= {
-        f"i6 of {meter}": partial(
-            test_invariants.test_i6_signed_usage_is_what_windows_and_dropped_stragglers_hold, stack, meter
-        )
-        for meter in test_invariants.METERS
+        name: partial(check, stack) for name, check in vars(test_invariants).items() if name.startswith("test_i")
     }
     return tuple(line for name, check in held.items() for line in _broken(name, check))
 
