@@ -176,8 +176,8 @@ MENDS = (
     _mend(
         "what was not reported is counted as 0",
         f"{JOINS}/quantities.py",
-        "pl.col(meter.sums)\n",
-        "pl.col(meter.sums).fill_null(0)\n",
+        "said = pl.col(quantity_of(meter.sums))\n",
+        "said = pl.col(quantity_of(meter.sums)).fill_null(0)\n",
     ),
     _mend(
         "a quantity has the price of another meter",
