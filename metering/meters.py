@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
+from metering.limits import PLAIN_NAME
+
 MOST_METERS = 50
-METER_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+METER_NAME = re.compile(PLAIN_NAME)
 QUANTITY_DECIMALS = 6
 LARGEST_QUANTITY = Decimal(10**17 - 1).scaleb(-QUANTITY_DECIMALS)
 """That one event may report: eleven digits before the point, six behind it."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from jobs.runtime.config import JobConfig
-from jobs.runtime.meters import MeterName
+from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.meters import MOST_METERS
 from metering.words import Decision
 
@@ -22,7 +22,7 @@ class BillingConfig(JobConfig):
     grace_seconds: int = Field(
         default=900,
         ge=0,
-        le=2_678_400,
+        le=LONGEST_GRACE_SECONDS,
         description="How long after its end a window takes usage without a correction; seconds, at most 31 days.",
     )
     late_policy: dict[MeterName, Decision] = Field(

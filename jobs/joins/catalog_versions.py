@@ -38,7 +38,7 @@ class Versions:
         told = rows.with_row_index("_row").join(self._settled, on=list(self.key), how="left", maintain_order="left")
         knows_all = (pl.col("decided_lsn") > pl.col("settled_lsn")).fill_null(value=True)
         between = told.filter(~knows_all)
-        found = self._by_time(told.filter(knows_all)) if len(between) < len(told) else self._by_time(told.clear())
+        found = self._by_time(told.filter(knows_all))
         if len(between):
             found = pl.concat([found, self._by_search(between).select(found.columns)]).sort("_row")
         return found.drop("_row", "settled_lsn")

@@ -83,10 +83,6 @@ def folded(contested: pl.DataFrame) -> pl.DataFrame:
     return paired(ordered, pl.DataFrame(found, schema=FOUND, orient="row"))
 
 
-IN_EITHER_CASE = frozenset(CARRIED)
-"""Columns of rows of which `paired` makes its own; all others are quantities of the completion, or dimensions."""
-
-
 def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """What was found (FOUND) with the values of its rows.
 
@@ -106,7 +102,7 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
         *[rows[name].gather(request) for name in ("user_id", "model")],
         rows["status"].gather(completion),
-        *[_named(rows[name], request, completion) for name in rows.columns if name not in IN_EITHER_CASE],
+        *[_named(rows[name], request, completion) for name in rows.columns if name not in CARRIED],
         _within_us(rows, found).alias("timeout_us"),
         "superseded",
     )

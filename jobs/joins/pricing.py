@@ -33,9 +33,8 @@ def price(outcomes: pl.DataFrame, meters: Iterable[Declaration], accounts: Versi
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
     units = prices.as_of(metered.filter(has_price)).select(_LISTED)
-    rest = metered.filter(~has_price).select(
-        "row", "meter", "quantity", pl.lit(None, pl.Int64).alias("version_lsn"), units_null(units)
-    )
+    unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
+    rest = metered.filter(~has_price).with_columns(unpriced).select(_LISTED)
     listed = pl.concat([units, rest]).sort("row", "meter")
     made = contracted.drop(AT).with_columns(
         pl.lit(1, pl.Int32).alias("sign"),
@@ -43,11 +42,6 @@ def price(outcomes: pl.DataFrame, meters: Iterable[Declaration], accounts: Versi
         pl.lit(None, pl.List(pl.Int64)).alias("corrects_lsns"),
     )
     return made.to_arrow().append_column("meters", meter_lists(listed, len(outcomes)))
-
-
-def units_null(units: pl.DataFrame) -> pl.Expr:
-    """No unit price, of the type that unit prices have."""
-    return pl.lit(None, units.schema["unit_price"]).alias("unit_price")
 
 
 def meter_lists(listed: pl.DataFrame, rows: int) -> pa.Array:

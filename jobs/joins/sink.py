@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from jobs.joins.catalog import Catalog
@@ -181,11 +182,12 @@ class UsageSink:
 def usage_rows(priced: pa.Table, first_lsn: int, logged_at: datetime, rules: str | None) -> pa.Table:
     """Priced outcomes as rows of `usage`; the first one keeps `rules`. What only earlier releases filled is null."""
     count = len(priced)
+    lsn = pl.int_range(first_lsn, first_lsn + count, eager=True).to_arrow()
     made = {
-        "lsn": pa.array(range(first_lsn, first_lsn + count), pa.int64()),
+        "lsn": lsn,
         "log_date": pa.repeat(pa.scalar(logged_at.date(), pa.date32()), count),
         "logged_at": pa.repeat(pa.scalar(logged_at, INSTANT), count),
-        "rules": pa.array(([rules] + [None] * (count - 1))[:count], pa.string()),
+        "rules": pc.if_else(pc.equal(lsn, first_lsn), pa.scalar(rules, pa.string()), pa.scalar(None, pa.string())),
     }
     # A column that a meter sums may have the name of one of theirs.
     said = {name: priced[name] for name in priced.column_names if name not in EARLIER} | made

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from jobs.runtime.meters import OF_OUTCOMES
+from jobs.runtime.meters import OF_OUTCOMES, PlainName
 
 MOST_DIMENSIONS = 4
 OF_A_LIST = frozenset(
@@ -20,8 +20,7 @@ OF_A_LIST = frozenset(
 RESERVED = OF_OUTCOMES - {"user_id"} | OF_A_LIST | {"content_hash"}
 """What an outcome or a list of usage says already, or what every event has another of."""
 
-Dimension = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MOST_DIMENSIONS)]
+Dimensions = Annotated[tuple[PlainName, ...], Field(max_length=MOST_DIMENSIONS)]
 
 
 def refuse_unfit_dimensions(names: Sequence[str]) -> None:

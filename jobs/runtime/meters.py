@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
 
 from jobs.streams import EARLIER_METERED, USAGE
+from metering.limits import PLAIN_NAME
 from metering.meters import DEFAULT, LARGEST_QUANTITY, MOST_METERS, QUANTITY_DECIMALS, REPORTED_COLUMNS, Declaration
 from metering.words import Decision
 
@@ -16,8 +17,9 @@ OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED}
     *("row", "request_us", "completion_us", "superseded", "timeout_us", "remembered", "decided_side")
 }
 """What outcomes say of their own, also on their way into usage: a column of this name would be mistaken for it."""
-MeterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-Unit = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+LONGEST_GRACE_SECONDS = 2_678_400
+PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
+MeterName = PlainName
 
 
 class MeterConfig(BaseModel):
@@ -25,11 +27,11 @@ class MeterConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    unit: Unit = Field(description="What one of it is, in the singular.")
+    unit: PlainName = Field(description="What one of it is, in the singular.")
     count: Literal["outcomes"] | None = Field(
         default=None, description="Counts each outcome that is billed: a request with its completion, or one alone."
     )
-    sum: MeterName | None = Field(
+    sum: PlainName | None = Field(
         default=None, description="Adds up what completions report in this column (x-weir-column of a contract)."
     )
     expected: bool | None = Field(
@@ -46,7 +48,7 @@ class MeterConfig(BaseModel):
     grace_seconds: int | None = Field(
         default=None,
         ge=0,
-        le=2_678_400,
+        le=LONGEST_GRACE_SECONDS,
         description="The grace of all windows, as billing has it: a meter has none of its own yet.",
     )
     max_per_event: Decimal | None = Field(

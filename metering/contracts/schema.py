@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeGuard
 
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
-from metering.limits import MAX_NAME_BYTES
+from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import REPORTED_COLUMNS
 from metering.words import Family, Reason
 
@@ -81,7 +81,7 @@ LARGEST_INTEGER = 10**11 - 1
 """Of an integer without a maximum of its own: what a quantity can be."""
 MOST_UNITS = 10**10
 """That a completion may report of a meter; fewer than 0 it cannot."""
-COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+COLUMN_NAME = re.compile(PLAIN_NAME)
 ATTRIBUTE = re.compile(r"[a-z0-9]+")
 REASONS = tuple(
     reason.value for reason in Reason if reason.startswith("invalid_") and reason is not Reason.INVALID_CATALOG_CHANGE
