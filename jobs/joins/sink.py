@@ -18,7 +18,6 @@ from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
 from jobs.joins.pricing import price
-from jobs.metered import EARLIER
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
@@ -189,8 +188,7 @@ def usage_rows(priced: pa.Table, first_lsn: int, logged_at: datetime, rules: str
         "logged_at": pa.repeat(pa.scalar(logged_at, INSTANT), count),
         "rules": pc.if_else(pc.equal(lsn, first_lsn), pa.scalar(rules, pa.string()), pa.scalar(None, pa.string())),
     }
-    # A column that a meter sums may have the name of one of theirs.
-    said = {name: priced[name] for name in priced.column_names if name not in EARLIER} | made
+    said = {name: priced[name] for name in priced.column_names} | made
     columns = [
         said[field.name].cast(field.type) if field.name in said else pa.nulls(count, field.type) for field in USAGE
     ]

@@ -16,7 +16,7 @@ from metering.words import Decision
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
     *("row", "request_us", "completion_us", "superseded", "timeout_us", "remembered", "decided_side")
 }
-"""What outcomes say of their own, also on their way into usage: a column of this name would be mistaken for it."""
+"""What outcomes say of their own, also on their way into usage: people would take a meter of such a column for it."""
 LONGEST_GRACE_SECONDS = 2_678_400
 PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
 MeterName = PlainName
