@@ -29,6 +29,7 @@ from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from cli.usage_sources import of_days, of_windows
 from metering import windows
 from metering.lateness import window_state
+from metering.meters import OfMeter
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,24 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     """Rows with the keys `query.columns`, ordered by window, then by key; the money is summed by the database.
 
     A window longer than a minute is judged by its own end, which is that of its least advanced minute: a day that
-    still runs is open, whether or not its last minutes have usage yet.
+    still runs is open, whether or not its last minutes have usage yet. A row of no single meter is closed when
+    every meter is.
     """
-    frontier, closed_until = _billing_progress(database)
+    frontier, closed = _billing_progress(database)
     for start, end, row in _sums(database, query):
-        # What is closed the view says, whatever graces there were: here no grace is asked for.
+        # What is closed the views say, whatever graces there were: here no grace is asked for.
+        closed_until = closed.of(row.get("meter", ""))
         state = window_state(
             windows.Window(start, end), None, frontier, corrected=row.pop("corrected"), closed_before=closed_until
         )
         yield {"window_start": start, "window_end": end, **row, "state": state.value}
 
 
-def _billing_progress(database: Database) -> tuple[datetime | None, datetime | None]:
+def _billing_progress(database: Database) -> tuple[datetime | None, OfMeter[datetime | None]]:
+    """How far usage is billed, and until when it is closed."""
+    meters = {row["meter"]: row["closed_until"] for row in database.execute("SELECT * FROM closed_meters").fetchall()}
     progress = database.execute("SELECT frontier, closed_until FROM closed_usage").fetchone()
-    return (progress["frontier"], progress["closed_until"]) if progress else (None, None)
+    return (progress["frontier"], OfMeter(progress["closed_until"], meters)) if progress else (None, OfMeter(None))
 
 
 def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, datetime, DictRow]]:

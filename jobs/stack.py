@@ -35,12 +35,17 @@ class Jobs(BaseModel):
     @model_validator(mode="after")
     def _grace_covers_timeout(self) -> Jobs:
         # An abandoned request is received its timeout after its event: a shorter grace would drop every one.
-        if self.billing.grace_seconds < self.joins.longest_timeout_seconds:
-            raise ValueError(
-                f"billing.grace_seconds is {self.billing.grace_seconds}, but must be at least the longest of "
-                "joins.completion_timeout_seconds and joins.completion_timeouts, which is "
-                f"{self.joins.longest_timeout_seconds}"
-            )
+        least = self.joins.longest_timeout_seconds
+        graces = {"billing.grace_seconds": self.billing.grace_seconds}
+        for name, meter in self.billing.meters.items():
+            if meter.grace_seconds is not None:
+                graces[f"meters.{name}.grace_seconds"] = meter.grace_seconds
+        for name, seconds in graces.items():
+            if seconds < least:
+                raise ValueError(
+                    f"{name} is {seconds}, but must be at least the longest of joins.completion_timeout_seconds and "
+                    f"joins.completion_timeouts, which is {least}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -66,9 +66,10 @@ def window_state(
 
 
 WINDOW_STATE_SQL = """
-    CASE WHEN window_end <= %(closed_until)s::timestamptz THEN CASE WHEN {corrected} THEN 'corrected' ELSE 'closed' END
+    CASE WHEN window_end <= ({closed_until})::timestamptz THEN CASE WHEN {corrected} THEN 'corrected' ELSE 'closed' END
          WHEN window_end <= %(frontier)s::timestamptz THEN 'closing'
          ELSE 'open' END
 """
-"""`window_state` in SQL, of rows with `window_end`; `frontier` and `closed_until` are those of the view `closed_usage`,
-null while nobody knows them. `{corrected}` is the column, or an aggregate of it."""
+"""`window_state` in SQL, of rows with `window_end`. The parameter `frontier` is that of the view `closed_usage`, and
+`{closed_until}` is of that for rows of several meters, of `closed_meters` for those of one; null while nobody knows.
+`{corrected}` is the column, or an aggregate of it."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from metering.limits import PLAIN_NAME
+
+T = TypeVar("T")
 
 MOST_METERS = 50
 METER_NAME = re.compile(PLAIN_NAME)
@@ -56,6 +59,18 @@ DEFAULT: tuple[Declaration, ...] = (
 
 REPORTED_COLUMNS = tuple(meter.sums for meter in DEFAULT if meter.sums is not None)
 """Columns that every journal has for what completions report: whole numbers, null where nothing was reported."""
+
+
+@dataclass(frozen=True)
+class OfMeter(Generic[T]):
+    """What holds of `every` meter but those that have something of their `own`."""
+
+    every: T
+    own: Mapping[str, T] = field(default_factory=dict)
+
+    def of(self, meter: str) -> T:
+        """What holds of one, declared or not."""
+        return self.own.get(meter, self.every)
 
 
 def columns_of(meters: Iterable[Declaration]) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
             "account": chosen.account,
             "limit": MOST_ROWS + 1,
         }
-        state = WINDOW_STATE_SQL.format(corrected="bool_or(corrected)")
+        state = WINDOW_STATE_SQL.format(corrected="bool_or(corrected)", closed_until="%(closed_until)s")
         rows = cursor.execute(_WINDOWS.format(key=chosen.by.value, state=state), parameters).fetchall()
         shown = rows[:MOST_ROWS]
         oldest = {**parameters, "oldest": shown[-1]["window_start"] if shown else None}

@@ -147,6 +147,10 @@ def _what_if(lateness: Lateness) -> None:
         st.caption(
             f"Now {span(configured)}: {now_events:,} events. A longer grace closes windows later by as much; a shorter "
             "one turns late events into corrections or drops."
+            + "".join(
+                f" {meter} has a grace of its own, {span(own)}, and is counted here as all are."
+                for meter, own in lateness.feed.meter_graces.items()
+            )
         )
 
 

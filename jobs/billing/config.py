@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from jobs.billing.rules import METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
-from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
+from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName, outcomes_at_once
 from metering.meters import MOST_METERS
 from metering.words import Decision
 
@@ -23,7 +23,8 @@ class BillingConfig(JobConfig):
         default=900,
         ge=0,
         le=LONGEST_GRACE_SECONDS,
-        description="How long after its end a window takes usage without a correction; seconds, at most 31 days.",
+        description="How long after its end a window takes usage without a correction; seconds, at most 31 days. A "
+        "meter's own `grace_seconds` in `meters` goes before it.",
     )
     late_policy: dict[MeterName, Decision] = Field(
         default_factory=dict,
@@ -43,16 +44,6 @@ class BillingConfig(JobConfig):
                 )
         return self
 
-    @model_validator(mode="after")
-    def _one_grace(self) -> BillingConfig:
-        for name, meter in self.meters.items():
-            if meter.grace_seconds not in (None, self.grace_seconds):
-                raise ValueError(
-                    f"meters.{name}.grace_seconds is {meter.grace_seconds}, but grace_seconds is {self.grace_seconds}: "
-                    "all meters have one grace"
-                )
-        return self
-
     @property
     def policies(self) -> Mapping[str, Decision]:
         """What a straggler does, by declared meter."""
@@ -63,10 +54,12 @@ class BillingConfig(JobConfig):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the late policy of every meter."""
-        return {**super().deciding, "late_policy": {name: policy.value for name, policy in self.policies.items()}}
+        """With the late policy of every meter, and the grace of those that have their own (`rules`)."""
+        policies = {name: policy.value for name, policy in self.policies.items()}
+        own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
+        return {**super().deciding, POLICY: policies, **({METER_GRACE: own} if own else {})}
 
     @property
-    def grace(self) -> timedelta:
-        """The grace as a duration."""
-        return timedelta(seconds=self.grace_seconds)
+    def rows_at_once(self) -> int:
+        """Fewer where each may have many meters."""
+        return min(super().rows_at_once, outcomes_at_once(self.meters))

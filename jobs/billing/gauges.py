@@ -8,9 +8,10 @@ from metering.lateness import WINDOW_STATE_SQL
 from monitoring import metrics
 
 _WINDOWS_KNOWN = "SELECT frontier, closed_until, frontier - interval '1 hour' AS shown_from FROM closed_usage"
+OF_THE_METER = "coalesce(closed_meters.closed_until, %(closed_until)s)"
 _WINDOWS = f"""
-    SELECT {WINDOW_STATE_SQL.format(corrected="corrected")}, count(*)
-    FROM usage_windows WHERE window_start >= %(shown_from)s GROUP BY 1
+    SELECT {WINDOW_STATE_SQL.format(corrected="corrected", closed_until=OF_THE_METER)}, count(*)
+    FROM usage_windows LEFT JOIN closed_meters USING (meter) WHERE window_start >= %(shown_from)s GROUP BY 1
 """
 
 

@@ -5,13 +5,12 @@ Every signed quantity and amount is in exactly one window or dropped straggler, 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from pyspark.sql import DataFrame
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.gauges import totals
+from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.delta.position import with_fingerprint
@@ -20,7 +19,7 @@ from jobs.streams import Table
 from metering.words import Job
 
 
-def build(usage: DataFrame, _config: BillingConfig, _closed_before: datetime | None = None) -> DataFrame:
+def build(usage: DataFrame, _config: BillingConfig) -> DataFrame:
     """Usage rows as they are. They are added up on the driver (`sums`): a batch of few rows needs no shuffle."""
     return usage
 
@@ -34,6 +33,7 @@ JOB = PostgresJob(
     summarize=sums,
     staged=STAGED,
     fold=fold,
-    closes_after=lambda rules: timedelta(seconds=rules["grace_seconds"]),
+    following=following,
+    closes_after=grace,
     totals=totals,
 )

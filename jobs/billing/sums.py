@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.billing.config import BillingConfig
+from jobs.billing.rules import grace, policy
 from jobs.billing.staged import STAGED
 from jobs.metered import METERED_COLUMNS, metered
+from jobs.runtime.rules_in_force import Held
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
+from metering.meters import OfMeter
 from metering.windows import MINUTE
-from metering.words import Decision
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
     *("day", "dimensions", *METERED_COLUMNS),
 )
 """What is read of usage."""
+AT_ONCE = 50_000
+"""Rows of usage, of which each entry is for a while a row with all that is kept of it."""
 KEY = (
     *("window_start", "account", "model", "currency", "cause", "sign", "late", "straggler_lsn", "request_id"),
     *("meter", "price_version", "day", "dimensions"),
 )
 
 
-def sums(usage: pa.Table, config: BillingConfig, closed_before: datetime | None = None) -> pa.Table:
+def sums(usage: pa.Table, held: Held) -> pa.Table:
     """Usage rows (COLUMNS) → STAGED, for each window, meter, price version, sign and arrival that something reached.
 
-    Windows that ended by `closed_before` had closed under another grace: a longer one opens none of them again.
+    `held` are rules of billing. What ended by its `closed_before` had closed under another grace: a longer one opens
+    none of that again. The fold adds up what has the same key.
     """
-    entries = metered(_judged(pl.DataFrame(usage).lazy(), config, closed_before)).collect()
+    starts = range(0, max(1, len(usage)), AT_ONCE)
+    return pa.concat_tables([_sums(usage.slice(first, AT_ONCE), held) for first in starts])
+
+
+def _sums(usage: pa.Table, held: Held) -> pa.Table:
+    entries = _judged(metered(_placed(pl.DataFrame(usage).lazy())), held).collect()
     quantity, is_wrong = pl.col("quantity"), (~_is_sound(entries)).alias("is_wrong")
-    policy = {meter: decision.value for meter, decision in config.policies.items()}
-    decided = pl.col("meter").replace_strict(policy, default=Decision.CORRECT.value, return_dtype=pl.String)
+    decided = _of_meter(policy(held.rules), pl.String())
     summed = (
         entries.with_columns(is_wrong)
         .group_by(KEY)
@@ -59,19 +67,28 @@ def sums(usage: pa.Table, config: BillingConfig, closed_before: datetime | None 
     return summed.select(STAGED.names).to_arrow().cast(STAGED)
 
 
-def _judged(usage: pl.LazyFrame, config: BillingConfig, closed_before: datetime | None) -> pl.LazyFrame:
-    """Usage rows with their minute and their arrival: `late`, or a `straggler_lsn` of its own."""
+def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
+    """Usage rows with their minute and their day, which only 0.1.0 left to others."""
+    occurred_at = pl.col("event_time")
+    return usage.with_columns(pl.coalesce("day", occurred_at.dt.date()), window_start=occurred_at.dt.truncate("1m"))
+
+
+def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
+    """What each meter says of a row, with its arrival: `late`, or a `straggler_lsn` of its own."""
     received_at, window_end = pl.col("received_at"), pl.col("window_start") + MINUTE
-    is_straggler = received_at >= window_end + config.grace
-    if closed_before is not None:
-        is_straggler |= window_end <= closed_before
-    # Only 0.1.0 left the day to others.
-    day = pl.coalesce("day", pl.col("event_time").dt.date())
-    return usage.with_columns(day, window_start=pl.col("event_time").dt.truncate("1m")).with_columns(
+    had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
+    is_straggler = had_closed | (received_at >= window_end + _of_meter(grace(held.rules), pl.Duration("us")))
+    return entries.with_columns(
         late=(received_at >= window_end) & ~is_straggler,
         straggler_lsn=pl.when(is_straggler).then("lsn"),
         request_id=pl.when(is_straggler).then("request_id"),
     )
+
+
+def _of_meter(said: OfMeter[Any], kind: pl.DataType) -> pl.Expr:
+    if not said.own:
+        return pl.lit(said.every, kind)
+    return pl.col("meter").replace_strict(said.own, default=said.every, return_dtype=kind)
 
 
 def _is_sound(entries: pl.DataFrame) -> pl.Series:

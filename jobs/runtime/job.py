@@ -15,8 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.totals import Totals
+from jobs.runtime.rules_in_force import Held, Rules
 from jobs.streams import Table
 from metering.instants import Clock
+from metering.meters import OfMeter
 from monitoring.instruments import CounterMetric, GaugeMetric
 
 if TYPE_CHECKING:
@@ -122,6 +124,11 @@ TotalsOf = Callable[[str], tuple[Totals, ...]]
 """The job's name → what a scrape reads from the database about its results; called once per process."""
 
 
+def only_the_later(_last: Rules, present: Rules) -> Rules:
+    """`PostgresJob.following` where what came before says nothing more."""
+    return present
+
+
 def no_totals(_job: str) -> tuple[Totals, ...]:
     """For a job whose results stand in no database."""
     return ()
@@ -133,7 +140,7 @@ class TopicJob(Generic[C]):
 
     `build` is what Spark makes of a batch: here it judges each record by itself. It is part of the query, so that Spark
     analyses it once and not with every batch; the sink gets what it made. It may leave that in the folder that it is
-    given, and its sink takes it from there.
+    given, and its sink takes it from there. `judge` does the same to a few records (`RECORDS`) in the driver.
 
     `start` makes the sink of this job.
     """
@@ -142,6 +149,7 @@ class TopicJob(Generic[C]):
     writes: Table
     config: type[C]
     build: Callable[[DataFrame, C, Path | None], DataFrame]
+    judge: Callable[[C], Callable[[pa.Table], pa.Table]]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals
 
@@ -190,20 +198,22 @@ class PostgresJob(Generic[C]):
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not asked.
 
-    `closes_after`: how long after its end a result is closed under some rules; `build` is told what was shown closed
-    under earlier ones, up to and with which end. Without it nothing is said to be.
+    `following`: what decides where rules come after others. `closes_after`: how long after its end a result is closed
+    under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
+    which end. Without it nothing is said to be.
     """
 
     name: str
     reads: Table
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
-    build: Callable[[DataFrame, C, datetime | None], DataFrame]
+    build: Callable[[DataFrame, C], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
-    summarize: Callable[[pa.Table, C, datetime | None], pa.Table] | None = None
+    summarize: Callable[[pa.Table, Held], pa.Table] | None = None
     concerns: str = "true"
-    closes_after: Callable[[Mapping[str, Any]], timedelta] | None = None
+    following: Callable[[Rules, Rules], Rules] = only_the_later
+    closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     totals: TotalsOf = no_totals
 
     @property

@@ -14,15 +14,19 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
-import polars as pl
 from deltalake import DeltaTable
 
+from jobs.runtime.delta.rows_by_lsn import rows_at
 from jobs.runtime.delta.table import DeltaWriter
+from metering.meters import OfMeter
 
 TRANSACTION = "rules"
 IN_FORCE = "in_force"
 Rules = Mapping[str, Any]
 """The deciding fields of a job's configuration (`JobConfig.deciding`)."""
+
+
+NOTHING_CLOSED: OfMeter[datetime | None] = OfMeter(None)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Held:
     first: int
     rules: Rules
     since: datetime | None = None
-    closed_before: datetime | None = None
+    closed_before: OfMeter[datetime | None] = NOTHING_CLOSED
 
 
 History = tuple[Held, ...]
@@ -62,19 +66,8 @@ def read_history(table: DeltaTable) -> tuple[History, date | None]:
     lsn = table.transaction_version(TRANSACTION)
     if lsn is None:
         return (), None
-    files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(
-        pl.col("min.lsn").fill_null(lsn) <= lsn, pl.col("max.lsn").fill_null(lsn) >= lsn
-    )
-    # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.
-    for path, log_date in files.select("path", "partition.log_date").iter_rows():
-        file = pl.scan_parquet(f"{table.table_uri.rstrip('/')}/{path}", hive_partitioning=False, glob=False)
-        try:
-            found = file.filter(pl.col("lsn") == lsn).select("rules").collect()
-        except pl.exceptions.ComputeError as error:
-            # So Polars tells of a store that is away, which is waited for by what it says.
-            raise OSError(str(error)) from error
-        if not found.is_empty():
-            return parse_history(found["rules"][0]), log_date
+    for found, log_date in rows_at(table, lsn, ["rules"]):
+        return parse_history(found["rules"][0]), log_date
     return (), None
 
 

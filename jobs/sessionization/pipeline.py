@@ -6,8 +6,6 @@ whatever gaps held before.
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -37,7 +35,7 @@ CONCERNS = f"disposition = '{Disposition.ACCEPTED}' AND {FAMILY_SQL} IN ({_REQUE
 """Accepted requests with a user."""
 
 
-def build(journal: DataFrame, config: SessionizationConfig, _closed_before: datetime | None = None) -> DataFrame:
+def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
     """Journal rows → mini-sessions, one row per (account, user_id, session_start); columns of `STAGED`.
 
     Only rows that it CONCERNS count. Spark joins two events that are exactly one gap apart, as the rule asks.

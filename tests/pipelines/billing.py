@@ -15,7 +15,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.job import Counts
-from jobs.runtime.rules_in_force import History, held_at
+from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import USAGE
 from metering.lateness import Arrival, arrival
 from metering.meters import Meter
@@ -82,31 +82,26 @@ class Billed:
 
 def billed(rows: Iterable[dict[str, Any]], config: BillingConfig) -> Billed:
     """What `rows` bill, by the rules, in exact arithmetic."""
-    return _billed((row, config, None) for row in rows)
+    return billed_by_history(rows, (Held(1, config.deciding),))
 
 
-def billed_by_history(rows: list[dict[str, Any]], history: History) -> Billed:
+def billed_by_history(rows: Iterable[dict[str, Any]], history: History) -> Billed:
     """The same by the rules that held, each row by those of its lsn."""
-    held = [held_at(history, row["lsn"]) for row in rows]
-    configs = [BillingConfig.model_validate(of_row.rules) for of_row in held]
-    return _billed(zip(rows, configs, [of_row.closed_before for of_row in held], strict=True))
-
-
-def _billed(rows: Iterable[tuple[dict[str, Any], BillingConfig, datetime | None]]) -> Billed:
     result = Billed()
-    for row, config, closed_before in rows:
+    for row in rows:
         for meter in Meter:
-            _bill(result, row, meter, config, closed_before)
+            _bill(result, row, meter, held_at(history, row["lsn"]))
     return result
 
 
-def _bill(
-    result: Billed, row: dict[str, Any], meter: Meter, config: BillingConfig, closed_before: datetime | None
-) -> None:
+def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held) -> None:
+    grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
+    policy = Decision(held.rules["late_policy"].get(meter, "correct"))
+    grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
     quantity, version = row.get(meter), row.get(f"{meter}_price_version")
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
     window = tumbling(row["event_time"])
-    decision = decide(row["received_at"], window, config.grace, config.policies[meter], closed_before)
+    decision = decide(row["received_at"], window, grace, policy, closed_before)
     if not (metered or unmetered):
         return
     signed = row["sign"] * (quantity or 0)
@@ -126,7 +121,7 @@ def _bill(
         }
     if decision is Decision.DROP:
         return
-    late = arrival(row["received_at"], window, config.grace, closed_before) is Arrival.LATE
+    late = arrival(row["received_at"], window, grace, closed_before) is Arrival.LATE
     key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
     cell = result.windows.setdefault(
         key,
@@ -148,14 +143,12 @@ def _bill(
     cell["corrected"] |= decision is not None and metered
 
 
-def built(
-    rows: list[dict[str, Any]], config: BillingConfig = CONFIG, closed_before: datetime | None = None
-) -> pa.Table:
+def built(rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Table:
     """What billing reduces `rows` to; every second one is as an earlier release wrote it, if it could."""
     written = [row if number % 2 and _is_whole(row) else listed(row) for number, row in enumerate(rows)]
     columns = [name for name in USAGE.names if name in COLUMNS]
     nullable = pa.schema([field.with_nullable(True) for field in USAGE])
-    return sums(pa.Table.from_pylist(written, schema=nullable).select(columns), config, closed_before)
+    return sums(pa.Table.from_pylist(written, schema=nullable).select(columns), Held(1, config.deciding))
 
 
 def _is_whole(row: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from metering.words import Decision, Outcome
 from monitoring import metrics
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 
-GRACE = CONFIG.grace
+GRACE = timedelta(seconds=CONFIG.grace_seconds)
 MICROSECOND = timedelta(microseconds=1)
 DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: Decision.DROP})
 

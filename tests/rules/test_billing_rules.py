@@ -6,9 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jobs.billing.config import BillingConfig
+from jobs.billing.rules import following, grace, policy
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.config import JobConfig
+from jobs.runtime.meters import QUANTITIES_AT_ONCE
+from jobs.runtime.rules_in_force import Rules
 from jobs.sessionization.config import SessionizationConfig
 from metering.meters import Meter
 from metering.windows import MINUTE, Window
@@ -21,11 +28,11 @@ GRACE = timedelta(minutes=5)
 MICROSECOND = timedelta(microseconds=1)
 
 
-@pytest.mark.parametrize("policy", Decision)
-def test_the_policy_decides_about_stragglers_only(policy: Decision) -> None:
-    assert decide(WINDOW.end - MICROSECOND, WINDOW, GRACE, policy) is None
-    assert decide(WINDOW.end + GRACE - MICROSECOND, WINDOW, GRACE, policy) is None
-    assert decide(WINDOW.end + GRACE, WINDOW, GRACE, policy) is policy
+@pytest.mark.parametrize("decision", Decision)
+def test_the_policy_decides_about_stragglers_only(decision: Decision) -> None:
+    assert decide(WINDOW.end - MICROSECOND, WINDOW, GRACE, decision) is None
+    assert decide(WINDOW.end + GRACE - MICROSECOND, WINDOW, GRACE, decision) is None
+    assert decide(WINDOW.end + GRACE, WINDOW, GRACE, decision) is decision
 
 
 @pytest.mark.parametrize(("quantity", "expected"), [(None, False), (0, False), (1, True), (10**12, True)])
@@ -45,11 +52,45 @@ def test_a_meter_without_a_policy_corrects() -> None:
     assert policies == {**dict.fromkeys(Meter, Decision.CORRECT), Meter.OUTPUT_TOKENS: Decision.DROP}
 
 
-def test_all_meters_have_one_grace() -> None:
-    answers = {"unit": "answer", "count": "outcomes", "grace_seconds": 60}
-    with pytest.raises(ValidationError, match=r"meters.answers.grace_seconds is 60, but grace_seconds is 900"):
-        BillingConfig.model_validate({"meters": {"answers": answers}})
-    assert BillingConfig.model_validate({"meters": {"answers": answers}, "grace_seconds": 60}).grace_seconds == 60
+def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
+    def meter(**own: int) -> dict[str, Any]:
+        return {"unit": "answer", "count": "outcomes", **own}
+
+    rules = BillingConfig.model_validate(
+        {"meters": {"soon": meter(grace_seconds=60), "same": meter(grace_seconds=900), "any": meter()}}
+    ).deciding
+    assert [grace(rules).of(name) // timedelta(seconds=1) for name in ("soon", "same", "any", "gone")] == [
+        *(60, 900, 900, 900)
+    ]
+    # So the rules of earlier releases are those of who declares none.
+    assert BillingConfig().deciding.keys() == {"grace_seconds", "late_policy"}
+
+
+GRACES = st.none() | st.integers(0, 7_200)
+DECLARED = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.tuples(GRACES, st.sampled_from(Decision)), min_size=1, max_size=3
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 7_200), DECLARED), min_size=1, max_size=5))
+def test_a_meter_that_is_declared_no_more_keeps_its_policy_and_its_own_grace(
+    configured: list[tuple[int, dict[str, tuple[int | None, Decision]]]],
+) -> None:
+    rules: Rules | None = None
+    last: dict[str, tuple[int | None, Decision]] = {}
+    for grace_s, meters in configured:
+        said = {
+            name: {"unit": "call", "count": "outcomes", "grace_seconds": own, "late_policy": decision}
+            for name, (own, decision) in meters.items()
+        }
+        present = BillingConfig.model_validate({"meters": said, "grace_seconds": grace_s}).deciding
+        rules = present if rules is None else following(rules, present)
+        last |= meters
+        for name, (own, decision) in last.items():
+            assert policy(rules).of(name) is decision
+            assert grace(rules).of(name) == timedelta(seconds=grace_s if own is None else own)
+    assert rules is not None
+    assert following(rules, rules) == rules
 
 
 def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
@@ -87,3 +128,13 @@ def test_a_wrong_billing_value_is_refused_with_its_field(field: str, value: Any)
 def test_a_wrong_session_gap_is_refused_with_its_field(value: Any) -> None:
     with pytest.raises(ValidationError, match="session_gap_seconds"):
         SessionizationConfig.model_validate({"session_gap_seconds": value})
+
+
+@pytest.mark.parametrize("config", [JoinsConfig, BillingConfig])
+@pytest.mark.parametrize("count", [1, 4, 20, 50])
+def test_more_meters_are_fewer_rows_at_once_because_each_row_may_have_all(config: type[JobConfig], count: int) -> None:
+    meters = {f"m{number}": {"unit": "call", "count": "outcomes"} for number in range(count)}
+    at_once = config.model_validate({"meters": meters}).rows_at_once
+    assert at_once * count <= QUANTITIES_AT_ONCE
+    assert at_once == min(200_000, 400_000 // count)
+    assert config.model_validate({"meters": meters, "max_records_per_batch": 7}).rows_at_once == 7

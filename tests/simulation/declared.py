@@ -21,7 +21,7 @@ SHIPPED: Meters = {
     **_tokens("cached", within="input_tokens"),
 }
 REASONING = _tokens("reasoning", within="output_tokens")
-GPU_SECONDS: Meters = {"gpu_seconds": {"unit": "second", "sum": "gpu_seconds"}}
+GPU_SECONDS: Meters = {"gpu_seconds": {"unit": "second", "sum": "gpu_seconds", "grace_seconds": 60}}
 
 DECLARED: Mapping[str, Meters] = {
     "shipped": SHIPPED,
@@ -33,6 +33,11 @@ DECLARED: Mapping[str, Meters] = {
     "input twice": {**SHIPPED, "prompts": {"unit": "token", "sum": "input_tokens", "expected": True}},
     "requests twice": {**SHIPPED, "calls": {"unit": "call", "count": "outcomes", "late_policy": "drop"}},
     "seconds": {**SHIPPED, **GPU_SECONDS},
+    "graces": {
+        **_tokens("input", grace_seconds=1_800),
+        **_tokens("reasoning", late_policy="drop", grace_seconds=0),
+        "calls": {"unit": "call", "count": "outcomes"},
+    },
     "seconds alone": {"gpu_seconds": {**GPU_SECONDS["gpu_seconds"], "expected": True}},
 }
 ALL_METERS = tuple(dict.fromkeys(name for meters in DECLARED.values() for name in meters))

@@ -108,7 +108,7 @@ MENDS = (
     _mend(
         "a longer grace opens windows that were shown closed",
         "jobs/runtime/postgres/rules_table.py",
-        "if self._last is None or self._closes_after is None:",
+        "if self._last is None or self._job.closes_after is None:",
         "if True:",
     ),
     _mend(
@@ -170,8 +170,8 @@ MENDS = (
     _mend(
         "a meter that is declared no more is forgotten in the sums",
         "jobs/billing/sums.py",
-        "config, closed_before)).collect()",
-        'config, closed_before)).filter(pl.col("meter").is_in(list(config.meters))).collect()',
+        "lazy())), held).collect()",
+        'lazy())), held).filter(pl.col("meter").is_in(list(held.rules["late_policy"]))).collect()',
     ),
     _mend(
         "what was not reported is counted as 0",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -63,12 +63,14 @@ def _session(row: Row) -> Row:
 
 def _closed(found: Found, world: World) -> Iterator[str]:
     """What was shown closed stays: a window but for stragglers, a session but for its retraction."""
-    stragglers = {row["usage_lsn"] for row in found.stragglers}
+    stragglers = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
     for position, closed_until in world.closed_usage:
         for row in found.usage[position - 1 :]:
-            is_in_closed = tumbling(row["event_time"]).end <= closed_until
-            if is_in_closed and any(entry["quantity"] for entry in row["meters"]) and row["lsn"] not in stragglers:
-                yield f"I6: usage {row['lsn']} is in a window that was shown closed, and no straggler"
+            end = tumbling(row["event_time"]).end
+            for meter in (entry["meter"] for entry in row["meters"] if entry["quantity"]):
+                is_in_closed = end <= closed_until.get(meter, datetime.min.replace(tzinfo=UTC))
+                if is_in_closed and (row["lsn"], meter) not in stragglers:
+                    yield f"I6: {meter} of usage {row['lsn']} is in a window that was shown closed, and no straggler"
     names = ("account", "user_id", "session_start", "session_end", "events")
     stored = {row["session_id"]: tuple(row[name] for name in names) for row in found.sessions}
     for session_id, shown in world.closed_sessions.items():
@@ -86,7 +88,20 @@ def _rules(found: Found, world: World) -> Iterator[str]:
     policies = {
         name: meter.late_policy or billing.late_policy.get(name, Decision.CORRECT) for name, meter in _meters(billing)
     }
+    own = {name: meter.grace_seconds for name, meter in _meters(billing) if meter.grace_seconds is not None}
+    last = found.graces[-1].rules if found.graces else {}
+    started = [driver.config for driver in world.drivers["billing"]]
+    for name in last.get("late_policy", {}).keys() - policies:
+        # It is declared no more, and goes by what was said of it.
+        policies[name] = last["late_policy"][name]
+        own |= {name: last["meter_grace_seconds"][name]} if name in last.get("meter_grace_seconds", {}) else {}
+        said = [config.deciding for config in started if name in config.meters]
+        if (policies[name], own.get(name)) not in [
+            (rules["late_policy"][name], rules.get("meter_grace_seconds", {}).get(name)) for rules in said
+        ]:
+            yield f"I6: {name}, declared no more, goes by {last}, not by any of {said}"
     graces = {"grace_seconds": billing.grace_seconds, "late_policy": policies}
+    graces |= {"meter_grace_seconds": own} if own else {}
     counted = {name: {"unit": m.unit, "sums": m.sum, "expected": _is_expected(m)} for name, m in _meters(joins)}
     for name, history, configured in (
         ("joins", found.timeouts, {**timeouts, "meters": counted, "dimensions": list(joins.dimensions)}),

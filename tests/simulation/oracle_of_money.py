@@ -145,14 +145,15 @@ def windows(found: Found) -> Iterator[str]:
     for usage in found.usage:
         held = held_at(found.graces, usage["lsn"])
         window = tumbling(usage["event_time"])
-        grace = timedelta(seconds=held.rules["grace_seconds"])
-        came = arrival(usage["received_at"], window, grace, held.closed_before)
         for entry in usage["meters"]:
             meter, quantity, version, unit, amount = (entry[name] for name in ("meter", *ENTRY))
             is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None
             if not quantity and not is_unmetered:
                 continue
-            # A meter that billing does not know, because it is not declared any more or not yet, corrects.
+            grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
+            grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
+            came = arrival(usage["received_at"], window, grace, closed_before)
+            # A meter that billing does not know yet corrects.
             policy = held.rules["late_policy"].get(meter, "correct")
             decision = policy if came is Arrival.STRAGGLER else None
             if decision is not None and quantity:

@@ -81,7 +81,7 @@ class World:
         self.removed: dict[Table, dict[int, dict[str, Any]]] = {Table.JOURNAL: {}, Table.USAGE: {}}
         """By lsn the rows that retention has taken, for the oracle."""
         self._observer = psycopg.connect(database, autocommit=True)
-        self.closed_usage: list[tuple[int, datetime]] = []
+        self.closed_usage: list[tuple[int, dict[str, datetime]]] = []
         """From which usage lsn on windows that ended by then had been shown closed."""
         self.closed_sessions: dict[int, tuple[Any, ...]] = {}
         """By id what was shown as a closed session: account, user, start, end, events."""
@@ -167,11 +167,11 @@ class World:
     def look(self) -> None:
         """Remember what everybody may have seen closed by now."""
         with self._observer.cursor() as cursor:
-            found = cursor.execute(
-                "SELECT next_position, closed_until FROM closed_usage JOIN positions ON job = 'billing'"
-            ).fetchone()
-            if found is not None and found[1] is not None and found not in self.closed_usage:
-                self.closed_usage.append(found)
+            found = cursor.execute("SELECT next_position FROM positions WHERE job = 'billing'").fetchone()
+            known = "SELECT meter, closed_until FROM closed_meters WHERE closed_until IS NOT NULL"
+            closed: dict[str, datetime] = dict(cursor.execute(known).fetchall())
+            if found is not None and closed and (found[0], closed) not in self.closed_usage:
+                self.closed_usage.append((found[0], closed))
             self.closed_sessions |= {
                 session_id: tuple(session)
                 for session_id, *session in cursor.execute(

@@ -19,12 +19,15 @@ from pyspark.sql import SparkSession
 
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
+from cli.usage_keys import Key
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
+from jobs.billing.rules import following
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
+from jobs.runtime.meters import DEFAULT_METERS
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.sink import PostgresSink
@@ -35,9 +38,23 @@ from tests.pipelines.billing import NOON, billed_by_history, stored, usage_row
 from tests.pipelines.test_billing import random_row
 from tests.streaming.journals import environment
 
+FINAL = {"closed", "corrected"}
 LOGGED = {"log_date": datetime(2026, 3, 1, tzinfo=UTC).date(), "logged_at": datetime(2026, 3, 1, tzinfo=UTC)}
 SHORT = BillingConfig(grace_seconds=120)
 LONG = BillingConfig(grace_seconds=600)
+OWN = BillingConfig(
+    grace_seconds=300,
+    meters={
+        **DEFAULT_METERS,
+        "input_tokens": DEFAULT_METERS["input_tokens"].model_copy(update={"grace_seconds": 900}),
+        "output_tokens": DEFAULT_METERS["output_tokens"].model_copy(
+            update={"grace_seconds": 0, "late_policy": Decision.DROP}
+        ),
+    },
+)
+FEWER = BillingConfig(
+    grace_seconds=240, meters={"requests": DEFAULT_METERS["requests"].model_copy(update={"grace_seconds": 480})}
+)
 DROP = BillingConfig(grace_seconds=120, late_policy=dict.fromkeys(Meter, Decision.DROP))
 
 
@@ -106,8 +123,19 @@ def test_oracle_what_the_table_of_rules_says_bills_the_same_again(stage: Stage, 
 
     stage.fold(stage.driver(DROP), 121)
     stage.fold(stage.driver(LONG), 160)
+    stage.fold(stage.driver(OWN), 180)
+    stage.fold(stage.driver(FEWER), 190)
     stage.fold(stage.driver(SHORT), 201)
-    assert held(database) == [(1, SHORT.deciding), (61, DROP.deciding), (121, LONG.deciding), (160, SHORT.deciding)]
+    fewer = following(OWN.deciding, FEWER.deciding)
+    assert fewer != FEWER.deciding
+    assert held(database) == [
+        (1, SHORT.deciding),
+        (61, DROP.deciding),
+        (121, LONG.deciding),
+        (160, OWN.deciding),
+        (180, fewer),
+        (190, SHORT.deciding),
+    ]
     with psycopg.connect(database) as connection:
         found, expected = stored(connection), billed_by_history(stage.rows, stored_history(connection, "billing"))
     assert found.stragglers == expected.stragglers
@@ -126,9 +154,14 @@ def test_a_database_that_kept_no_rules_takes_those_of_its_next_batch(stage: Stag
 
 
 def states(database: str) -> dict[Any, Any]:
-    """What `weir usage` shows of every minute."""
+    """What `weir usage` shows of every minute and meter. Of all meters together it says closed where each is."""
     with read_only(database) as connection:
-        return {row["window_start"]: row["state"] for row in usage_rows(connection, UsageQuery(group_by=()))}
+        each = list(usage_rows(connection, UsageQuery(group_by=(Key.METER,))))
+        together = {row["window_start"]: row["state"] for row in usage_rows(connection, UsageQuery(group_by=()))}
+    found = {(row["window_start"], row["meter"]): row["state"] for row in each}
+    for (start, _), state in found.items():
+        assert together[start] not in FINAL or state in FINAL
+    return found
 
 
 def arriving(chance: random.Random, first_lsn: int, since: datetime, rows: int) -> list[dict[str, Any]]:
@@ -152,19 +185,24 @@ def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(st
         (LONG, 20),
         (DROP, 20),
         (SHORT, 0),
+        (OWN, 20),
+        (FEWER, 20),
+        (OWN, 0),
+        (FEWER, 0),
+        (SHORT, 20),
         (LONG, 20),
     ):
-        final = {start for start, state in shown.items() if state in ("closed", "corrected")}
+        final = {key for key, state in shown.items() if state in FINAL}
         for started in (SHORT, config):  # The first ends before it decides anything.
             driver = stage.driver(started)
-            now_final = {start for start, state in states(database).items() if state in ("closed", "corrected")}
+            now_final = {key for key, state in states(database).items() if state in FINAL}
             assert now_final >= final
             final = now_final
         stage.grow(arriving(chance, len(stage.rows) + 1, reached, arrives), reached + timedelta(minutes=1))
         reached += timedelta(minutes=1)
         stage.fold_all(driver)
         shown = states(database)
-        assert {shown[start] for start in final} <= {"closed", "corrected"}
+        assert {shown[key] for key in final} <= FINAL
         was_open += len(shown.keys() - final)
     assert was_open
     with psycopg.connect(database) as connection:
@@ -174,6 +212,7 @@ def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(st
     assert found.windows == expected.windows
     # Where no usage came nothing was decided by row, but what was shown closed is kept.
     assert [(held.first, held.rules["grace_seconds"]) for held in history] == [
-        *((1, 120), (201, 600), (221, 600), (261, 120), (281, 600)),
+        *((1, 120), (201, 600), (221, 600), (261, 120), (281, 300), (301, 240), (321, 120), (341, 600)),
     ]
-    assert [held.closed_before is not None for held in history] == [False, True, True, True, True]
+    assert [held.closed_before.every is not None for held in history] == [False, *[True] * 7]
+    assert any(held.closed_before.own for held in history)

@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from jobs.runtime.rules_in_force import Held, History, Rules
+from jobs.runtime.job import PostgresJob
+from jobs.runtime.rules_in_force import NOTHING_CLOSED, Held, History, Rules
 from metering.lateness import still_closed
+from metering.meters import OfMeter
 
-_HISTORY = "SELECT first_position, rules, since, closed_before FROM rules WHERE job = %s ORDER BY first_position"
+_HISTORY = """
+SELECT first_position, rules, since, closed_before, meter_closed_before
+FROM rules WHERE job = %s ORDER BY first_position
+"""
 # Two changes before the first row that either decides: only the later one ever held.
 _KEEP = """
-INSERT INTO rules (job, first_position, rules, closed_before) VALUES (%s, %s, %s, %s)
+INSERT INTO rules (job, first_position, rules, closed_before, meter_closed_before) VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (job, first_position) DO UPDATE SET
-    rules = excluded.rules, closed_before = excluded.closed_before, since = clock_timestamp()
+    rules = excluded.rules, closed_before = excluded.closed_before,
+    meter_closed_before = excluded.meter_closed_before, since = clock_timestamp()
 """
 
 
 def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
     """The rules that made a job's rows, for whoever recomputes them."""
-    return tuple(Held(*row) for row in connection.execute(_HISTORY, [job]).fetchall())
+    return tuple(
+        Held(first, rules, since, OfMeter(closed, {meter: datetime.fromisoformat(at) for meter, at in own.items()}))
+        for first, rules, since, closed, own in connection.execute(_HISTORY, [job]).fetchall()
+    )
 
 
 class RulesTable:
     """The newest rules of one Postgres job. One driver's: whoever comes later has moved the position, too."""
 
-    def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        job: str,
-        present: Rules,
-        closes_after: Callable[[Rules], timedelta] | None,
-    ) -> None:
-        """`present`: the rules of this driver's configuration; without any, nothing is ever kept.
-
-        `closes_after`: how long after its end a result is closed under some rules.
-        """
+    def __init__(self, connection: psycopg.Connection[Any], job: PostgresJob[Any], configured: Rules) -> None:
+        """`configured`: the rules of this driver's configuration; without any, nothing is ever kept."""
         self._job = job
-        self._present = present
-        self._closes_after = closes_after
-        self._last = next(reversed(stored_history(connection, job)), None)
+        self._last = next(reversed(stored_history(connection, job.name)), None)
+        self._present = configured if self._last is None else job.following(self._last.rules, configured)
 
     def in_force(self, first: int, frontier: datetime | None) -> Held:
         """What decides a batch that begins at `first`, when all that was received before `frontier` is folded."""
@@ -51,16 +49,21 @@ class RulesTable:
             return self._last
         return Held(first, self._present, closed_before=self._closed_before(frontier))
 
-    def _closed_before(self, frontier: datetime | None) -> datetime | None:
-        """What readers may have seen closed: until other rules are kept they go by the last (view `closed_usage`)."""
-        if self._last is None or self._closes_after is None:
-            return None
-        return still_closed(frontier, self._closes_after(self._last.rules), self._last.closed_before)
+    def _closed_before(self, frontier: datetime | None) -> OfMeter[datetime | None]:
+        """What readers may have seen closed: until other rules are kept they go by the last (view `closed_meters`)."""
+        if self._last is None or self._job.closes_after is None:
+            return NOTHING_CLOSED
+        after, before = self._job.closes_after(self._last.rules), self._last.closed_before
+        every = still_closed(frontier, after.every, before.every)
+        own = {meter: still_closed(frontier, after.of(meter), before.of(meter)) for meter in {*after.own, *before.own}}
+        return OfMeter(every, {meter: closed for meter, closed in own.items() if closed != every})
 
     def keep(self, cursor: psycopg.Cursor[Any], held: Held) -> None:
         """Write what is `in_force`, if it is new, in the transaction of what it decides: a batch, or what is closed."""
         if held.rules and held is not self._last:
-            cursor.execute(_KEEP, [self._job, held.first, Jsonb(held.rules), held.closed_before])
+            closed = held.closed_before
+            own = {meter: at.isoformat() for meter, at in closed.own.items() if at is not None}
+            cursor.execute(_KEEP, [self._job.name, held.first, Jsonb(held.rules), closed.every, Jsonb(own)])
 
     def kept(self, held: Held) -> None:
         """That transaction is committed."""

@@ -45,7 +45,8 @@ def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table) ->
     typed = ", ".join(f'"{field.name}" {column_type(field.type)}' for field in columns)
     cursor.execute(f"CREATE TEMP TABLE staged ({typed}) ON COMMIT DROP")
     buffer = io.BytesIO()
-    csv.write_csv(summary.select(columns.names).cast(columns), buffer, CSV)
+    # In one piece: Arrow writes kilobytes of zeros for an empty one.
+    csv.write_csv(summary.select(columns.names).cast(columns).combine_chunks(), buffer, CSV)
     with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
         copy.write(buffer.getbuffer())
 
@@ -59,7 +60,7 @@ class PostgresSink:
         self._spark = context.spark
         self._ownership = context.ownership
         self._at, self._frontier = self._stored()
-        self._rules = RulesTable(context.ownership.connection, job.name, context.config.deciding, job.closes_after)
+        self._rules = RulesTable(context.ownership.connection, job, context.config.deciding)
         self._upstream = Upstream(context.environment.tables, job.reads)
 
     def _stored(self) -> tuple[Position, datetime | None]:
@@ -108,7 +109,7 @@ class PostgresSink:
         summarize = self._job.summarize
 
         def build(new: DataFrame) -> DataFrame:
-            return self._job.build(new, self._config, held.closed_before)
+            return self._job.build(new, self._config)
 
         if not isinstance(batch, pa.Table):
             found, rows = new_rows(batch, position, job, build, fingerprint, keeps_rows=summarize is not None)
@@ -118,7 +119,7 @@ class PostgresSink:
                 concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
                 none = self._job.staged.empty_table()
                 found = none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow()
-        return (found if summarize is None else summarize(found, self._config, held.closed_before)), rows
+        return (found if summarize is None else summarize(found, held)), rows
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""
