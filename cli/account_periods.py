@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.periods import Window, bounds, next_first_date
 from cli.reading import Database
-from metering.months import ZoneChange, billing_month
+from metering.months import Month, ZoneChange, billing_month
 
 _CALENDARS = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS held_from,
@@ -21,6 +21,7 @@ _SPAN = """
     SELECT min(day) AS first, max(day) AS last FROM usage_days
     WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
 """
+DAY = timedelta(days=1)
 MOST_APART = timedelta(days=2)
 """Of a local date and that of UTC, after any change of zone."""
 
@@ -78,6 +79,17 @@ def _dates(database: Database, parameters: Mapping[str, Any]) -> tuple[date, dat
     return first, last
 
 
+def _days(month: Month, first: date, following: date) -> Iterator[Period]:
+    """Those of a month: its first begins where the month before ended, whatever zone that was of; none is empty."""
+    start, day = month.start, first
+    while day < following:
+        day += DAY
+        end = min(month.end, bounds(Window.DAY, day, month.zone)[0]) if day < following else month.end
+        if end > start:
+            yield Period(day - DAY, start, end)
+            start = end
+
+
 def periods(window: Window, calendar: Calendar, first: date, last: date) -> Iterator[Period]:
     """The days or months of a calendar that hold the dates from `first` to `last`."""
     reached = first.replace(day=1)
@@ -87,7 +99,5 @@ def periods(window: Window, calendar: Calendar, first: date, last: date) -> Iter
         if window is Window.MONTH:
             yield Period(reached, month.start, month.end)
         else:
-            for number in range((following - reached).days):
-                day = reached + timedelta(days=number)
-                yield Period(day, *bounds(window, day, month.zone))
+            yield from _days(month, reached, following)
         reached = following

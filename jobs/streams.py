@@ -161,9 +161,10 @@ ACCOUNTS = pa.schema(
         pa.field("timezone", pa.string()),
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("deleted", pa.bool_(), nullable=False),
+        pa.field("committed_at", INSTANT),
     ]
 )
-"""Every version of every account; `lsn` is that of its change in the journal."""
+"""Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
 
 PRICES = pa.schema(
     [
@@ -181,6 +182,6 @@ PRICES = pa.schema(
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 3, Table.USAGE: 3, Table.ACCOUNTS: 1, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 3, Table.USAGE: 3, Table.ACCOUNTS: 2, Table.PRICES: 1}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

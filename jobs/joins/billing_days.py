@@ -1,7 +1,8 @@
 """The account's calendar day of usage: in the time zone in force when its billing month began.
 
 A billing month is `[start, end)` in the account's zone at its start, converted to UTC; the next starts where it ended.
-So a zone that changes within a month holds from the next month on. Without an account or a zone it is UTC.
+So a zone that changes within a month holds from the next month on. After a move to the west that month begins on the
+last day of the one before: what is called so belongs to its first day. Without an account or a zone it is UTC.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ MONTHS: dict[str, pl.DataType | type[pl.DataType]] = {
     "seen_lsn": pl.Int64,
     "start": pl.Datetime("us", "UTC"),
     "zone": pl.String,
+    "first_day": pl.Date,
 }
-Zones = list[tuple[datetime, str]]
-"""From when on which zone names the days, in order."""
+Zones = list[tuple[datetime, str, date | None]]
+"""From when on which zone names the days, in order, and before which date none is named."""
 
 
 def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
@@ -40,7 +42,8 @@ def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
     """
     changes = {max(v.effective_from, FIRST_WALKED) for v in versions if v.lsn < decided_lsn}
     start, zone = BEGINNING_OF_TIME, _zone_at(versions, BEGINNING_OF_TIME, decided_lsn)
-    zones, month = [(start, zone)], 0
+    zones: Zones = [(start, zone, None)]
+    month = 0
     for change in sorted(change for change in changes if change < LAST_WALKED):
         if change <= start:
             continue
@@ -50,7 +53,7 @@ def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
         month = of_change if of_change > month and _begins(of_change, zone) == change else max(of_change, month) + 1
         start = _begins(month, zone)
         zone = _zone_at(versions, start, decided_lsn)
-        zones.append((start, zone))
+        zones.append((start, zone, date(month // 12, month % 12 + 1, 1)))
     return zones
 
 
@@ -93,11 +96,16 @@ class BillingDays:
     """The days of all accounts, made anew when one of them changed. Nearly all have had one zone for ever."""
 
     def __init__(self, accounts: pa.Table) -> None:
-        """`accounts`: all versions (streams.ACCOUNTS)."""
+        """`accounts`: all versions (streams.ACCOUNTS).
+
+        A zone never holds from the past, whatever a version says: borders that somebody has seen stay, as those of
+        bills do (`catalog.account_zones`).
+        """
         zone = pl.when(~pl.col("deleted")).then("timezone")
+        holds_from = pl.max_horizontal("effective_from", "committed_at")
         self._versions = (
             pl.DataFrame(accounts)
-            .select("account", "lsn", "effective_from", "deleted", zone=zone.fill_null(UNKNOWN))
+            .select("account", "lsn", holds_from.alias("effective_from"), "deleted", zone=zone.fill_null(UNKNOWN))
             .sort("lsn")
         )
         self._accounts = self._versions.group_by("account").agg(
@@ -112,7 +120,9 @@ class BillingDays:
         concerned = self._accounts.join(rows.select("account"), on="account", how="semi")
         rows = rows.join(concerned, on="account", how="left")
         is_seen = (pl.col("decided_lsn") > pl.col("first_lsn")).fill_null(False)
-        placed = rows.with_columns(zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN)))
+        placed = rows.with_columns(
+            zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN)), first_day=pl.lit(None, pl.Date)
+        )
         has_moved = is_seen & pl.col("has_moved").fill_null(False)
         if concerned["has_moved"].any():
             moved = self._of_months(placed.filter(has_moved))
@@ -120,18 +130,18 @@ class BillingDays:
         return _with_day(placed).sort("index")["day"]
 
     def _of_months(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows (index, account, event_time, decided_lsn) with the `zone` of their month."""
+        """Rows (index, account, event_time, decided_lsn) with the `zone` of their month, and what no day is before."""
         lsn = self._versions.select("account", "lsn", seen_lsn="lsn")
         seen = rows.sort("decided_lsn").join_asof(
             lsn, left_on="decided_lsn", right_on="lsn", by="account", allow_exact_matches=False, check_sortedness=False
         )
         months = [
-            {"account": account, "seen_lsn": seen_lsn, "start": start, "zone": zone}
+            {"account": account, "seen_lsn": seen_lsn, "start": start, "zone": zone, "first_day": first_day}
             for account, seen_lsn in seen.select("account", "seen_lsn").unique().iter_rows()
-            for start, zone in self._zones(account, seen_lsn)
+            for start, zone, first_day in self._zones(account, seen_lsn)
         ]
         return (
-            seen.drop("zone")
+            seen.drop("zone", "first_day")
             .sort("event_time")
             .join_asof(
                 pl.DataFrame(months, schema=MONTHS).sort("start"),
@@ -140,7 +150,7 @@ class BillingDays:
                 by=["account", "seen_lsn"],
                 check_sortedness=False,
             )
-            .select("index", "event_time", "zone")
+            .select("index", "event_time", "zone", "first_day")
         )
 
     def _zones(self, account: str, seen_lsn: int) -> Zones:
@@ -157,7 +167,7 @@ class BillingDays:
 
 
 def _with_day(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows (event_time, zone) with the zone's `day`: a zone's offsets are looked up once per day of UTC."""
+    """Rows (event_time, zone, first_day) with their `day`: a zone's offsets are looked up once per day of UTC."""
     rows = rows.with_columns(utc_day=pl.col("event_time").dt.date())
     pairs = rows.select("zone", "utc_day").unique()
     offsets = [(zone, day, *offsets_of(zone, day)) for zone, day in pairs.iter_rows()]
@@ -174,4 +184,6 @@ def _with_day(rows: pl.DataFrame) -> pl.DataFrame:
     )
     offset = pl.when(pl.col("event_time") < pl.col("changes_at")).then("before").otherwise("after")
     local = pl.col("event_time").dt.replace_time_zone(None) + offset
-    return rows.join(found, on=["zone", "utc_day"], how="left").with_columns(day=local.dt.date())
+    return rows.join(found, on=["zone", "utc_day"], how="left").with_columns(
+        day=pl.max_horizontal(local.dt.date(), "first_day")
+    )

@@ -119,7 +119,7 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
         return changes
     key, new = KEY_OF[table], pl.DataFrame(changes)
     concerned = pl.DataFrame(versions.select(changes.column_names)).join(new, on=key, how="semi", nulls_equal=True)
-    said = [name for name in new.columns if name not in ("lsn", *key)]
+    said = [name for name in new.columns if name not in ("lsn", "committed_at", *key)]
     # That there is a version before it is a value too: nulls of the first must not pass for a repeat.
     is_repeat = pl.all_horizontal(
         pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in said]

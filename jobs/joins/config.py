@@ -8,7 +8,7 @@ from pydantic import Field
 
 from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
-from jobs.runtime.meters import stored
+from jobs.runtime.meters import outcomes_at_once, stored
 from jobs.runtime.names import Name
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import columns_of
@@ -59,3 +59,8 @@ class JoinsConfig(JobConfig):
     def shortest_timeout_seconds(self) -> int:
         """What no clock may be ahead by half of."""
         return min([self.completion_timeout_seconds, *self.completion_timeouts.values()])
+
+    @property
+    def rows_at_once(self) -> int:
+        """Fewer where each may have many meters."""
+        return min(super().rows_at_once, outcomes_at_once(self.meters))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -24,13 +25,13 @@ from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, mic
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
-from jobs.runtime.new_rows import few_new_rows, new_rows
+from jobs.runtime.new_rows import few_new_rows, in_parts, new_rows
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, RulesInForce, rules_text
 from jobs.streams import INSTANT, USAGE, Table
 from metering.words import Cause, Disposition
 from monitoring import metrics
-from monitoring.instruments import GaugeMetric
+from monitoring.instruments import CounterMetric, GaugeMetric
 
 
 class UsageSink:
@@ -72,10 +73,15 @@ class UsageSink:
         self._at = verified
 
     def process(self, batch: DataFrame | pa.Table) -> Progress:
-        """Decide what the new rows and the passing of time decide, and append it."""
+        """Decide what the new rows and the passing of time decide, and append it, in commits that a reader can hold."""
         new, rows = self._new(batch)
-        if rows.records == 0:
-            return Progress(0, {})
+        counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
+        for part in in_parts(new, self._config.rows_at_once):
+            counts.update(self._take(part))
+        return Progress(rows.records, counts)
+
+    def _take(self, new: pa.Table) -> Counts:
+        _, rows = few_new_rows(new, self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads])
         journal, after = pl.DataFrame(new), position_after(self._job.reads, self._at, rows.next, rows.last)
         self._journal.refresh()
         ends_table = rows.next >= self._journal.next_lsn
@@ -84,7 +90,7 @@ class UsageSink:
         accepted = pl.col("disposition") == Disposition.ACCEPTED
         self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
         self._commit(self._priced(outcomes), known, after)
-        return Progress(rows.records, _counts(outcomes))
+        return _counts(outcomes)
 
     def _new(self, batch: DataFrame | pa.Table) -> tuple[pa.Table, LsnRange]:
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]

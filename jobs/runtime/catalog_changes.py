@@ -155,6 +155,7 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     if topic == CatalogTopic.PLANS:
         return None
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
+    row |= {"committed_at": committed_at} if topic == CatalogTopic.ACCOUNTS else {}
     return {**row, "effective_from": row.get("effective_from") or committed_at}
 
 

@@ -65,6 +65,11 @@ class JobConfig(BaseModel):
         return meters
 
     @property
+    def rows_at_once(self) -> int:
+        """Most rows of a table in one batch."""
+        return self.max_records_per_batch
+
+    @property
     def declared(self) -> tuple[Declaration, ...]:
         """The meters, by name."""
         return declarations(self.meters)

@@ -7,7 +7,7 @@ for, before the ledger moves (`OffsetLedger`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -70,6 +70,12 @@ def few_new_rows(rows: pa.Table, position: int, job: str, of_last_row: Iterable[
     seen, last = _looked_at(new, of_last_row)
     found = contiguous(position, seen, job)
     return new, LsnRange(found.first, found.next, last)
+
+
+def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
+    """The rows of a table, at most so many at once, by lsn; nothing of none."""
+    ordered = rows if len(rows) <= most else rows.sort_by("lsn")
+    return (ordered.slice(first, most) for first in range(0, len(ordered), most))
 
 
 def new_records(found: pa.Table, positions: Mapping[int, int]) -> pl.DataFrame:

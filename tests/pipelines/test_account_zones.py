@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import polars as pl
 import psycopg
+import pyarrow as pa
 import pytest
 from alembic import command
 
+from catalog.change import compact_json, envelope
+from catalog.file import parse_catalog
+from catalog.store import store
+from jobs.joins.billing_days import BillingDays
+from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.postgres.schema import migrate, migrator
+from jobs.streams import ACCOUNTS, CatalogTopic
+from metering.months import ZoneChange, billing_month
 from tests.database_rows import write
 
 NAMES = "account, name, plan, currency, timezone, effective_from"
@@ -170,3 +179,26 @@ def test_who_may_edit_accounts_needs_no_right_on_their_history(connection: psyco
         assert connection.execute("UPDATE catalog.accounts SET timezone = 'UTC'").rowcount == 1
         connection.execute("RESET ROLE")
         assert connection.execute("SELECT count(*) FROM catalog.account_zones").fetchone() == (2,)
+
+
+def test_a_zone_whose_file_dates_it_back_moves_no_border_of_a_month_that_has_begun(database: str) -> None:
+    """`weir catalog apply` of a file whose account has had one `effective_from` for long, with another zone."""
+    file = "plans: [{{plan: p, name: P}}]\naccounts: [{{account: acme, name: A, plan: p, currency: EUR, timezone: {}, "
+    file += 'effective_from: "2026-01-01T00:00:00Z"}}]'
+    rows = [
+        parse_change(change.topic, compact_json(envelope(change)).encode(), lsn)
+        for lsn, zone in ((1, "Europe/Berlin"), (2, "America/New_York"))
+        for change in store(database, parse_catalog(file.format(zone)))
+        if change.topic is CatalogTopic.ACCOUNTS
+    ]
+    accounts = pa.Table.from_pylist(rows, schema=ACCOUNTS)
+    with psycopg.connect(database) as connection:
+        zones = history(connection)
+    first = datetime.now(UTC).date().replace(day=1)
+    month = billing_month([ZoneChange(*zone) for zone in zones], first)
+    instants = [month.start, month.end - timedelta(microseconds=1), month.end]
+    outcomes = pl.DataFrame(
+        {"account": ["acme"] * 3, "event_time": instants, "request_lsn": [9] * 3, "completion_lsn": [9] * 3}
+    )
+    named = BillingDays(accounts).days(outcomes.with_columns(pl.col("event_time").cast(pl.Datetime("us", "UTC"))))
+    assert [day.replace(day=1) for day in named] == [first, first, (first + timedelta(days=31)).replace(day=1)]

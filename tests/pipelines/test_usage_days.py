@@ -158,12 +158,17 @@ def test_a_months_days_are_named_by_the_zone_that_held_at_its_start() -> None:
     migration = module_from_spec(spec)
     spec.loader.exec_module(migration)
     first, last = datetime(2026, 1, 10, tzinfo=UTC), datetime(2026, 4, 2, tzinfo=UTC)
-    assert migration.stretches([(None, "Europe/Berlin")], first, last) == [(first, last, "Europe/Berlin")]
+    assert migration.stretches([(None, "Europe/Berlin")], first, last) == [(first, last, "Europe/Berlin", None)]
     moved = [(None, "Europe/Berlin"), (datetime(2026, 2, 10, tzinfo=UTC), "America/New_York")]
     found = migration.stretches(moved, first, last)
+    february, march, april, may = (
+        *(datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 28, 23, tzinfo=UTC)),
+        *(datetime(2026, 4, 1, 4, tzinfo=UTC), datetime(2026, 5, 1, 4, tzinfo=UTC)),
+    )
+    # March begins on the last of February in New York, and is called March all the same.
     assert found[-3:] == [
-        (datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 28, 23, tzinfo=UTC), "Europe/Berlin"),
-        (datetime(2026, 2, 28, 23, tzinfo=UTC), datetime(2026, 4, 1, 4, tzinfo=UTC), "America/New_York"),
-        (datetime(2026, 4, 1, 4, tzinfo=UTC), datetime(2026, 5, 1, 4, tzinfo=UTC), "America/New_York"),
+        (february, march, "Europe/Berlin", date(2026, 2, 1)),
+        (march, april, "America/New_York", date(2026, 3, 1)),
+        (april, may, "America/New_York", date(2026, 4, 1)),
     ]
     assert found[0][0] <= first

@@ -51,7 +51,7 @@ def versions_of(changes: Sequence[Change]) -> list[Version[str]]:
 def table(accounts: Mapping[str, Sequence[Change]]) -> pa.Table:
     rows = [
         {"lsn": v.lsn, "account": account, "timezone": v.value, "effective_from": v.effective_from}
-        | {"deleted": v.value is None}
+        | {"deleted": v.value is None, "committed_at": None}
         for account, changes in accounts.items()
         for v in versions_of(changes)
     ]
@@ -68,10 +68,11 @@ def walked(changes: Sequence[Change], event_time: datetime, decided_lsn: int) ->
 
     year, month, zone = 2025, 1, zone_at(datetime.min.replace(tzinfo=UTC))
     while True:
+        first = date(year, month, 1)
         year, month = (year + 1, 1) if month == 12 else (year, month + 1)
         end = datetime(year, month, 1, tzinfo=zone).astimezone(UTC)
         if event_time < end:
-            return event_time.astimezone(zone).date()
+            return max(event_time.astimezone(zone).date(), first)
         zone = zone_at(end)
 
 
@@ -104,7 +105,7 @@ def test_a_zone_that_changes_when_a_month_begins_names_the_days_of_that_month() 
     # Not the first month after the account began: that one is looked at in any case.
     changes: list[Change] = [(0, "UTC"), ((31 + 30) * 24, "America/New_York")]
     border = datetime(2025, 12, 1, tzinfo=UTC)
-    assert days({"a": changes}, [("a", border, 50)]) == [walked(changes, border, 50)] == [date(2025, 11, 30)]
+    assert days({"a": changes}, [("a", border, 50)]) == [walked(changes, border, 50)] == [date(2025, 12, 1)]
 
 
 @settings(deadline=None, max_examples=60)
@@ -155,3 +156,25 @@ def test_a_change_far_away_costs_no_walk() -> None:
     outcomes = pl.DataFrame({"account": ["a"], "event_time": [hour(23)], "request_lsn": [40], "completion_lsn": [41]})
     typed = outcomes.with_columns(pl.col("event_time").cast(pl.Datetime("us", "UTC")))
     assert BillingDays(pa.Table.from_pylist(rows, schema=ACCOUNTS)).days(typed).to_list() == [date(2025, 10, 2)]
+
+
+def test_a_zone_that_is_dated_back_holds_from_its_commit_as_for_bills() -> None:
+    committed = datetime(2025, 11, 10, tzinfo=UTC)
+    versions = [(1, "UTC", START), (2, "America/New_York", committed)]
+    rows = [
+        {"lsn": lsn, "account": "a", "timezone": zone, "effective_from": START, "deleted": False, "committed_at": at}
+        for lsn, zone, at in versions
+    ]
+    accounts = pa.Table.from_pylist(rows, schema=ACCOUNTS)
+    outcomes = pl.DataFrame(
+        {
+            "account": ["a", "a"],
+            "event_time": [datetime(2025, 11, 30, 23, tzinfo=UTC), datetime(2025, 12, 31, 23, tzinfo=UTC)],
+            "request_lsn": [50, 50],
+            "completion_lsn": [50, 50],
+        }
+    ).with_columns(pl.col("event_time").cast(pl.Datetime("us", "UTC")))
+    assert BillingDays(accounts).days(outcomes).to_list() == [date(2025, 11, 30), date(2025, 12, 31)]
+    # November is of the zone that held when it began, as far as its bill, and December of the new one.
+    midnight = outcomes.with_columns(event_time=pl.Series([datetime(2025, 12, 1, tzinfo=UTC)] * 2))
+    assert BillingDays(accounts).days(midnight.cast(outcomes.schema)).to_list() == [date(2025, 12, 1)] * 2

@@ -52,9 +52,9 @@ def test_differential_a_months_zone_is_the_one_that_names_the_days_of_its_usage(
     versions = [Version(lsn, c.holds_from or beginning, c.timezone) for lsn, c in enumerate(history, start=1)]
     zones = month_zones(versions, len(versions) + 1)
     for month in months(history):
-        named = next(name for start, name in reversed(zones) if start <= month.start)
+        named = next(name for start, name, _ in reversed(zones) if start <= month.start)
         assert billing_month([ZoneChange(None, named)], date(2030, 1, 1)).zone == month.zone
-        assert all(not month.start < start < month.end for start, _ in zones)
+        assert all(not month.start < start < month.end for start, *_ in zones)
 
 
 @given(st.sampled_from(ZONES[:5]))

@@ -52,7 +52,7 @@ def usage_row(lsn: int) -> dict[str, Any]:
 KNOWN = {
     Table.JOURNAL: (3, 45, 3581972608),
     Table.USAGE: (3, 38, 313654996),
-    Table.ACCOUNTS: (1, 8, 866786043),
+    Table.ACCOUNTS: (2, 9, 4042393224),
     Table.PRICES: (1, 8, 2500599169),
 }
 """By table: the version of its schema, how many columns it has, and the checksum of their names and types."""

@@ -101,19 +101,23 @@ CREATE POLICY reads_named_accounts ON usage_day_dimensions FOR SELECT USING {NAM
 # An older billing that still runs would go on with minutes that have no day. What it has under way ends first.
 FENCE = "UPDATE jobs SET epoch = epoch + 1 WHERE job = 'billing'"
 ZONES = """
-SELECT account, array_agg(holds_from ORDER BY holds_from), array_agg(timezone ORDER BY holds_from)
-FROM (SELECT account, nullif(holds_from, '-infinity') AS holds_from, timezone FROM catalog.account_zones) AS zones
-GROUP BY account
+SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from), array_agg(timezone ORDER BY holds_from)
+FROM catalog.account_zones GROUP BY account
 """
 ZONE_NAMES = "SELECT name FROM pg_timezone_names"
 SPAN = "SELECT min(window_start), max(window_end) FROM usage_windows"
-STRETCHES = "CREATE TEMP TABLE stretches (account text, starts timestamptz, ends timestamptz, zone text) ON COMMIT DROP"
+STRETCHES = """
+CREATE TEMP TABLE stretches (account text, starts timestamptz, ends timestamptz, zone text, first_day date)
+ON COMMIT DROP
+"""
+# What a month begins with before its own first midnight is of its first day.
 FILL = """
 INSERT INTO usage_days (
     account, day, model, meter, currency, price_version, quantity, unit_price, first_window, last_window_end, corrected
 )
-SELECT usage_windows.account, (window_start AT TIME ZONE coalesce(zone, 'UTC'))::date, model, meter, currency,
-       price_version, trim_scale(sum(quantity)), max(unit_price), min(window_start), max(window_end), bool_or(corrected)
+SELECT usage_windows.account, greatest((window_start AT TIME ZONE coalesce(zone, 'UTC'))::date, first_day),
+       model, meter, currency, price_version,
+       trim_scale(sum(quantity)), max(unit_price), min(window_start), max(window_end), bool_or(corrected)
 FROM usage_windows LEFT JOIN stretches
   ON stretches.account = usage_windows.account AND window_start >= starts AND window_start < ends
 GROUP BY 1, 2, 3, 4, 5, 6
@@ -131,12 +135,12 @@ def upgrade() -> None:
     connection.execute(sa.text(STRETCHES))
     names = set(connection.scalars(sa.text(ZONE_NAMES)))
     rows = [
-        {"account": account, "starts": starts, "ends": ends, "zone": zone if zone in names else "UTC"}
+        {"account": account, "starts": starts, "ends": ends, "zone": zone if zone in names else "UTC", "first": day}
         for account, held_from, zones in connection.execute(sa.text(ZONES)).all()
-        for starts, ends, zone in stretches(list(zip(held_from, zones, strict=True)), first, last)
+        for starts, ends, zone, day in stretches(list(zip(held_from, zones, strict=True)), first, last)
     ]
     if rows:
-        connection.execute(sa.text("INSERT INTO stretches VALUES (:account, :starts, :ends, :zone)"), rows)
+        connection.execute(sa.text("INSERT INTO stretches VALUES (:account, :starts, :ends, :zone, :first)"), rows)
     connection.execute(sa.text(FILL))
 
 
@@ -147,21 +151,21 @@ def downgrade() -> None:
 
 def stretches(
     changes: list[tuple[datetime | None, str]], first: datetime, last: datetime
-) -> list[tuple[datetime, datetime, str]]:
-    """(start, end, zone) that name the days from `first` to `last`: a month is of the zone in force at its start."""
+) -> list[tuple[datetime, datetime, str, date | None]]:
+    """(start, end, zone, first day) of the months from `first` to `last`: each has the zone that held at its start."""
     zone = changes[0][1]
     if len(changes) == 1:
-        return [(first, last, zone)]
+        return [(first, last, zone, None)]
     begins = first.astimezone(UTC).date().replace(day=1) - timedelta(days=1)
-    found = []
+    found: list[tuple[datetime, datetime, str, date | None]] = []
     month = min([begins, *(at.date() for at, _ in changes[1:] if at is not None)]).replace(day=1)
     start = _midnight(month, zone)
     while start < last:
         zone = next((name for at, name in reversed(changes) if at is None or at <= start), changes[0][1])
-        month = (month + timedelta(days=31)).replace(day=1)
-        end = _midnight(month, zone)
-        found.append((start, end, zone))
-        start = end
+        following = (month + timedelta(days=31)).replace(day=1)
+        end = _midnight(following, zone)
+        found.append((start, end, zone, month))
+        month, start = following, end
     return found
 
 
