@@ -15,13 +15,15 @@ from jobs.runtime.kafka.heartbeat import Heartbeat
 from jobs.runtime.postgres.ownership import Ownership
 from metering.words import Family
 
-# An event that its readers have not got yet will open something. What is not known counts as open.
+# An event that its readers have not got yet will open something, and so will an outcome that billing has not got. What
+# is not known counts as open.
 _REACHED = """
 SELECT closed_usage.closed_until, closed_sessions.closed_before
 FROM closed_usage CROSS JOIN closed_sessions
 CROSS JOIN (SELECT progress FROM jobs WHERE job = 'joins') AS joins
 WHERE closed_usage.frontier > %(last)s AND closed_sessions.frontier > %(last)s
   AND (joins.progress ->> 'frontier')::timestamptz > %(last)s
+  AND closed_usage.frontier >= (joins.progress ->> 'frontier')::timestamptz
   AND (joins.progress ->> 'waiting')::bigint = 0
   AND closed_usage.closed_until IS NOT NULL AND closed_sessions.closed_before IS NOT NULL
 """

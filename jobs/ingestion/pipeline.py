@@ -53,6 +53,7 @@ JOB = TopicJob(
     writes=Table.JOURNAL,
     config=IngestionConfig,
     build=build,
+    judge=lambda config: config.judge().judge,
     start=JournalSink,
     totals=totals,
 )

@@ -102,11 +102,12 @@ class JournalSink:
     def _look(self) -> Look:
         return look(self._ownership.connection, self._events.topic.topic_id)
 
-    def process(self, batch: DataFrame) -> Progress:
+    def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        new = new_records(collected(batch.toArrow(), self._judge.schema), self._events.positions())
+        judged = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._judge.schema)
+        new = new_records(judged, self._events.positions())
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending()
@@ -117,8 +118,8 @@ class JournalSink:
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
         catalog = numbered(self._catalog.rows(changes), first_lsn)
-        judged = judged_by_reception(records, self._config)
-        events = numbered(judged.sort("received_at", "partition", "offset"), first_lsn + len(catalog))
+        received = judged_by_reception(records, self._config)
+        events = numbered(received.sort("received_at", "partition", "offset"), first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
         rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")
@@ -143,8 +144,8 @@ class JournalSink:
         self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
         self._residual = self._unaccounted()
         self._pace.take(rows)
-        judged_rows = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
-        return Progress(len(rows), {**judged_rows, **kept, **self._index.counts()}, lateness_of(rows))
+        counts = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
+        return Progress(len(rows), {**counts, **kept, **self._index.counts()}, lateness_of(rows))
 
     def _settle(self, seen: Look) -> None:
         """Only now that the journal says so, and again after a crash in between."""
@@ -238,7 +239,8 @@ class JournalSink:
         }
 
     def close(self) -> None:
-        """Stop the heartbeat and leave the broker."""
+        """Stop the heartbeat and leave the broker; who does not beat does not rest."""
+        metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
 

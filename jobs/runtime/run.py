@@ -126,6 +126,7 @@ def _drive(
             if isinstance(job, TopicJob)
             else TableSource(job, context.config, context.environment, sink)
         )
+        held.callback(source.close)
         reporter.follow(sink, source)
         try:
             Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
@@ -232,7 +233,7 @@ class Driver:
             .start()
         )
         try:
-            while not self._stopping.is_set() and not self._source.must_restart():
+            while not self._stopping.is_set() and not self._must_restart():
                 # Its stub knows only whole seconds.
                 if query.awaitTermination(self._source.look_seconds):  # type: ignore[arg-type]
                     break
@@ -245,6 +246,12 @@ class Driver:
             log.info("the input changed: the query is built again")
         finally:
             self._end(query, is_over)
+            # The sink's position says where the next one begins.
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _must_restart(self) -> bool:
+        """Not while a batch runs: its end would be waited for, and nothing be reported meanwhile."""
+        return not self._turn.locked() and self._source.must_restart()
 
     def _end(self, query: StreamingQuery, is_over: threading.Event) -> None:
         """Stop a query between two batches. One that does not stop in time, because it waits for a broker, is left."""

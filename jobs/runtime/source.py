@@ -45,6 +45,9 @@ class Source(Protocol):
     def can_go_on(self) -> bool:
         """Whether a query that failed is to be built anew, because its input is not as it was when it was built."""
 
+    def close(self) -> None:
+        """Give back what it holds."""
+
     def stopped(self) -> None:
         """Called when the driver stops reading because it was asked to."""
 

@@ -148,3 +148,9 @@ def test_after_a_start_all_must_have_passed_its_first_batch(database: str, heart
         pace.take(BEAT)
         assert not heart.is_resting
     ownership.close()
+
+
+def test_it_does_not_rest_before_billing_has_what_joins_gave_up(database: str, pace: Pace, heart: Heart) -> None:
+    reached(database, "billing", LAST + SECOND)
+    pace.take(BEAT)
+    assert not heart.is_resting

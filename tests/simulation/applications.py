@@ -32,10 +32,10 @@ from metering.instants import Clock
 from tests.simulation import rules
 from tests.simulation.calls import COMMIT, Baton, Crashed, Fault, Unanswered, current, idle, outside
 from tests.simulation.frames import Spark, observed
-from tests.simulation.kafka import AbsentOffsets, Admin, Consumer, Heartbeat, Kafka, Look
+from tests.simulation.kafka import AbsentOffsets, Admin, Consumer, FewRecords, Heartbeat, Kafka, Look
 
 JOBS: dict[str, AnyJob] = {
-    "ingestion": replace(INGESTION, build=rules.judge),
+    "ingestion": replace(INGESTION, build=rules.judge, judge=lambda _: rules.judged),
     "sessionization": replace(SESSIONIZATION, build=rules.mini_sessions),
     "joins": replace(JOINS, build=rules.keep),
     "billing": BILLING,
@@ -160,6 +160,7 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
         "obstore.put": _of_store(obstore.put),
+        "jobs.runtime.kafka.source.FewRecords": lambda *_: FewRecords(kafka, most_few_rows),
         "jobs.runtime.delta.source.TableSource.few": Few(rows=most_few_rows),
         "jobs.runtime.delta.source.TableSource.rest_after_seconds": 0.0 if queries_rest else float("inf"),
         "obstore.get": _of_store(obstore.get),

@@ -9,6 +9,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 
 from jobs.runtime.delta.table import microseconds_of
@@ -16,7 +17,8 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.runtime.kafka.log_records import LogRecord
-from jobs.runtime.kafka.topic import EARLIEST
+from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.topic import EARLIEST, Topic
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from tests.simulation.calls import outside
 
@@ -190,6 +192,29 @@ class Look:
             LogRecord(partition, record.offset, record.stamp_ms, True, size_bytes, record.key, record.value)
             for _, partition, record, size_bytes in found[:most]
         ]
+
+
+class FewRecords:
+    """Stands in for its namesake."""
+
+    def __init__(self, kafka: Kafka, most: int) -> None:
+        self._kafka, self._most = kafka, most
+
+    def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
+        """All from these positions on, if it is little."""
+        return outside("kafka", lambda: self._read(topic.name, positions))
+
+    def _read(self, topic: str, positions: Mapping[int, int]) -> pa.Table | None:
+        logs = dict(enumerate(self._kafka.topics[topic]))
+        if logs.keys() != positions.keys() or sum(len(log) - positions[p] for p, log in logs.items()) > self._most:
+            return None
+        found = [
+            record.row(topic, p) for p, log in logs.items() for record in log[positions[p] :] if record is not None
+        ]
+        return pa.Table.from_pylist(found, schema=RECORDS)
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
 
 class AbsentOffsets:

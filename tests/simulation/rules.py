@@ -75,7 +75,12 @@ def identity(event: Mapping[str, Any]) -> bytes:
 
 def judge(records: Any, _config: IngestionConfig, _folder: Path | None) -> Any:
     """Stands in for ingestion's `build`."""
-    return records.then(lambda rows: pa.Table.from_pylist([classified(r) for r in rows.to_pylist()], CLASSIFIED))
+    return records.then(judged)
+
+
+def judged(records: pa.Table) -> pa.Table:
+    """Stands in for ingestion's judge."""
+    return pa.Table.from_pylist([classified(record) for record in records.to_pylist()], CLASSIFIED)
 
 
 def keep(journal: Any, _config: Any) -> Any:
@@ -83,7 +88,7 @@ def keep(journal: Any, _config: Any) -> Any:
     return journal
 
 
-def mini_sessions(journal: Any, config: SessionizationConfig, _closed_before: datetime | None = None) -> Any:
+def mini_sessions(journal: Any, config: SessionizationConfig) -> Any:
     """Stands in for sessionization's `build`."""
 
     def reduced(rows: pa.Table) -> pa.Table:

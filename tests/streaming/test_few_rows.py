@@ -50,9 +50,9 @@ def sessionization(spark: SparkSession, database: str, tables: Path) -> Postgres
     return PostgresSink(SESSIONIZATION, Context(SessionizationConfig(), where, spark, ownership, MachineClock()))
 
 
-def joins(spark: SparkSession, database: str, tables: Path) -> UsageSink:
+def joins(spark: SparkSession, database: str, tables: Path, **config: Any) -> UsageSink:
     where, ownership = environment(database, tables), Ownership.take(JOINS.name, database, {})
-    return UsageSink(JOINS, Context(JoinsConfig(), where, spark, ownership, MachineClock()))
+    return UsageSink(JOINS, Context(JoinsConfig(**config), where, spark, ownership, MachineClock()))
 
 
 def version(journal: Journal, table: Table = Table.JOURNAL) -> int:
@@ -110,6 +110,28 @@ def test_differential_a_driver_and_spark_that_read_the_same_leave_the_same(
         assert found[0]
 
 
+def test_a_batch_that_is_committed_in_parts_decides_the_same(
+    spark: SparkSession, postgres_url: str, tmp_path: Path
+) -> None:
+    found = []
+    for most in (1_000, 2):
+        tables = tmp_path / str(most)
+        with fresh_database(postgres_url) as database:
+            journal = Journal(tables)
+            for rows in COMMITS:
+                journal.commit(rows)
+            sink = joins(spark, database, tables, max_records_per_batch=most)
+            assert sink.process(journal.read(spark, JOINS.columns(JOINS.config()), 1)).records == journal.next_lsn - 1
+            assert sink.position() == journal.next_lsn
+            table = DeltaTable(f"{tables}/{Table.USAGE}")
+            usage = pl.DataFrame(table.to_pyarrow_table()).drop("lsn", "log_date", "logged_at", "rules")
+            found.append((sorted(map(str, usage.rows())), table.version()))
+    (at_once, commits), (in_parts, more) = found
+    assert at_once == in_parts
+    assert at_once
+    assert more > commits
+
+
 def jobs_of(spark: SparkSession) -> list[str]:
     """What every job was for that Spark has started."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
@@ -162,6 +184,8 @@ def test_a_query_that_rests_wakes_when_there_is_much(
         journal.commit([event(EventType.REQUEST, f"r{number}", number) for number in range(2, 12)])
         wait_for(journal.next_lsn)
         wait_until(lambda: "0 seconds" in built[queries:], "one that does not")
+        kept = environment(database, tmp_path).checkpoints
+        wait_until(lambda: len([*kept.glob("*/*/metadata")]) == 1, "only its checkpoint being there")
         for number in range(12, 22):
             journal.commit([event(EventType.REQUEST, f"r{number}", number)])
             wait_for(journal.next_lsn)

@@ -146,3 +146,29 @@ def test_a_stream_behind_which_the_log_was_cleaned_begins_anew_in_the_same_proce
     assert sessions(database) == [(7, 7)]
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT epoch FROM jobs").fetchall() == [(1,)]
+
+
+def test_a_frontier_comes_up_again_after_the_log_was_cleaned_behind_a_reader_that_stood_still(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit([heartbeat(1)])
+    where, config = environment(database, tmp_path), SessionizationConfig()
+    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
+
+    def read_on(first: int) -> None:
+        sink.process(journal.read(spark, JOB.columns(config), first))
+        for _ in range(2):  # The first look finds out that nothing more is there.
+            sink.advance()
+        assert sink.position() == journal.next_lsn
+
+    read_on(1)
+    for seconds in (range(2, 6), range(6, 8)):
+        first = journal.next_lsn
+        for second in seconds:
+            journal.commit([heartbeat(second)])
+        if first == 2:
+            expire(tmp_path)
+            clean_log(str(tmp_path), Table.JOURNAL)
+        read_on(first)
+        assert sink.frontier() == journal.frontier

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_a_record_that_ends_every_driver_becomes_a_dead_letter_and_no_other_diff
     with psycopg.connect(database) as connection:
         connection.execute("TRUNCATE isolated_records, attempts, sources")
 
-    job = TopicJob(JOB.name, JOB.writes, IngestionConfig, fails_on_poison, JournalSink)
+    job = replace(JOB, build=fails_on_poison)
     apart = where(database, tmp_path / "apart", bootstrap)
     assert starts_until_all_is_read(spark, job, config, apart) == 2
 
@@ -300,7 +301,7 @@ def test_a_verdict_that_was_not_stored_is_none_and_a_record_is_skipped_where_it_
 ) -> None:
     bootstrap, database = environment.kafka.bootstrap, environment.postgres_url
     config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
-    broken = TopicJob(JOB.name, JOB.writes, IngestionConfig, fails_on_poison, JournalSink)
+    broken = replace(JOB, build=fails_on_poison)
     produce(bootstrap, topic, [(0, POISON)])
     with pytest.raises(Exception, match="poison"):
         Driver(spark, broken, config, environment).run()
@@ -368,9 +369,7 @@ def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_
     config = IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
     for value in (event(0), POISON, event(1)):
         append(bootstrap, topic, 0, joined_snappy_batch([value], b"a"))
-    Driver(
-        spark, TopicJob(JOB.name, JOB.writes, IngestionConfig, never_delivers_poison, JournalSink), config, environment
-    ).run()
+    Driver(spark, replace(JOB, build=never_delivers_poison), config, environment).run()
     assert journal(tmp_path, topic).select("request_id", "reason", "value").rows() == [
         ("r0", None, event(0)),
         (None, "unreadable", None),

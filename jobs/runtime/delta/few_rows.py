@@ -101,6 +101,9 @@ def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray
 
     A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
     """
+    topics = file.read(columns=["topic"])["topic"]
+    if not pc.any(pc.starts_with(topics, CATALOG)).as_py():
+        return pa.chunked_array([pa.nulls(len(topics), pa.binary())])
     values, size = [pa.nulls(0, pa.binary())], 0
     for part in file.iter_batches(batch_size=16, columns=["topic", VALUE]):
         is_change = pc.starts_with(part["topic"], CATALOG)

@@ -28,7 +28,7 @@ SELDOM_FILES = 10_000
 """A resting query passes over what the driver has taken, in one batch."""
 LOOK_SECONDS = 0.25
 """How often the driver looks while the query rests: as often as Spark does else."""
-MAX_BYTES_PER_TRIGGER = "32m"
+MAX_BYTES_PER_TRIGGER = 32 << 20
 MAX_FILES_PER_TRIGGER = 20
 
 
@@ -49,7 +49,7 @@ class TableSource:
     ) -> None:
         self._job = job
         self._path = readable_by_spark(f"{environment.tables}/{job.reads}")
-        self._chunk = config.max_records_per_batch
+        self._chunk, self._share = config.rows_at_once, config.rows_at_once / config.max_records_per_batch
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)
         self._version = 0
@@ -60,6 +60,7 @@ class TableSource:
         self._read = job.columns(config)
         self._few = FewRows(f"{environment.tables}/{job.reads}", self._read, self.few)
         self._has_told = False
+        self._is_verified = False
 
     def exists(self) -> bool:
         """Whether the job before this one has made the table, and given it the columns of this version."""
@@ -84,7 +85,10 @@ class TableSource:
         it ends only with a version that was read in one range, so that the stream begins where the log still reaches.
         """
         self._upstream.refresh()
-        self._sink.verify(self._upstream)
+        if not self._is_verified:
+            # Once: from then on the sink moves its position itself, and a log that is replaced is refused as such.
+            self._sink.verify(self._upstream)
+            self._is_verified = self._upstream.version is not None
         is_recent = False
         while not is_recent:
             is_recent = self._upstream.next_lsn - self._sink.position() <= self._chunk
@@ -118,7 +122,7 @@ class TableSource:
             .option("startingVersion", self._version)
             .option("skipChangeCommits", "true")
             .option("maxFilesPerTrigger", SELDOM_FILES if self._rests else MAX_FILES_PER_TRIGGER)
-            .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
+            .option("maxBytesPerTrigger", f"{int(MAX_BYTES_PER_TRIGGER * self._share)}b")
             .load(self._path)
             .select(*self._read)
         )
@@ -183,6 +187,9 @@ class TableSource:
     def must_restart(self) -> bool:
         """Whether the query is to rest, or to rest no more; batches are bounded by files."""
         return self._may_rest() != self._rests
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def stopped(self) -> None:
         """Nothing: rows of a table are ours, and none is given up."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from datetime import datetime
 
-import pyarrow.dataset as ds
 import structlog
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.held_commit import HeldCommit, Log
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
+from jobs.runtime.delta.rows_by_lsn import rows_at
 from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_table
 from jobs.runtime.errors import BEGIN_ANEW, Refused
 from jobs.streams import Table
@@ -59,9 +59,10 @@ class Upstream:
     def goes_on(self) -> bool:
         """Whether a commit follows the last that was seen: a look that costs a hundredth of a `refresh`.
 
-        It does not see that a log was rolled back; who reports how far behind a job is looks at that.
+        Where that one is gone from the log, so may be those that followed. It does not see that a log was rolled back;
+        who reports how far behind a job is looks at that.
         """
-        return self.reached is None or self.reaches(self.reached[0] + 1)
+        return self.reached is None or self.reaches(self.reached[0] + 1) or not self.reaches(self.reached[0])
 
     def refresh(self) -> None:
         """Look again. Raises Refused when the table is no longer the one that was looked at before."""
@@ -141,6 +142,6 @@ def _row_before(table: DeltaTable, name: Table, next_lsn: int) -> int | None:
     """The fingerprint of the row before a position, read from the only file that can hold it."""
     if next_lsn == 1:
         return None
-    is_before = ds.field("lsn") == next_lsn - 1
-    rows = table.to_pyarrow_dataset().to_table(columns=list(FINGERPRINT[name]), filter=is_before).to_pylist()
+    found = rows_at(table, next_lsn - 1, FINGERPRINT[name])
+    rows = [row for part, _ in found for row in part.iter_rows(named=True)]
     return row_hash(name, next_lsn - 1, rows[0]) if len(rows) == 1 else None

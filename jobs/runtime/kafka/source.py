@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
@@ -18,9 +19,10 @@ from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
 from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.attempts import Attempt, Attempts
 from jobs.runtime.kafka.careful_start import CarefulStart
+from jobs.runtime.kafka.few_records import FewRecords
 from jobs.runtime.kafka.isolated import IsolatedRecords
 from jobs.runtime.kafka.plain_look import PlainLook
-from jobs.runtime.kafka.topic import LATEST, describe_again, describe_topic, offsets
+from jobs.runtime.kafka.topic import LATEST, Topic, describe_again, describe_topic, offsets
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from monitoring import metrics
 
@@ -45,6 +47,8 @@ class TopicSource:
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
+        self._judge, self._few = job.judge(config), FewRecords(self._kafka.librdkafka(), self._admin)
+        self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
         self._tables = environment.tables
         # Beside the checkpoints, which the next start removes, too.
@@ -96,7 +100,7 @@ class TopicSource:
         self._limit = self._fitting()
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
-        topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
+        self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         positions = self._sink.positions()
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
         records = (
@@ -111,7 +115,7 @@ class TopicSource:
         )
         # What a query that failed has left.
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         return self._job.build(records, self._config, self._folder)
 
     def _built(self, records: DataFrame) -> DataFrame:
@@ -122,9 +126,13 @@ class TopicSource:
         """True: Spark starts no batch on a topic without new offsets."""
         return True
 
-    def instead_of(self, batch: DataFrame) -> DataFrame:
-        """The batch: Spark's workers judge it."""
-        return batch
+    def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
+        """The records from the sink's positions on, judged here, where they are few; else what Spark's workers judged.
+
+        The topic's end is asked for now, so they are no less than the batch.
+        """
+        records = None if self._topic is None else self._few.read(self._topic, self._sink.positions())
+        return batch if records is None else self._judge(records)
 
     def found(self) -> None:
         """Nothing: every record comes in a batch."""
@@ -136,6 +144,10 @@ class TopicSource:
     def can_go_on(self) -> bool:
         """False: nothing changes below a running query."""
         return False
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._few.close()
 
     def stopped(self) -> None:
         """Let the next start not take an orderly end for a record's fault."""

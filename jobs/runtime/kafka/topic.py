@@ -116,10 +116,12 @@ def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
     return topics
 
 
-def offsets(admin: AdminClient, topic: Topic, at: OffsetSpec) -> dict[int, int]:
+def offsets(
+    admin: AdminClient, topic: Topic, at: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) -> dict[int, int]:
     """The earliest or latest offset per partition. Raises NotYet when the topic is denied, else KafkaException."""
     asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
-    answers = admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
+    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
     try:
         return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
     except KafkaException as error:
