@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test e2e-cluster attack faults histories mutants corpus bench format render lock clean
+.PHONY: help setup demo up down check test e2e-cluster attack faults histories mutants corpus bench rival format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -65,6 +65,9 @@ corpus: $(STAMP) ## Meter 100,000 mutated records, and see that two readers agre
 
 bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 	$(BIN)/python -m bench $(ARGS)
+
+rival: $(STAMP) ## The same minute sums in Weir, in Flink SQL and with Polars alone, side by side (fetches PyFlink, 1 GB); `make bench rival` does both
+	$(BIN)/python -m bench.rival $(ARGS)
 
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .

@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 
 from bench.idle import IdleMeasured, measure_idle
+from bench.meters import MetersMeasured, measure_meters
 from bench.parts import running_parts
-from bench.report import lines, table, write
+from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
 from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
 from metering.words import Job
@@ -22,14 +23,14 @@ from metering.words import Job
 WARM_UP_EVENTS = 600_000
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
 """Whose output each application is measured on."""
-STACKS = ("stack", "idle")
+OTHERS = ("meters", "stack", "idle")
 STACK_RATE = 50
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 600_000,
-    jobs: Annotated[str, typer.Option(help="Which applications, by commas, `stack` and `idle`.")] = ",".join(
-        [*Job, *STACKS]
+    jobs: Annotated[str, typer.Option(help="Which applications, by commas, and `meters`, `stack`, `idle`.")] = ",".join(
+        [*Job, *OTHERS]
     ),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
@@ -42,17 +43,18 @@ def main(
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
     chosen = set(jobs.split(","))
-    if unknown := chosen - {*Job, *STACKS}:
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join([*Job, *STACKS])}")
+    if unknown := chosen - {*Job, *OTHERS}:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join([*Job, *OTHERS])}")
     plan = Plan(100_000, min(events, 100_000), 4) if quick else Plan(WARM_UP_EVENTS, events, 12)
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
         folder = keep or Path(scratch)
         measured = _applications(folder, plan, chosen, console) if chosen & {*Job} else []
+        meters = _meters(folder / "meters", events, console) if "meters" in chosen else None
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
-    found = lines(measured, stack, idle)
-    Console().print(table(found))
-    console.print(f"Written to {write(measured, stack, idle, plan, datetime.now(UTC))}")
+    run = Run(measured, meters, stack, idle)
+    Console().print(table(lines(run)))
+    console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
 
 def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) -> list[Measured]:
@@ -77,6 +79,11 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
             )
             found += [measured] if job in chosen else []
     return found
+
+
+def _meters(folder: Path, events: int, console: Console) -> MetersMeasured:
+    # A ratio needs less than a number: a third of the events, three times.
+    return measure_meters(folder, Plan(events // 3, events // 3, 0), _teller("meters", console))
 
 
 def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:

@@ -1,4 +1,4 @@
-"""One application as it runs everywhere, `python -m jobs NAME`, in a process group of its own, and what it has used."""
+"""One application as it runs everywhere (`python -m jobs NAME`), in a process group of its own, and what it used."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from deployment.positions import Positions
 from jobs.streams import Table
 from laptop.folders import Folders
 from laptop.jars import connector_jars
+from laptop.launch import keep_config
 from laptop.ports import LOOPBACK, free_port
 from laptop.programs import job_environment
 
@@ -56,7 +57,7 @@ class Start:
 
 
 class Application:
-    """A running job with its default configuration, its tables under `folder`. `positions` tells how far it is."""
+    """A running job, its tables under `folder`. `positions` tells how far it is."""
 
     def __init__(self, job: str, folder: Path, parts: Parts, process: subprocess.Popen[bytes], port: int) -> None:
         self.job = job
@@ -81,12 +82,13 @@ class Application:
         )
         states = JobStates(parts.postgres_url)
         states.starting(job)
+        keep_config(folders, parts.setting.config)
         log = folders.log(job)
         log.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "jobs", job],
+                [sys.executable, "-m", "jobs", job, "--config", str(folders.config(job))],
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

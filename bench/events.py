@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -28,7 +28,7 @@ _REQUEST = (
 _COMPLETION = (
     '{"specversion":"1.0","type":"ai.inference.completion.v1","source":"gateway/eu-%d","id":"%s-c","subject":"acct-%02d",'
     '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%%d","data":{"request_id":"%s","status":"completed",'
-    '"input_tokens":%d,"output_tokens":%d,"cached_tokens":%d,"cached":false,"usage_source":"provider","latency_ms":%d}}'
+    '"input_tokens":%d,"output_tokens":%d,"cached_tokens":%d,"cached":false,"usage_source":"provider","latency_ms":%d%s}}'
 )
 
 
@@ -53,15 +53,18 @@ class Unsent:
         return Record(self.key, (self.text % sequence).encode())
 
 
-def records(count: int, run: str, now: datetime, seed: int = 1) -> Iterator[Record]:
-    """Exactly `count` records; `run` keeps the ids of one call apart from those of another."""
+def records(count: int, run: str, now: datetime, seed: int = 1, reports: Sequence[str] = ()) -> Iterator[Record]:
+    """Exactly `count` records; `run` keeps the ids of one call apart from those of another.
+
+    Completions report these quantities, too, with three decimals.
+    """
     chance = random.Random(seed)
     seconds = [(now - timedelta(seconds=s)).strftime("%Y-%m-%dT%H:%M:%S") for s in range(SPREAD_SECONDS)]
     waiting: list[Unsent] = []
     sequences = [itertools.count() for _ in range(GATEWAYS)]
     left, number = count, 0
     while left > 0:
-        request, completion = _pair(number, run, seconds, chance)
+        request, completion = _pair(number, run, seconds, chance, reports)
         waiting.append(completion)
         unsent = [request, *([waiting.pop(0)] if len(waiting) > COMPLETION_DELAY else [])]
         due = [event.sent(next(sequences[event.gateway])) for event in unsent]
@@ -77,7 +80,9 @@ def one_pair(run: str, now: datetime) -> Iterator[Record]:
     yield from (event.sent(sequence) for sequence, event in enumerate(pair))
 
 
-def _pair(number: int, run: str, seconds: list[str], chance: random.Random) -> tuple[Unsent, Unsent]:
+def _pair(
+    number: int, run: str, seconds: list[str], chance: random.Random, reports: Sequence[str] = ()
+) -> tuple[Unsent, Unsent]:
     request_id = f"{run}-{number:09d}"
     user, model = int(USERS * chance.random() ** 2), int(MODELS * chance.random() ** 2)
     account = user % ACCOUNTS
@@ -87,13 +92,14 @@ def _pair(number: int, run: str, seconds: list[str], chance: random.Random) -> t
     hashed = (chance.getrandbits(64), chance.getrandbits(64))
     request = _REQUEST % (*head, request_id, user, user, model, *hashed)
     tokens = (200 + number % 3_000, 50 + number % 700, number % 90, 300 + number % 9_000)
-    completion = _COMPLETION % (*head, request_id, *tokens)
+    further = "".join(f',"{name}":{number % (97 + place)}.{number % 1_000:03d}' for place, name in enumerate(reports))
+    completion = _COMPLETION % (*head, request_id, *tokens, further)
     key = b"acct-%02d" % account
     return Unsent(gateway, key, request), Unsent(gateway, key, completion)
 
 
-def catalog() -> dict[str, list[dict[str, str]]]:
-    """A catalog file (as `weir catalog apply` takes it) that prices everything `records` makes."""
+def catalog(further: Sequence[str] = ()) -> dict[str, list[dict[str, str]]]:
+    """A catalog file (as `weir catalog apply` takes it) that prices all that `records` makes, and `further` meters."""
     since = datetime(2026, 1, 1, tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     plans = [{"plan": "bench", "name": "bench"}]
     accounts = [
@@ -105,6 +111,7 @@ def catalog() -> dict[str, list[dict[str, str]]]:
         "input_tokens": "0.00000015",
         "output_tokens": "0.0000006",
         "cached_tokens": "0.00000007",
+        **dict.fromkeys(further, "0.000123"),
     }
     prices = [
         {"plan": "bench", "model": f"model-{n:02d}", "meter": meter, "unit_price": unit, "currency": "EUR"}

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -19,6 +19,7 @@ from catalog.publishing import publish
 from catalog.store import store
 from deployment import topics
 from jobs.runtime.postgres.schema import migrate
+from jobs.stack import StackConfig
 from laptop import broker
 from laptop.broker import BrokerPorts
 from laptop.database import embedded_database
@@ -29,21 +30,31 @@ START_LIMIT_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What the applications are told, and meters beside the default four: which are priced, and which reported."""
+
+    config: StackConfig = field(default_factory=StackConfig)
+    priced: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Parts:
     """A running broker and database. `database_pid` is the server's own process; its sessions are its children."""
 
     kafka_bootstrap: str
     postgres_url: str
     database_pid: int
+    setting: Setting
 
 
 @contextmanager
-def running_parts(folder: Path) -> Iterator[Parts]:
+def running_parts(folder: Path, setting: Setting | None = None) -> Iterator[Parts]:
     """Broker, topics, database and schema under `folder`. Raises `CannotRun` when one does not start."""
     with running_broker(folder / "kafka") as bootstrap, embedded_database(folder / "postgres") as url:
         migrate(url)
         pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
-        yield Parts(bootstrap, url, pid)
+        yield Parts(bootstrap, url, pid, setting or Setting())
 
 
 @contextmanager
@@ -78,7 +89,7 @@ def wait_for(what: str, holds: Callable[[], bool], limit_seconds: float, poll_se
 
 def publish_catalog(parts: Parts) -> None:
     """Put the catalog that prices the traffic where ingestion reads it."""
-    publish(parts.kafka_bootstrap, store(parts.postgres_url, parse_catalog(json.dumps(catalog()))))
+    publish(parts.kafka_bootstrap, store(parts.postgres_url, parse_catalog(json.dumps(catalog(parts.setting.priced)))))
 
 
 def send(bootstrap: str, records: Iterator[Record], topic: str = "events") -> None:

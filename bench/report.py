@@ -16,6 +16,7 @@ import psutil
 from rich.table import Table
 
 from bench.idle import IdleMeasured
+from bench.meters import Case, MetersMeasured
 from bench.stack import StackMeasured
 from bench.work import Measured, Plan
 from jobs.runtime.spark import SHUFFLE_PARTITIONS
@@ -26,7 +27,19 @@ RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")
 AIMS = {"ingestion": 20.0, "sessionization": 6.0, "joins": 12.0, "billing": 6.0}
 """CPU-seconds per million events."""
+METERS_AIMS = {Case.DECLARED: 1.3, Case.REPORTED: 3.0}
+"""Times the cost of four meters."""
 IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 250, "joins": 250, "billing": 250}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was measured; None, or no application, where it was not asked for."""
+
+    applications: list[Measured]
+    meters: MetersMeasured | None
+    stack: StackMeasured | None
+    idle: IdleMeasured | None
 
 
 @dataclass(frozen=True)
@@ -44,20 +57,25 @@ class Line:
         return self.aim is None or self.found <= self.aim
 
 
-def lines(measured: list[Measured], stack: StackMeasured | None, idle: IdleMeasured | None) -> list[Line]:
+def lines(run: Run) -> list[Line]:
     """What was found, in the order of the pipeline."""
     found = [
         Line(f"{job.job}, warm", job.cpu_seconds_per_million, AIMS[job.job], "CPU-s per million events")
-        for job in measured
+        for job in run.applications
     ]
-    if len(measured) == len(IDLE_AIMS_MS):
-        total = sum(job.cpu_seconds_per_million for job in measured)
+    if len(run.applications) == len(IDLE_AIMS_MS):
+        total = sum(job.cpu_seconds_per_million for job in run.applications)
         found.append(Line("all four, warm", total, sum(AIMS.values()), "CPU-s per million events"))
     found += [
         Line(f"{job.job}, near-empty batch", job.cpu_ms_per_idle_batch, IDLE_AIMS_MS[job.job], "CPU-ms per batch")
-        for job in measured
+        for job in run.applications
     ]
-    if stack is not None:
+    if (meters := run.meters) is not None:
+        found += [
+            Line(f"{case}: ingestion, joins and billing", meters.times_four(case), aim, "times 4 meters")
+            for case, aim in METERS_AIMS.items()
+        ]
+    if (stack := run.stack) is not None:
         found += [
             Line("weir up until ready", stack.ready_seconds, None, "s"),
             Line("weir up until the first result", stack.first_result_seconds, 35.0, "s"),
@@ -65,7 +83,7 @@ def lines(measured: list[Measured], stack: StackMeasured | None, idle: IdleMeasu
             Line("appended to usage_windows, p95", stack.latency_p95_seconds, None, "s"),
             Line("memory of the whole stack", stack.resident_mib, 6 * 1024.0, "MiB"),
         ]
-    if idle is not None:
+    if (idle := run.idle) is not None:
         found += [
             *[Line(f"{job}, idle", idle.percent_of_a_core(job), None, "% of a core") for job in idle.cpu_seconds],
             Line("all four, idle", idle.percent_together, 5.0, "% of a core"),
@@ -87,9 +105,7 @@ def table(found: list[Line]) -> Table:
     return shown
 
 
-def write(
-    measured: list[Measured], stack: StackMeasured | None, idle: IdleMeasured | None, plan: Plan, now: datetime
-) -> Path:
+def write(run: Run, plan: Plan, now: datetime) -> Path:
     """Write everything that was found, with what it was found on, to a file named by `now`."""
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{now:%Y-%m-%dT%H%M%SZ}.json"
@@ -106,13 +122,18 @@ def write(
             "shuffle_partitions": SHUFFLE_PARTITIONS,
             "jobs": {name: config.model_dump(mode="json") for name, config in StackConfig().items()},
         },
-        "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(measured, stack, idle)],
-        "applications": [asdict(job) | _derived(job) for job in measured],
-        "stack": None if stack is None else asdict(stack),
-        "idle": None if idle is None else asdict(idle),
+        "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(run)],
+        "applications": [asdict(job) | _derived(job) for job in run.applications],
+        "meters": None if run.meters is None else _by_case(run.meters),
+        "stack": None if run.stack is None else asdict(run.stack),
+        "idle": None if run.idle is None else asdict(run.idle),
     }
     file.write_text(json.dumps(_rounded(content), indent=2) + "\n", encoding="utf-8")
     return file
+
+
+def _by_case(meters: MetersMeasured) -> dict[str, Any]:
+    return {case: [asdict(job) | _derived(job) for job in jobs] for case, jobs in meters.applications.items()}
 
 
 def machine() -> dict[str, Any]:

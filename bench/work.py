@@ -25,6 +25,7 @@ READS = {
 }
 """What an application reads, and which one wrote it."""
 IDLE_INTERVAL_SECONDS = 5.0
+WORKER_ENDS_AFTER_BATCHES = 16
 
 Tell = Callable[[str], None]
 
@@ -84,17 +85,21 @@ def measure_ingestion(folders: Path, parts: Parts, plan: Plan, tell: Tell) -> tu
     folder = folders / "ingestion"
     publish_catalog(parts)
     tell(f"sending {plan.warm_up:,} events to warm up")
-    send(parts.kafka_bootstrap, records(plan.warm_up, "warm", datetime.now(UTC)))
+    send(parts.kafka_bootstrap, records(plan.warm_up, "warm", datetime.now(UTC), reports=parts.setting.reports))
     with Application.running("ingestion", folder, parts) as job:
         tell("warming up")
         _wait_until_journalled(job, parts)
         warm, before = _version(folder, Table.JOURNAL), job.usage()
         tell(f"measuring {plan.events:,} events")
-        send(parts.kafka_bootstrap, records(plan.events, "full", datetime.now(UTC), seed=2))
+        send(
+            parts.kafka_bootstrap,
+            records(plan.events, "full", datetime.now(UTC), seed=2, reports=parts.setting.reports),
+        )
         _wait_until_journalled(job, parts)
         full, after = _version(folder, Table.JOURNAL), job.usage()
         tell("near-empty batches, warming up")
-        _trickle(parts, plan.idle_batches, "idle1")
+        # Until Spark has ended the Python worker that had nothing to do for a minute: what it used is counted no more.
+        _trickle(parts, plan.idle_batches and plan.idle_batches + WORKER_ENDS_AFTER_BATCHES, "idle1")
         idle, quiet = _version(folder, Table.JOURNAL), job.usage()
         tell("measuring near-empty batches")
         _trickle(parts, plan.idle_batches, "idle2")

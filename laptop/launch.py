@@ -146,6 +146,14 @@ class Launch:
             stop_stack(self._identity, self._console)
 
 
+def keep_config(folders: Folders, config: StackConfig) -> None:
+    """Write the file that each application is started with."""
+    for job, settings in config.items():
+        file = folders.config(job)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
 def _start_supervisor(
     folders: Folders, config: StackConfig, alertmanager_config: Path | None
 ) -> subprocess.Popen[bytes]:
@@ -155,10 +163,7 @@ def _start_supervisor(
         connector_jars()
         if KAFKA_VARIABLE not in os.environ:
             broker_jars()
-        for job, settings in config.items():
-            file = folders.config(job)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        keep_config(folders, config)
         keep_alertmanager_config(folders, alertmanager_config)
         log = folders.log("supervisor")
         log.parent.mkdir(parents=True, exist_ok=True)

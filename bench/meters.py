@@ -1,0 +1,90 @@
+"""What meters cost: the same traffic where completions report 4 of 4 declared meters, 4 of 20, and 20 of 20."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bench.parts import Setting, running_parts
+from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
+from jobs.stack import StackConfig, load_stack_config
+from metering.words import Job
+
+FURTHER = tuple(f"units_{number:02d}" for number in range(16))
+"""Meters beside the default four, each the sum of a column of its own."""
+CONCERNED = (Job.INGESTION, Job.JOINS, Job.BILLING)
+"""Sessions count no meters."""
+
+
+class Case(StrEnum):
+    """How many meters are declared, and how many a completion reports."""
+
+    FOUR = "4 meters declared and reported"
+    DECLARED = "20 meters declared, 4 reported"
+    REPORTED = "20 meters declared and reported"
+
+
+@dataclass(frozen=True)
+class MetersMeasured:
+    """The applications that know meters, by case."""
+
+    applications: Mapping[Case, list[Measured]]
+
+    def cpu_seconds_per_million(self, case: Case) -> float:
+        """Of all of them together."""
+        return sum(job.cpu_seconds_per_million for job in self.applications[case])
+
+    def times_four(self, case: Case) -> float:
+        """How much more that is than with four meters."""
+        return self.cpu_seconds_per_million(case) / self.cpu_seconds_per_million(Case.FOUR)
+
+
+def measure_meters(folder: Path, plan: Plan, tell: Tell) -> MetersMeasured:
+    """Measure the three applications once for each case, in turn."""
+    return MetersMeasured({case: _applications(folder / case.name.lower(), plan, case, tell) for case in Case})
+
+
+def _applications(folder: Path, plan: Plan, case: Case, tell: Tell) -> list[Measured]:
+    folder.mkdir(parents=True)
+    found: list[Measured] = []
+    marks: Marks | None = None
+    with running_parts(folder, _setting(folder, case)) as parts:
+        for job in CONCERNED:
+
+            def said(text: str, job: Job = job) -> None:
+                tell(f"{case}, {job}: {text}")
+
+            if marks is None:
+                measured, marks = measure_ingestion(folder, parts, plan, said)
+            else:
+                measured, marks = measure_reader(job, folder, parts, plan, marks=marks, tell=said)
+            said(f"{measured.cpu_seconds_per_million:.1f} CPU-s/M")
+            found.append(measured)
+    return found
+
+
+def _setting(folder: Path, case: Case) -> Setting:
+    if case is Case.FOUR:
+        return Setting()
+    return Setting(load_stack_config(_declare(folder)), FURTHER, FURTHER if case is Case.REPORTED else ())
+
+
+def _declare(folder: Path) -> Path:
+    """The file of `weir up --config` that declares all twenty, beside the contract that has their columns."""
+    shipped = "ai.inference.completion.v1"
+    columns = {name: {"type": "number", "minimum": 0, "x-weir-column": name} for name in FURTHER}
+    contract: dict[str, Any] = {
+        "$id": shipped,
+        "allOf": [{"$ref": f"weir:{shipped}"}],
+        "properties": {"data": {"properties": columns}},
+    }
+    (folder / "units.json").write_text(json.dumps(contract))
+    own = {name: meter.model_dump(mode="json") for name, meter in StackConfig().jobs.joins.meters.items()}
+    meters = {**own, **{name: {"unit": "unit", "sum": name} for name in FURTHER}}
+    file = folder / "weir.json"
+    file.write_text(json.dumps({"contracts": ["units.json"], "meters": meters}))
+    return file
