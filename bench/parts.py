@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 from confluent_kafka import Producer
 
 from bench.events import Record, catalog
@@ -18,6 +19,7 @@ from catalog.file import parse_catalog
 from catalog.publishing import publish
 from catalog.store import store
 from deployment import topics
+from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.schema import migrate
 from jobs.stack import StackConfig
 from laptop import broker
@@ -53,8 +55,12 @@ def running_parts(folder: Path, setting: Setting | None = None) -> Iterator[Part
     """Broker, topics, database and schema under `folder`. Raises `CannotRun` when one does not start."""
     with running_broker(folder / "kafka") as bootstrap, embedded_database(folder / "postgres") as url:
         migrate(url)
+        setting = setting or Setting()
+        with psycopg.connect(url, autocommit=True) as connection:
+            # As applications do at their start: a catalog prices what is declared.
+            declare(connection, setting.config.jobs.billing.declared)
         pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
-        yield Parts(bootstrap, url, pid, setting or Setting())
+        yield Parts(bootstrap, url, pid, setting)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def _statement(query: UsageQuery, source: str, window: str) -> str:
                bool_or(corrected) AS corrected
         FROM (SELECT *{said} FROM ({source}) AS read) AS said
         GROUP BY {keys}
-        HAVING sum(quantity) <> 0
+        HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0
         ORDER BY {keys}
     """
 

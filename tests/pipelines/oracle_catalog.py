@@ -44,11 +44,10 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
     if topic is CatalogTopic.PLANS:
         return None
     assert committed_ms is not None
-    return {
-        **row,
-        "effective_from": row["effective_from"] or EPOCH + timedelta(milliseconds=committed_ms),
-        "deleted": op == "d",
-    }
+    committed_at = EPOCH + timedelta(milliseconds=committed_ms)
+    if topic is CatalogTopic.ACCOUNTS:
+        row["committed_at"] = committed_at
+    return {**row, "effective_from": row["effective_from"] or committed_at, "deleted": op == "d"}
 
 
 def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def change(after: Any = None, *, before: Any = None, op: str = "c", **fields: An
 
 def test_an_account_becomes_a_version_that_holds_from_its_commit() -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
-    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, "effective_from": datetime(2026, 1, 1, tzinfo=UTC)}
+    instants = dict.fromkeys(("effective_from", "committed_at"), datetime(2026, 1, 1, tzinfo=UTC))
+    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants}
     assert pa.Table.from_pylist([row], schema=ACCOUNTS).num_rows == 1
 
 
