@@ -87,8 +87,8 @@ class FewRecords:
                         size_bytes += len(message.value() or b"")
                     elif error.code() == KafkaError._PARTITION_EOF:
                         partition, end = message.partition() or 0, message.offset() or 0
-                        # One that is told late may be of an end before these records.
-                        if end >= new[partition][1]:
+                        # One that is told late may be of an end before these records, or of another partition.
+                        if partition in new and end >= new[partition][1]:
                             waited_for.discard(partition)
                     else:
                         raise KafkaException(error)
