@@ -22,7 +22,9 @@ _STATEMENT = """
     FROM session_gaps
     UNION ALL
     SELECT job, 'usage', first_position, since,
-           rules || jsonb_strip_nulls(jsonb_build_object('closed_before', closed_before))
+           rules || jsonb_strip_nulls(jsonb_build_object(
+               'closed_before', closed_before, 'meter_closed_before', nullif(meter_closed_before, '{}')
+           ))
     FROM rules
     ORDER BY 1 DESC, 3
 """

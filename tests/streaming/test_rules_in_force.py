@@ -82,9 +82,20 @@ def test_a_list_says_of_every_job_what_decides_and_since_when(database: str, tmp
     Driver(tmp_path, 1, NARROW).commit(FIRST)
     write(database, "session_gaps", {"first_position": 1, "gap": timedelta(minutes=30), "recorded_at": midnight})
     write(database, "rules", {"job": "billing", "first_position": 7, "rules": Jsonb(grace), "since": midnight})
+    closed = {"closed_before": midnight, "meter_closed_before": Jsonb({"requests": "2026-01-01T00:00:01+00:00"})}
+    later = {"job": "billing", "first_position": 9, "rules": Jsonb(grace), "since": midnight, **closed}
+    write(database, "rules", later)
     with read_only(database) as connection:
         assert [tuple(row.values()) for row in rule_rows(str(tmp_path), connection)] == [
             ("ingestion", "journal", 1, midnight, NARROW.deciding),
             ("sessionization", "journal", 1, midnight, {"session_gap_seconds": 1_800}),
             ("billing", "usage", 7, midnight, grace),
+            (
+                *("billing", "usage", 9, midnight),
+                {
+                    **grace,
+                    "closed_before": "2026-01-01T00:00:00+00:00",
+                    "meter_closed_before": {"requests": "2026-01-01T00:00:01+00:00"},
+                },
+            ),
         ]
