@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from jobs.billing.rules import METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
-from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName, outcomes_at_once
+from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.meters import MOST_METERS
 from metering.words import Decision
 
@@ -58,8 +58,3 @@ class BillingConfig(JobConfig):
         policies = {name: policy.value for name, policy in self.policies.items()}
         own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
         return {**super().deciding, POLICY: policies, **({METER_GRACE: own} if own else {})}
-
-    @property
-    def rows_at_once(self) -> int:
-        """Fewer where each may have many meters."""
-        return min(super().rows_at_once, outcomes_at_once(self.meters))

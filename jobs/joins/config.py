@@ -63,4 +63,4 @@ class JoinsConfig(JobConfig):
     @property
     def rows_at_once(self) -> int:
         """Fewer where each may have many meters."""
-        return min(super().rows_at_once, outcomes_at_once(self.meters))
+        return min(super().rows_at_once, outcomes_at_once(len(self.meters)))

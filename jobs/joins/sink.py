@@ -72,11 +72,16 @@ class UsageSink:
             self._usage.commit(USAGE.empty_table(), adopted)
         self._at = verified
 
+    @property
+    def rows_at_once(self) -> int:
+        """Most rows of the journal that are decided and priced at once."""
+        return self._config.rows_at_once
+
     def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Decide what the new rows and the passing of time decide, and append it, in commits that a reader can hold."""
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-        for part in in_parts(new, self._config.rows_at_once):
+        for part in in_parts(new, self.rows_at_once):
             counts.update(self._take(part))
         return Progress(rows.records, counts)
 

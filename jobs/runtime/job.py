@@ -107,6 +107,10 @@ class TopicSink(Sink, Protocol):
 class TableSink(Sink, Protocol):
     """A sink whose input is a Delta table, in `lsn` order."""
 
+    @property
+    def rows_at_once(self) -> int:
+        """Most rows that it can hold of one batch."""
+
     def position(self) -> int:
         """The next lsn to fold; 1 before the first."""
 

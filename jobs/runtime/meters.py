@@ -131,6 +131,6 @@ def restored(said: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration,
     return tuple(Declaration(name, m["unit"], m["sums"], m["expected"]) for name, m in said.items())
 
 
-def outcomes_at_once(meters: Mapping[str, MeterConfig]) -> int:
-    """Most outcomes that pass a driver at once, if each has a quantity of every meter."""
-    return QUANTITIES_AT_ONCE // len(meters)
+def outcomes_at_once(meters: int) -> int:
+    """Most outcomes that pass a driver at once, if each has a quantity of so many meters."""
+    return QUANTITIES_AT_ONCE // min(meters, MOST_METERS)

@@ -153,6 +153,14 @@ def test_a_database_that_kept_no_rules_takes_those_of_its_next_batch(stage: Stag
     assert held(database) == [(31, SHORT.deciding)]
 
 
+def test_a_billing_takes_fewer_rows_at_once_where_a_row_may_have_meters_of_before(stage: Stage, database: str) -> None:
+    assert stage.driver(SHORT).rows_at_once == 100_000
+    with psycopg.connect(database) as connection:
+        for number in range(16):
+            connection.execute("INSERT INTO meters VALUES (%s, 'call', null, null, false)", [f"of_before_{number}"])
+    assert stage.driver(SHORT).rows_at_once == 20_000
+
+
 def states(database: str) -> dict[Any, Any]:
     """What `weir usage` shows of every minute and meter. Of all meters together it says closed where each is."""
     with read_only(database) as connection:

@@ -49,7 +49,7 @@ class TableSource:
     ) -> None:
         self._job = job
         self._path = readable_by_spark(f"{environment.tables}/{job.reads}")
-        self._chunk, self._share = config.rows_at_once, config.rows_at_once / config.max_records_per_batch
+        self._chunk, self._share = sink.rows_at_once, sink.rows_at_once / config.max_records_per_batch
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)
         self._version = 0

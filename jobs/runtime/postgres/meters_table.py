@@ -21,6 +21,11 @@ _MEANINGS = "SELECT meter, unit, sums FROM meters WHERE meter = ANY (%s)"
 _REMOVED = "UPDATE meters SET is_declared = false WHERE is_declared AND meter <> ALL (%s)"
 
 
+def ever_declared(connection: psycopg.Connection[Any]) -> int:
+    """How many meters there ever were: rows of before may have some that are declared no more."""
+    return next((count for (count,) in connection.execute("SELECT count(*) FROM meters").fetchall()), 0)
+
+
 def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration]) -> None:
     """Keep the declared meters, and say of the others that they are declared no more.
 

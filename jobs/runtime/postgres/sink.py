@@ -19,7 +19,9 @@ from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context, Fold, PostgresJob, Progress
+from jobs.runtime.meters import outcomes_at_once
 from jobs.runtime.new_rows import few_new_rows, new_rows
+from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.rules_in_force import Held
 from monitoring.instruments import GaugeMetric
@@ -59,6 +61,11 @@ class PostgresSink:
         self._config = context.config
         self._spark = context.spark
         self._ownership = context.ownership
+        self.rows_at_once = context.config.rows_at_once
+        if job.summarize is not None:
+            # All that a row says comes to the driver, of meters that are declared no more, too.
+            meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
+            self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
         self._rules = RulesTable(context.ownership.connection, job, context.config.deciding)
         self._upstream = Upstream(context.environment.tables, job.reads)
