@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.looked_records import RECORDS
-from jobs.runtime.kafka.topic import LATEST, Topic, offsets
+from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, offsets
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,7 @@ class FewRecords:
         self._consumer = Consumer(
             {
                 **kafka,
-                "group.id": "weir",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "check.crcs": True,
-                "auto.offset.reset": "error",
+                **COMMITTED,
                 # The end is told, because behind the last record there may be what is none.
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,

@@ -30,6 +30,15 @@ TIMEOUT_SECONDS = 15.0
 """What the broker does not answer within this it does not answer."""
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+COMMITTED: KafkaSettings = {
+    "group.id": "weir",
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    # As Java's client does by default: else a price would be what a disk made of it.
+    "check.crcs": True,
+    "auto.offset.reset": "error",
+}
+"""Of a consumer that is told what to read: all that is committed, without a group."""
 Positions = Mapping[tuple[str, int], int]
 """Next offset per topic and partition."""
 
@@ -154,17 +163,7 @@ class TopicsReader:
     def __init__(self, kafka: KafkaSettings, admin: AdminClient, topics: Sequence[Topic], positions: Positions) -> None:
         self._admin = admin
         self._positions = dict(positions)
-        self._consumer = Consumer(
-            {
-                **kafka,
-                "group.id": "weir",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                # As Java's client does by default: else a price would be what a disk made of it.
-                "check.crcs": True,
-                "auto.offset.reset": "error",
-            }
-        )
+        self._consumer = Consumer({**kafka, **COMMITTED})
         self._consumer.assign(
             [TopicPartition(t.name, p, self._positions[t.name, p]) for t in topics for p in t.partitions]
         )
