@@ -92,7 +92,7 @@ def main(
                 cost = (used[ALL] - used[WARM]) / more * 1e6
                 found.append(Found(f"Flink SQL: {stage.lower()}", cost, does))
                 tell(f"Flink SQL, {stage.lower()}: {cost:.1f} CPU-s/M")
-            flinks = _sums(folder / f"flink-SUMMED-{ALL}" / "minutes")
+            flinks = _latest(parts.kafka_bootstrap, f"{ALL}_minutes")
             used = {}
             for topic in (WARM, ALL):
                 tell(f"Polars: {topic}")
@@ -113,8 +113,8 @@ _WEIR = {
 _STAGES = {
     "PARSED": "JSON to typed columns; a record that is none ends the job",
     "ONCE": "each source and id once within an hour (RocksDB); what a repeat said is gone, a conflict is none",
-    "SUMMED": "that, joined within ten minutes and summed by minute, to a file: no journal, no price, no correction, "
-    "and what comes after the watermark is dropped without a word",
+    "SUMMED": "that, joined and summed by minute, to a topic of updates: no journal, no price, no stragglers, and what "
+    "comes an hour later meets nothing, without a word",
 }
 _POLARS = "parsed, once, joined and summed in memory: nothing is durable, and a crash begins again"
 
@@ -139,20 +139,26 @@ def _weir(folder: Path, parts: Parts, plan: Plan, tell: Tell) -> tuple[list[Foun
 def _copied(bootstrap: str) -> dict[str, int]:
     """Copy the events, those of the warm-up also alone; how many each topic has."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in (WARM, ALL)]).values():
+    for made in admin.create_topics(
+        [NewTopic(topic, PARTITIONS, 1) for name in (WARM, ALL) for topic in (name, f"{name}_minutes")]
+    ).values():
         made.result()
     counts = {}
     for topic, prefix in ((WARM, b'"id":"warm-'), (ALL, b'"id":"')):
-        kept = [record for record in _records(bootstrap) if prefix in record.value and b"ai.inference." in record.value]
+        kept = [
+            record
+            for record in _records(bootstrap, EVENTS_TOPIC)
+            if prefix in record.value and b"ai.inference." in record.value
+        ]
         send(bootstrap, iter(kept), topic)
         counts[topic] = len(kept)
     return counts
 
 
-def _records(bootstrap: str) -> Iterator[Record]:
+def _records(bootstrap: str, topic: str) -> Iterator[Record]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "copy", "enable.auto.commit": False})
-    numbers = consumer.list_topics(EVENTS_TOPIC).topics[EVENTS_TOPIC].partitions
-    partitions = [TopicPartition(EVENTS_TOPIC, number, 0) for number in numbers]
+    numbers = consumer.list_topics(topic).topics[topic].partitions
+    partitions = [TopicPartition(topic, number, 0) for number in numbers]
     left = sum(consumer.get_watermark_offsets(partition)[1] for partition in partitions)
     consumer.assign(partitions)
     while left > 0:
@@ -193,6 +199,18 @@ def _sums(folder: Path) -> Sums:
                     requests, *tokens = map(int, numbers)
                     at = minute.replace("T", " ")[:19] + "Z"
                     sums[at, account, model] = (requests, *tokens)  # type: ignore[assignment]  # three of them
+    return sums
+
+
+def _latest(bootstrap: str, topic: str) -> Sums:
+    """The last that a topic says of each key."""
+    sums: Sums = {}
+    for record in _records(bootstrap, topic):
+        said = json.loads(record.value)
+        at = said["window_start"][:19] + "Z"
+        sums[at, said["account"], said["model"]] = tuple(
+            said[name] for name in ("requests", "input_tokens", "output_tokens", "cached_tokens")
+        )
     return sums
 
 
