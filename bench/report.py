@@ -100,7 +100,7 @@ def table(found: list[Line]) -> Table:
     for line in found:
         style = "green" if line.aim is not None and line.is_met else "" if line.is_met else "red"
         shown.add_row(
-            line.what, f"{line.found:,.1f}", "" if line.aim is None else f"{line.aim:,.0f}", line.unit, style=style
+            line.what, f"{line.found:,.1f}", "" if line.aim is None else f"{line.aim:,g}", line.unit, style=style
         )
     return shown
 
