@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.declared import DeclaredMeasured, measure_declared
 from bench.idle import IdleMeasured, measure_idle
-from bench.meters import MetersMeasured, measure_meters
 from bench.parts import running_parts
 from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
@@ -23,15 +23,15 @@ from metering.words import Job
 WARM_UP_EVENTS = 600_000
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
 """Whose output each application is measured on."""
-OTHERS = ("meters", "stack", "idle")
+OTHERS = ("declared", "stack", "idle")
 STACK_RATE = 50
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 600_000,
-    jobs: Annotated[str, typer.Option(help="Which applications, by commas, and `meters`, `stack`, `idle`.")] = ",".join(
-        [*Job, *OTHERS]
-    ),
+    jobs: Annotated[
+        str, typer.Option(help="Which applications, by commas, and `declared`, `stack`, `idle`.")
+    ] = ",".join([*Job, *OTHERS]),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
     ] = False,
@@ -49,10 +49,10 @@ def main(
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
         folder = keep or Path(scratch)
         measured = _applications(folder, plan, chosen, console) if chosen & {*Job} else []
-        meters = _meters(folder / "meters", events, console) if "meters" in chosen else None
+        declared = _declared(folder / "declared", events, console) if "declared" in chosen else None
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
-    run = Run(measured, meters, stack, idle)
+    run = Run(measured, declared, stack, idle)
     Console().print(table(lines(run)))
     console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
@@ -81,9 +81,9 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
     return found
 
 
-def _meters(folder: Path, events: int, console: Console) -> MetersMeasured:
-    # A ratio needs less than a number: a third of the events, three times.
-    return measure_meters(folder, Plan(events // 3, events // 3, 0), _teller("meters", console))
+def _declared(folder: Path, events: int, console: Console) -> DeclaredMeasured:
+    # A ratio needs less than a number: a third of the events for each case.
+    return measure_declared(folder, Plan(events // 3, events // 3, 0), _teller("declared", console))
 
 
 def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:

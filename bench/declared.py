@@ -1,4 +1,4 @@
-"""What meters cost: the same traffic where completions report 4 of 4 declared meters, 4 of 20, and 20 of 20."""
+"""What declarations cost: the same traffic with 4 meters, with 20 of which 4 or 20 are reported, with a dimension."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ CONCERNED = (Job.INGESTION, Job.JOINS, Job.BILLING)
 
 
 class Case(StrEnum):
-    """How many meters are declared, and how many a completion reports."""
+    """How many meters are declared and how many a completion reports, or which dimension goes with an outcome."""
 
     FOUR = "4 meters declared and reported"
     DECLARED = "20 meters declared, 4 reported"
     REPORTED = "20 meters declared and reported"
+    DIMENSION = "one dimension"
+    """`api_key_id`: a hundred keys an account."""
 
 
 @dataclass(frozen=True)
-class MetersMeasured:
-    """The applications that know meters, by case."""
+class DeclaredMeasured:
+    """The applications that know meters and dimensions, by case."""
 
     applications: Mapping[Case, list[Measured]]
 
@@ -38,14 +40,18 @@ class MetersMeasured:
         """Of all of them together."""
         return sum(job.cpu_seconds_per_million for job in self.applications[case])
 
+    def of(self, case: Case, job: Job) -> float:
+        """CPU-seconds of one of them per million events."""
+        return next(found.cpu_seconds_per_million for found in self.applications[case] if found.job == job)
+
     def times_four(self, case: Case) -> float:
         """How much more that is than with four meters."""
         return self.cpu_seconds_per_million(case) / self.cpu_seconds_per_million(Case.FOUR)
 
 
-def measure_meters(folder: Path, plan: Plan, tell: Tell) -> MetersMeasured:
+def measure_declared(folder: Path, plan: Plan, tell: Tell) -> DeclaredMeasured:
     """Measure the three applications once for each case, in turn."""
-    return MetersMeasured({case: _applications(folder / case.name.lower(), plan, case, tell) for case in Case})
+    return DeclaredMeasured({case: _applications(folder / case.name.lower(), plan, case, tell) for case in Case})
 
 
 def _applications(folder: Path, plan: Plan, case: Case, tell: Tell) -> list[Measured]:
@@ -70,6 +76,8 @@ def _applications(folder: Path, plan: Plan, case: Case, tell: Tell) -> list[Meas
 def _setting(folder: Path, case: Case) -> Setting:
     if case is Case.FOUR:
         return Setting()
+    if case is Case.DIMENSION:
+        return Setting(load_stack_config(_write(folder, {"dimensions": ["api_key_id"]})))
     return Setting(load_stack_config(_declare(folder)), FURTHER, FURTHER if case is Case.REPORTED else ())
 
 
@@ -85,6 +93,10 @@ def _declare(folder: Path) -> Path:
     (folder / "units.json").write_text(json.dumps(contract))
     own = {name: meter.model_dump(mode="json") for name, meter in StackConfig().jobs.joins.meters.items()}
     meters = {**own, **{name: {"unit": "unit", "sum": name} for name in FURTHER}}
+    return _write(folder, {"contracts": ["units.json"], "meters": meters})
+
+
+def _write(folder: Path, config: dict[str, Any]) -> Path:
     file = folder / "weir.json"
-    file.write_text(json.dumps({"contracts": ["units.json"], "meters": meters}))
+    file.write_text(json.dumps(config))
     return file
