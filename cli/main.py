@@ -11,6 +11,7 @@ from cli.catalog import catalog
 from cli.compact import compact
 from cli.compare import compare
 from cli.contracts import contracts
+from cli.corrections import corrections
 from cli.dead_letters import dead_letters
 from cli.demo import demo
 from cli.drain import drain
@@ -49,6 +50,7 @@ app.command()(usage)
 app.command()(meters)
 app.command()(sessions)
 app.command()(stragglers)
+app.command()(corrections)
 app.command()(types)
 app.command()(rules)
 app.command("dead-letters")(dead_letters)

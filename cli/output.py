@@ -19,7 +19,7 @@ import typer
 
 from metering.instants import rfc3339
 
-Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | None
+Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | None
 Row = Mapping[str, Value]
 
 _UNBOUNDED_WIDTH = 100_000
@@ -108,7 +108,7 @@ def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> No
         console.print("Nothing to list.")
 
 
-def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | None:
+def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | list[int] | None:
     if isinstance(value, Decimal | datetime):
         return _text(value)
     return value
@@ -124,7 +124,7 @@ def _text(value: Value) -> str:
             return plain(Decimal(repr(value)))
         case datetime():
             return rfc3339(value)
-        case Mapping():
+        case Mapping() | list():
             return json.dumps(value)
     return str(value)
 

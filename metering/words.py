@@ -123,6 +123,14 @@ class UsageCause(StrEnum):
     STREAM = "stream"
     """An outcome was decided. Only these rows are judged by their arrival; any other inherits the decision of the row
     that it negates or replaces."""
+    DUPLICATE = "duplicate"
+    """An event was accepted twice: beyond the horizon within which ingestion knows what it has seen."""
+    REJOINED = "rejoined"
+    """An abandoned request and an orphaned completion are one pair."""
+    REPRICED = "repriced"
+    """A price came after the usage that it is for, or holds from before it."""
+    CONTRACTED = "contracted"
+    """The contract of a type came after its events."""
 
 
 class Decision(StrEnum):

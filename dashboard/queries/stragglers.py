@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
+
+import psycopg
 
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
@@ -93,11 +96,17 @@ def read_stragglers(backend: Backend, chosen: StragglerFilter) -> Stragglers:
         }
         rows = cursor.execute(_LIST, parameters).fetchall()
         decided = tuple(Decided(**row) for row in cursor.execute(_DECIDED, parameters).fetchall())
-        newest = cursor.execute(_NEWEST_USAGE).fetchone()
+        newest_usage = newest_usage_of(cursor)
     return Stragglers(
         feed=feed,
         stragglers=tuple(Straggler(**with_plain(row, "quantity")) for row in rows[:MOST_ROWS]),
         decided=decided,
         is_cut=len(rows) > MOST_ROWS,
-        newest_usage=newest["window_end"] if newest else None,
+        newest_usage=newest_usage,
     )
+
+
+def newest_usage_of(cursor: psycopg.Cursor[dict[str, Any]]) -> datetime | None:
+    """The end of the newest window that there is, as the caller's transaction sees it."""
+    newest = cursor.execute(_NEWEST_USAGE).fetchone()
+    return newest["window_end"] if newest else None

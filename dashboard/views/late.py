@@ -1,4 +1,4 @@
-"""Late and dropped: how late usage is, which of it came after grace, and what another grace would have done."""
+"""Late and dropped: what came after grace, what closed windows became, and what another grace would have done."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask, ask_every, head
+from dashboard.queries.corrections import Correction, CorrectionFilter, Corrections, read_corrections
 from dashboard.queries.lateness import DAYS, Lateness, read_lateness
 from dashboard.queries.stragglers import (
     MOST_ROWS,
@@ -21,12 +22,20 @@ from dashboard.queries.stragglers import (
 )
 from dashboard.table import Value, show_table
 from dashboard.wording import length, minute, rounded, span
-from metering.words import Decision
+from metering.words import Decision, UsageCause
 
 REFRESH_SECONDS = 3
 LATENESS_SECONDS = 10
 
 _MARKS: dict[str, str] = {Decision.CORRECT: "✎ corrected", Decision.DROP: "✕ dropped"}
+
+_CAUSES: dict[str, str] = {
+    UsageCause.STREAM: "straggler",
+    UsageCause.DUPLICATE: "billed twice",
+    UsageCause.REJOINED: "late partner",
+    UsageCause.REPRICED: "late price",
+    UsageCause.CONTRACTED: "late contract",
+}
 
 _GRACES = tuple(
     timedelta(seconds=seconds)
@@ -46,6 +55,7 @@ def show() -> None:
         hours = choose_hours((1, 6, 24, 168), 24)
         decision = choose("Decision", "decision", {"any": "any", **{one: mark[2:] for one, mark in _MARKS.items()}})
     _stragglers(StragglerFilter(hours, account, decision if decision in _MARKS else None))
+    _corrections(CorrectionFilter(hours, account))
     _distribution(account)
 
 
@@ -63,7 +73,7 @@ def _stragglers(chosen: StragglerFilter) -> None:
         st.caption(f"Only the latest {MOST_ROWS:,} are shown; `weir stragglers` lists all.")
 
 
-def _judge(found: Stragglers) -> Freshness:
+def _judge(found: Stragglers | Corrections) -> Freshness:
     return freshness(found.feed, found.newest_usage, "usage")
 
 
@@ -95,6 +105,35 @@ def _row(straggler: Straggler) -> dict[str, Value]:
         "amount": straggler.amount,
         "currency": straggler.currency or "no price",
         "request": straggler.request_id,
+    }
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _corrections(chosen: CorrectionFilter) -> None:
+    found = head("Corrections: what closed windows became", ask(read_corrections, chosen), _judge)
+    if found is None or found.newest_usage is None:
+        return
+    if not found.corrections:
+        st.success(f"No closed window changed in the last {_hours(chosen.hours)}.", icon=":material/check_circle:")
+        return
+    show_table([_corrected(correction) for correction in found.corrections], "corrections")
+    if found.is_cut:
+        st.caption(f"Only the latest {MOST_ROWS:,} are shown; `weir corrections` lists all.")
+
+
+def _corrected(correction: Correction) -> dict[str, Value]:
+    return {
+        "corrected (UTC)": correction.corrected_at,
+        "window (UTC)": minute(correction.window_start),
+        "account": correction.account,
+        "model": correction.model or "unknown",
+        "meter": correction.meter,
+        "cause": _CAUSES[correction.cause],
+        "quantity was": correction.old_quantity,
+        "quantity is": correction.new_quantity,
+        "amount was": correction.old_amount,
+        "amount is": correction.new_amount,
+        "currency": correction.currency or "no price",
     }
 
 

@@ -42,7 +42,7 @@ INSERT INTO usage_days AS old (
 SELECT staged.account, staged.day, model, meter, currency, price_version, known.dimensions,
        staged.dimensions IS NOT NULL AND known.dimensions IS NULL,
        trim_scale(sum(quantity)), max(unit_price), sum(sign * metered_rows),
-       min(window_start), max(window_start) + %(minute)s, bool_or(straggler_lsn IS NOT NULL)
+       min(window_start), max(window_start) + %(minute)s, bool_or(is_correction)
 FROM staged LEFT JOIN usage_day_dimensions AS known
   ON (known.account, known.day, known.dimensions_key)
    = (staged.account, staged.day, sha256(jsonb_send(staged.dimensions::jsonb)))

@@ -1,4 +1,7 @@
-"""The sums of one micro-batch → `usage_windows`, `stragglers` and `usage_days`; what cannot be added up is refused."""
+"""The sums of one micro-batch → `usage_windows`, `stragglers`, `corrections` and `usage_days`.
+
+What cannot be added up is refused.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import psycopg
 
 from jobs.billing.config import BillingConfig
+from jobs.billing.corrections import inherit, record
 from jobs.billing.days import add_days
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
@@ -19,8 +23,8 @@ from monitoring.instruments import CounterMetric
 # Only here is a wrong row still near its own; once it is added to a window nobody can tell.
 UNSOUND = """
 SELECT cause, sign FROM staged
-WHERE cause <> %(judged)s OR sign NOT IN (1, -1) OR unsound_rows > 0 OR lowest_unit_price <> unit_price
-ORDER BY cause <> %(judged)s DESC LIMIT 1
+WHERE cause <> ALL (%(known)s) OR sign NOT IN (1, -1) OR unsound_rows > 0 OR lowest_unit_price <> unit_price
+ORDER BY cause <> ALL (%(known)s) DESC LIMIT 1
 """
 
 # Another unit price under one version would change what its windows were billed at. Rows with a price have a model and
@@ -45,7 +49,7 @@ INSERT INTO usage_windows AS old (
 SELECT window_start, window_start + %s, account, model, meter, currency, price_version,
        trim_scale(sum(quantity)), max(unit_price),
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
-       sum(unmetered_rows), bool_or(straggler_lsn IS NOT NULL AND metered_rows > 0)
+       sum(sign * unmetered_rows), bool_or(is_correction)
 FROM staged
 WHERE decision IS DISTINCT FROM 'drop'
 GROUP BY window_start, account, model, meter, currency, price_version
@@ -65,36 +69,37 @@ INSERT INTO stragglers (
     usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, late_seconds,
     decision, quantity, unit_price, currency, price_version
 )
-SELECT straggler_lsn, meter, account, model, request_id, window_start, event_time, received_at,
-       extract(epoch FROM received_at - (window_start + %s)),
+SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
+       greatest(0, extract(epoch FROM received_at - (window_start + %s))),
        decision, trim_scale(quantity), unit_price, currency, price_version
 FROM staged
-WHERE straggler_lsn IS NOT NULL AND metered_rows > 0
-ORDER BY straggler_lsn, meter
+WHERE decision IS NOT NULL AND metered_rows > 0
+ORDER BY usage_lsn, meter
 """
 
+# Of what arrived: what corrects it was counted when that did.
 COUNT = """
 SELECT meter, decision, late, price_version IS NULL, sum(metered_rows), sum(unmetered_rows)
-FROM staged GROUP BY 1, 2, 3, 4
+FROM staged WHERE cause = %s GROUP BY 1, 2, 3, 4
 """
 
 
 def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, _frontiers: Fold) -> Counts:
-    """Add `staged` to `usage_windows` and `usage_days`, record its stragglers.
+    """Add `staged` to `usage_windows` and `usage_days`, record its stragglers and its corrections.
 
-    Returns how many rows were late, stragglers, unpriced and unmetered.
+    Returns how many rows were late, stragglers, unpriced and unmetered, and how many corrections there are.
 
-    Raises Refused for usage that cannot be added up: of a cause that is not judged here (its decision would have to be
-    inherited), with a sign that is neither 1 nor -1, with an amount that is not its quantity times its unit price, or
-    with another unit price than its price version had before.
+    Raises Refused for usage that cannot be added up: of a cause that this version does not know, with a sign that is
+    neither 1 nor -1, with an amount that is not its quantity times its unit price, or with another unit price than its
+    price version had before.
     """
-    unsound = cursor.execute(UNSOUND, {"judged": UsageCause.STREAM.value}).fetchone()
+    unsound = cursor.execute(UNSOUND, {"known": list(UsageCause)}).fetchone()
     if unsound is not None:
         cause, sign = unsound
         raise Refused(
             f"usage holds rows of cause '{cause}' and sign {sign} that this version of billing cannot add up (it knows "
-            f"cause '{UsageCause.STREAM}', sign 1 or -1, and an amount with every price: quantity x unit price, one "
-            "per price version); install the version that wrote them and start billing again"
+            f"the causes {', '.join(UsageCause)}, sign 1 or -1, and an amount with every price: quantity x unit price, "
+            "one per price version); install the version that wrote them and start billing again"
         )
     repriced = cursor.execute(REPRICED).fetchone()
     if repriced is not None:
@@ -102,11 +107,14 @@ def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, _frontiers: Fold) 
             f"usage holds price version {repriced[0]} at another unit price than the windows it was billed in; restore "
             "the usage table that wrote them and start billing again"
         )
+    inherit(cursor)
+    corrections = record(cursor)
     cursor.execute(ADD, (MINUTE,))
     cursor.execute(RECORD, (MINUTE,))
     add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-    for meter, decision, late, unpriced, *rows in cursor.execute(COUNT).fetchall():
+    counts.update((metrics.CORRECTIONS, meter, cause) for meter, cause in corrections)
+    for meter, decision, late, unpriced, *rows in cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall():
         metered_rows, unmetered_rows = map(int, rows)
         counts[metrics.LATE, meter] += metered_rows if late else 0
         counts[metrics.UNPRICED, meter] += metered_rows if unpriced else 0

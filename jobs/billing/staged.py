@@ -22,9 +22,11 @@ STAGED = pa.schema(
         pa.field("cause", pa.string(), nullable=False),
         pa.field("sign", pa.int32(), nullable=False),
         pa.field("late", pa.bool_(), nullable=False),
-        pa.field("straggler_lsn", pa.int64()),
+        pa.field("usage_lsn", pa.int64()),
+        pa.field("corrects_lsns", pa.string()),
         pa.field("request_id", pa.string()),
         pa.field("decision", pa.string()),
+        pa.field("is_correction", pa.bool_(), nullable=False),
         pa.field("day", pa.date32(), nullable=False),
         pa.field("dimensions", pa.string()),
         pa.field("first_lsn", pa.int64(), nullable=False),
@@ -36,7 +38,9 @@ STAGED = pa.schema(
         pa.field("unsound_rows", pa.int64(), nullable=False),
     ]
 )
-"""Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage. A straggler (`straggler_lsn`,
-`request_id`, `decision`) is a row by itself. `unit_price` and `lowest_unit_price` are the highest and lowest of the
-price version; `metered_rows` have a quantity other than 0, `unmetered_rows` should have one and have none,
-`unsound_rows` have an amount that is not quantity x unit price."""
+"""Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage. A straggler, which has a `decision`,
+is a row by itself (`usage_lsn`, `request_id`), and so is what corrects others: `corrects_lsns`, as Postgres writes an
+array of bigint. Of the latter the database says which decision they inherit, and whether they are corrections.
+`unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows` have a quantity
+other than 0, `unmetered_rows` should have one and have none, `unsound_rows` have an amount that is not quantity x unit
+price."""

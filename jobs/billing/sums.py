@@ -15,17 +15,21 @@ from jobs.runtime.rules_in_force import Held
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
 from metering.meters import OfMeter
 from metering.windows import MINUTE
+from metering.words import Decision, UsageCause
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
-    *("day", "dimensions", *METERED_COLUMNS),
+    *("corrects_lsns", "day", "dimensions", *METERED_COLUMNS),
 )
 """What is read of usage."""
 AT_ONCE = 50_000
 """Rows of usage, of which each entry is for a while a row with all that is kept of it."""
+IS_JUDGED = pl.col("cause") == UsageCause.STREAM.value
+"""By its arrival. What corrects a row inherits its decision, which only the database knows."""
+CHANGES_A_WINDOW = Decision.CORRECT.value
 KEY = (
-    *("window_start", "account", "model", "currency", "cause", "sign", "late", "straggler_lsn", "request_id"),
-    *("meter", "price_version", "day", "dimensions"),
+    *("window_start", "account", "model", "currency", "cause", "sign", "late", "usage_lsn", "request_id"),
+    *("corrects_lsns", "meter", "price_version", "day", "dimensions"),
 )
 
 
@@ -61,8 +65,9 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
         .filter(pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0)
         .with_columns(
             quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity),
-            decision=pl.when(pl.col("straggler_lsn").is_not_null()).then(decided),
+            decision=pl.when(pl.col("usage_lsn").is_not_null() & IS_JUDGED).then(decided),
         )
+        .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))
     )
     return summed.select(STAGED.names).to_arrow().cast(STAGED)
 
@@ -70,18 +75,24 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
 def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
     """Usage rows with their minute and their day, which only 0.1.0 left to others."""
     occurred_at = pl.col("event_time")
-    return usage.with_columns(pl.coalesce("day", occurred_at.dt.date()), window_start=occurred_at.dt.truncate("1m"))
+    return usage.with_columns(
+        pl.coalesce("day", occurred_at.dt.date()),
+        corrects_lsns="{" + pl.col("corrects_lsns").cast(pl.List(pl.String)).list.join(",") + "}",
+        window_start=occurred_at.dt.truncate("1m"),
+    )
 
 
 def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
-    """What each meter says of a row, with its arrival: `late`, or a `straggler_lsn` of its own."""
+    """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival."""
     received_at, window_end = pl.col("received_at"), pl.col("window_start") + MINUTE
     had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
     is_straggler = had_closed | (received_at >= window_end + _of_meter(grace(held.rules), pl.Duration("us")))
+    stands_alone = is_straggler | ~IS_JUDGED
     return entries.with_columns(
-        late=(received_at >= window_end) & ~is_straggler,
-        straggler_lsn=pl.when(is_straggler).then("lsn"),
-        request_id=pl.when(is_straggler).then("request_id"),
+        late=(received_at >= window_end) & ~stands_alone,
+        usage_lsn=pl.when(stands_alone).then("lsn"),
+        request_id=pl.when(stands_alone).then("request_id"),
+        corrects_lsns=pl.when(~IS_JUDGED).then("corrects_lsns"),
     )
 
 

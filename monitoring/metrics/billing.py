@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import Decision, Job
+from metering.words import Decision, Job, UsageCause
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 
@@ -38,6 +38,13 @@ STRAGGLER_AMOUNT = GaugeMetric(
     {"meter": GIVEN_AT_START, "decision": tuple(Decision), "currency": GIVEN_AT_START},
     BILLING,
     from_database=True,
+)
+CORRECTIONS = CounterMetric(
+    "weir_corrections_total",
+    "corrections",
+    "Changes of windows that were shown closed (table corrections), by cause.",
+    {"meter": GIVEN_AT_START, "cause": tuple(UsageCause)},
+    BILLING,
 )
 WINDOWS = GaugeMetric(
     "weir_usage_windows",

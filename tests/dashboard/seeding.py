@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from psycopg.types.json import Jsonb
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.postgres import migrations
 from jobs.runtime.postgres.meters_table import declare
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import SCHEMAS, Table
@@ -229,7 +231,7 @@ def fill_catalog(database: str, day: Day) -> None:
 
 
 def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
-    """`usage_windows` and `stragglers`: what billing makes of the rows."""
+    """`usage_windows`, `stragglers` and `corrections`: what billing makes of the rows."""
     windows: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(
         lambda: {"quantity": 0, "unit_price": None, "late_rows": 0, "late_quantity": 0, "corrected": False}
     )
@@ -260,6 +262,9 @@ def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:
     ]
     write_windows(database, *written)
     write(database, "stragglers", *stragglers)
+    with psycopg.connect(database) as connection:
+        connection.execute("DELETE FROM corrections")
+        connection.execute(import_module(f"{migrations.__name__}.versions.0024_corrections").FILL)
 
 
 def _straggler(row: dict[str, Any], meter: str, start: datetime, late: timedelta, decision: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import pytest
 import dashboard.queries
 from dashboard.backend import Backend, NotConnected, Unavailable
 from dashboard.queries.bills import Line
+from dashboard.queries.corrections import CorrectionFilter
 from dashboard.queries.sessions import Session
 from dashboard.queries.stragglers import StragglerFilter
 from dashboard.queries.windows import By, WindowFilter
@@ -75,6 +76,7 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
         "chosen": [
             *[WindowFilter(hours=3, by=by, account=account) for by in By for account in (None, MINE, OTHERS)],
             *[StragglerFilter(account=account) for account in (None, MINE, OTHERS)],
+            *[CorrectionFilter(account=account) for account in (None, MINE, OTHERS)],
         ],
     }
     names = list(inspect.signature(function).parameters)[1:]

@@ -20,13 +20,14 @@ from jobs.streams import USAGE
 from metering.lateness import Arrival, arrival
 from metering.meters import Meter
 from metering.windows import MINUTE, tumbling
-from metering.words import Decision, Outcome
+from metering.words import Decision, Outcome, UsageCause
 from tests.metered import listed
 from tests.pipelines.folding import fold_table, rows_of
 from tests.specifications.billing import decide, is_metered, is_unmetered
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EXACT = Context(prec=60)
+MICROSECOND = timedelta(microseconds=1)
 CONFIG = BillingConfig()
 
 
@@ -78,32 +79,47 @@ class Billed:
 
     windows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     stragglers: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    corrections: set[tuple[int, str]] = field(default_factory=set, compare=False)
+    """Usage lsn and meter of what changed a window that was shown closed."""
+    dropped: set[tuple[int, str]] = field(default_factory=set, compare=False)
 
 
-def billed(rows: Iterable[dict[str, Any]], config: BillingConfig) -> Billed:
-    """What `rows` bill, by the rules, in exact arithmetic."""
-    return billed_by_history(rows, (Held(1, config.deciding),))
+def billed(rows: Iterable[dict[str, Any]], config: BillingConfig, closed_until: datetime | None = None) -> Billed:
+    """What `rows` (in the order of lsn, where some correct others) bill, by the rules, in exact arithmetic.
+
+    `closed_until`: what ends by then was shown closed before any of them came.
+    """
+    return billed_by_history(rows, (Held(1, config.deciding),), closed_until)
 
 
-def billed_by_history(rows: Iterable[dict[str, Any]], history: History) -> Billed:
+def billed_by_history(rows: Iterable[dict[str, Any]], history: History, closed_until: datetime | None = None) -> Billed:
     """The same by the rules that held, each row by those of its lsn."""
     result = Billed()
     for row in rows:
         for meter in Meter:
-            _bill(result, row, meter, held_at(history, row["lsn"]))
+            _bill(result, row, meter, held_at(history, row["lsn"]), closed_until)
     return result
 
 
-def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held) -> None:
+def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_until: datetime | None) -> None:
     grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
     policy = Decision(held.rules["late_policy"].get(meter, "correct"))
     grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
     quantity, version = row.get(meter), row.get(f"{meter}_price_version")
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
     window = tumbling(row["event_time"])
-    decision = decide(row["received_at"], window, grace, policy, closed_before)
+    is_judged = row["cause"] == UsageCause.STREAM
+    if is_judged:
+        decision = decide(row["received_at"], window, grace, policy, closed_before)
+    else:
+        of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
+        decision = next((Decision(one["decision"]) for one in of_corrected if one), None)
     if not (metered or unmetered):
         return
+    was_closed = closed_until is not None and window.end <= closed_until
+    corrects = metered and decision is not Decision.DROP and (decision is not None if is_judged else was_closed)
+    if corrects:
+        result.corrections.add((row["lsn"], meter.value))
     signed = row["sign"] * (quantity or 0)
     unit_price = row.get(f"{meter}_unit_price")
     amount = None if version is None else EXACT.multiply(row[f"{meter}_amount"] or Decimal(0), Decimal(row["sign"]))
@@ -111,7 +127,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held) -> None
         result.stragglers[row["lsn"], meter.value] = {
             "request_id": row["request_id"],
             "window_start": window.start,
-            "late_seconds": Decimal((row["received_at"] - window.end) // timedelta(microseconds=1)) / 10**6,
+            "late_seconds": max(Decimal(0), Decimal((row["received_at"] - window.end) // MICROSECOND) / 10**6),
             "decision": decision.value,
             "quantity": signed,
             "unit_price": unit_price,
@@ -120,8 +136,9 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held) -> None
             "price_version": version,
         }
     if decision is Decision.DROP:
+        result.dropped.add((row["lsn"], meter.value))
         return
-    late = arrival(row["received_at"], window, grace, closed_before) is Arrival.LATE
+    late = is_judged and arrival(row["received_at"], window, grace, closed_before) is Arrival.LATE
     key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
     cell = result.windows.setdefault(
         key,
@@ -139,8 +156,8 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held) -> None
     cell["amount"] = None if amount is None else EXACT.add(cell["amount"], amount)
     cell["late_quantity"] += signed if late else 0
     cell["late_rows"] += late and metered
-    cell["unmetered_rows"] += unmetered
-    cell["corrected"] |= decision is not None and metered
+    cell["unmetered_rows"] += row["sign"] * unmetered
+    cell["corrected"] |= corrects
 
 
 def built(rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Table:

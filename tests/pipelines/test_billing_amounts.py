@@ -23,7 +23,7 @@ def test_what_build_returns_is_the_staged_contract() -> None:
     staged = built([usage_row(1), usage_row(2, delay=timedelta(hours=1))])
     assert staged.schema.names == STAGED.names
     requests = staged.cast(STAGED).filter(pc.field("meter") == "requests")
-    assert requests["straggler_lsn"].to_pylist().count(2) == 1
+    assert requests["usage_lsn"].to_pylist().count(2) == 1
     assert requests.num_rows == 2, "a straggler is a row by itself"
 
 
@@ -113,7 +113,7 @@ def test_null_models_and_currencies_meet_in_one_window_row(connection: psycopg.C
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"cause": "repriced"}, "cause 'repriced'"),
+        ({"cause": "erased"}, "cause 'erased'"),
         ({"sign": 0}, "sign 0"),
         ({"sign": 2}, "sign 2"),
         ({"requests_amount": None}, "an amount with every price"),

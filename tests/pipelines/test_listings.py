@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,8 +14,11 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
-from cli.output import Row
+from cli.corrections import COLUMNS as CORRECTIONS
+from cli.corrections import CorrectionQuery, correction_rows
+from cli.output import Format, Row, print_rows
 from cli.periods import Window
 from cli.reading import Database, read_only
 from cli.sessions import SessionQuery, session_rows
@@ -21,7 +26,7 @@ from cli.stragglers import StragglerQuery, straggler_rows
 from cli.usage import UsageQuery, usage_rows
 from cli.usage_keys import Key
 from dashboard.exact import EXACT
-from metering.words import Decision
+from metering.words import Decision, UsageCause
 from tests.database_rows import MINUTE, progress, window, write, write_windows
 
 T0 = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -251,6 +256,29 @@ def test_stragglers_show_what_was_changed_or_would_have_been(database: str) -> N
         assert list(straggler_rows(connection, StragglerQuery(accounts=("a2",)))) == []
     assert (correct["quantity"], correct["amount"], correct["late_seconds"]) == (-3, None, 340.25)
     assert (drop["decision"], drop["amount"], drop["event_time"]) == ("drop", Decimal("0.5"), T0 + EPSILON)
+
+
+def test_corrections_show_what_a_window_was_and_is_in_the_order_of_usage(database: str) -> None:
+    window = {"window_start": T0, "account": "a1", "model": "m1", "meter": "requests", "currency": "EUR"}
+    amounts = {"old_amount": None, "new_amount": Decimal("1.50")}
+    second = {"usage_lsn": 7, "usage_lsns": [7, 9], "cause": "repriced", "old_quantity": 2, "new_quantity": 2}
+    first = {"usage_lsn": 5, "usage_lsns": [5], "cause": "stream", "decision": "correct"}
+    write(
+        database,
+        "corrections",
+        {**window, **second, **amounts, "dimensions": Jsonb({"region": "eu"})},
+        {**window, **first, "old_quantity": 1, "new_quantity": 2},
+    )
+    with read_only(database) as connection:
+        straggler, repriced = correction_rows(connection, CorrectionQuery())
+        assert list(correction_rows(connection, CorrectionQuery(cause=UsageCause.REPRICED))) == [repriced]
+        assert list(correction_rows(connection, CorrectionQuery(end=T0))) == []
+        assert list(correction_rows(connection, CorrectionQuery(accounts=("a2",)))) == []
+    assert (straggler["usage_lsns"], straggler["decision"], straggler["old_amount"]) == ([5], "correct", None)
+    printed = io.StringIO()
+    print_rows([repriced], CORRECTIONS, Format.JSON, out=printed)
+    told = json.loads(printed.getvalue())[0]
+    assert (told["usage_lsns"], told["dimensions"], told["new_amount"]) == ([7, 9], {"region": "eu"}, "1.5")
 
 
 def test_a_listing_cannot_write(connection: Database) -> None:

@@ -31,6 +31,7 @@ class Found:
     gaps: list[tuple[int, timedelta]]
     windows: list[Row]
     stragglers: list[Row]
+    corrections: list[Row]
     sessions: list[Row]
     meters: dict[str, Row]
 
@@ -40,8 +41,9 @@ def found_in(world: World) -> Found:
     journal, usage = (DeltaTable(str(world.tables / table)) for table in (Table.JOURNAL, Table.USAGE))
     with psycopg.connect(world.database) as connection:
         cursor = connection.cursor(row_factory=dict_row)
-        windows, stragglers, sessions = (
-            cursor.execute(f"SELECT * FROM {table}").fetchall() for table in ("usage_windows", "stragglers", "sessions")
+        windows, stragglers, corrections, sessions = (
+            cursor.execute(f"SELECT * FROM {table}").fetchall()
+            for table in ("usage_windows", "stragglers", "corrections", "sessions")
         )
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
@@ -53,7 +55,7 @@ def found_in(world: World) -> Found:
     for each in (rows, outcomes):
         each.sort(key=lambda row: row["lsn"])
     timeouts = read_history(usage)[0]
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, sessions, meters)
+    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, corrections, sessions, meters)
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:

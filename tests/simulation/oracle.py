@@ -22,7 +22,7 @@ from metering.windows import tumbling
 from metering.words import Decision
 from tests.simulation.made import Found, Row, differ_by_key, found_in
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
-from tests.simulation.oracle_of_money import outcomes, prices, windows
+from tests.simulation.oracle_of_money import corrections, outcomes, prices, windows
 from tests.simulation.rules import is_session_event
 from tests.simulation.world import World
 
@@ -37,6 +37,7 @@ def differences(world: World) -> Iterator[str]:
     yield from outcomes(found)
     yield from prices(found)
     yield from windows(found)
+    yield from corrections(found)
     yield from _sessions(found)
     yield from _closed(found, world)
     yield from _rules(found, world)

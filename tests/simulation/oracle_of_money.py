@@ -187,6 +187,35 @@ def windows(found: Found) -> Iterator[str]:
     )
 
 
+def corrections(found: Found) -> Iterator[str]:
+    """I8: each straggler that corrects is one correction, and a window is what it was before them and what they made.
+
+    Nothing but stragglers corrects here: all usage is of cause `stream`.
+    """
+    correcting = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "correct"}
+    told = [(row["usage_lsn"], row["meter"]) for row in found.corrections if row["usage_lsns"] == [row["usage_lsn"]]]
+    if sorted(told) != sorted(correcting) or len(told) != len(found.corrections):
+        yield f"I8: the corrections are {told}, but {correcting} correct"
+    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
+    sums: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
+    for usage in found.usage:
+        for entry in usage["meters"]:
+            if entry["quantity"] and (usage["lsn"], entry["meter"]) not in decided:
+                start, meter = tumbling(usage["event_time"]).start, entry["meter"]
+                sums[start, usage["account"], usage["model"], meter, usage["currency"]][0] += entry["quantity"]
+                sums[start, usage["account"], usage["model"], meter, usage["currency"]][1] += entry["amount"] or 0
+    names = ("window_start", "account", "model", "meter", "currency")
+    for row in found.corrections:
+        sums[tuple(row[name] for name in names)][0] += row["new_quantity"] - row["old_quantity"]
+        sums[tuple(row[name] for name in names)][1] += (row["new_amount"] or 0) - (row["old_amount"] or 0)
+    for row in found.windows:
+        sums[tuple(row[name] for name in names)][0] -= row["quantity"]
+        sums[tuple(row[name] for name in names)][1] -= row["amount"] or 0
+    for key, left in sums.items():
+        if any(left):
+            yield f"I8: window {key} differs by {left} from what it was and its corrections"
+
+
 COPIED = ("account", "model", "currency", "request_id")
 OF_STRAGGLER = ("decision", "quantity", "amount", "unit_price", "window_start", "price_version", *COPIED)
 _EMPTY: Row = {

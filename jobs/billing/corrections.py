@@ -1,0 +1,107 @@
+"""What changes a window that was shown closed → `corrections`: what it was, what it is, and which usage did it.
+
+Rows of another cause than `stream` are not judged by when they came: each inherits what was decided of those that it
+negates or replaces, meter by meter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from metering.windows import MINUTE
+from metering.words import UsageCause
+
+_HOLDS_ANY = "SELECT FROM staged WHERE cause <> %(judged)s LIMIT 1"
+
+# What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
+# its completion that were billed apart) has of each meter what the one said that had a quantity of it.
+_INHERIT = """
+WITH RECURSIVE named AS (
+    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn FROM staged WHERE cause <> %(judged)s
+), decided (usage_lsn, meter, decision) AS (
+    (
+        SELECT usage_lsn, meter, decision FROM staged WHERE decision IS NOT NULL
+        UNION
+        SELECT stragglers.usage_lsn, meter, decision
+        FROM stragglers JOIN named USING (meter) WHERE stragglers.usage_lsn = named.corrected_lsn
+    )
+    UNION
+    SELECT named.usage_lsn, meter, decision
+    FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn
+), inherited AS (
+    SELECT usage_lsn, meter, max(decision) AS decision FROM decided GROUP BY usage_lsn, meter
+)
+UPDATE staged SET
+    decision = inherited.decision,
+    is_correction = staged.metered_rows > 0 AND inherited.decision IS DISTINCT FROM 'drop' AND coalesce(
+        staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false
+    )
+FROM staged AS correcting
+LEFT JOIN inherited USING (usage_lsn, meter)
+LEFT JOIN closed_meters USING (meter)
+LEFT JOIN closed_usage ON true
+WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (correcting.usage_lsn, correcting.meter)
+"""
+
+# One after the other, in the order of usage: each begins with what the one before it left. Amounts are of quantities
+# per price version, null as long as nothing of the window has a price.
+_RECORD = """
+WITH corrected AS (
+    SELECT min(usage_lsn) AS usage_lsn, array_agg(usage_lsn ORDER BY usage_lsn) AS usage_lsns,
+           window_start, account, model, meter, currency, dimensions::jsonb AS dimensions, cause, decision,
+           sum(quantity) AS quantity, sum(quantity * unit_price) AS amount
+    FROM staged WHERE is_correction
+    GROUP BY window_start, account, model, meter, currency, dimensions::jsonb, cause, decision,
+             coalesce((SELECT min(lsn) FROM unnest(corrects_lsns::bigint[]) AS named (lsn)), usage_lsn)
+), concerned AS (
+    SELECT DISTINCT window_start, account, model, meter, currency FROM corrected
+), parts AS (
+    SELECT 0 AS usage_lsn, concerned.*, stored.quantity, stored.amount
+    FROM concerned CROSS JOIN LATERAL (
+        SELECT sum(quantity) AS quantity, sum(amount) AS amount FROM usage_windows AS stored
+        WHERE (stored.window_start, stored.account, stored.meter)
+            = (concerned.window_start, concerned.account, concerned.meter)
+          AND stored.model IS NOT DISTINCT FROM concerned.model
+          AND stored.currency IS NOT DISTINCT FROM concerned.currency
+    ) AS stored
+    UNION ALL
+    SELECT 0, concerned.*, staged.quantity, staged.quantity * staged.unit_price
+    FROM concerned JOIN staged USING (window_start, account, meter)
+    WHERE staged.model IS NOT DISTINCT FROM concerned.model
+      AND staged.currency IS NOT DISTINCT FROM concerned.currency
+      AND NOT staged.is_correction AND staged.decision IS DISTINCT FROM 'drop'
+    UNION ALL
+    SELECT usage_lsn, window_start, account, model, meter, currency, quantity, amount FROM corrected
+), running AS (
+    SELECT usage_lsn, meter,
+           sum(quantity) OVER before AS old_quantity, sum(quantity) OVER until AS new_quantity,
+           sum(amount) OVER before AS old_amount, sum(amount) OVER until AS new_amount
+    FROM parts
+    WINDOW sofar AS (PARTITION BY window_start, account, model, meter, currency ORDER BY usage_lsn),
+           before AS (sofar GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+           until AS (sofar GROUPS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+)
+INSERT INTO corrections (
+    usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
+    old_quantity, new_quantity, old_amount, new_amount
+)
+SELECT usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
+       trim_scale(coalesce(old_quantity, 0)), trim_scale(new_quantity), old_amount, new_amount
+FROM corrected JOIN running USING (usage_lsn, meter)
+ORDER BY usage_lsn, meter
+RETURNING meter, cause
+"""
+
+
+def inherit(cursor: psycopg.Cursor[Any]) -> None:
+    """Give the rows of `staged` that correct others their decision, and say whose window was shown closed by now."""
+    judged = {"judged": UsageCause.STREAM.value}
+    if cursor.execute(_HOLDS_ANY, judged).fetchone() is not None:
+        cursor.execute(_INHERIT, {**judged, "minute": MINUTE})
+
+
+def record(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str]]:
+    """Add what `staged` corrects to `corrections`, before it is in the windows. Returns meter and cause of each."""
+    return cursor.execute(_RECORD).fetchall()
