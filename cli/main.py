@@ -7,6 +7,7 @@ import sys
 import typer
 from deltalake.exceptions import DeltaError
 
+from cli.audit import audit
 from cli.catalog import catalog
 from cli.compact import compact
 from cli.compare import compare
@@ -53,6 +54,7 @@ app.command()(stragglers)
 app.command()(corrections)
 app.command()(types)
 app.command()(rules)
+app.command()(audit)
 app.command("dead-letters")(dead_letters)
 app.add_typer(journal, name="journal")
 

@@ -1,7 +1,7 @@
 """What must hold at the end of a history, recomputed at once: row by row, by the rules of `metering`, from what Kafka
 holds and from the order that the journal gave to it.
 
-The checks are those of docs/design.md, section 8. I7, I8 and I9 speak of invoices and corrections, which are not built.
+The checks are those of docs/design.md, section 8. I7 and I9 speak of invoices, which are not built.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from metering.sessions import Session, merge
 from metering.windows import tumbling
 from metering.words import Decision
 from tests.simulation.made import Found, Row, differ_by_key, found_in
+from tests.simulation.oracle_by_audit import audited
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
 from tests.simulation.oracle_of_money import corrections, outcomes, prices, windows
 from tests.simulation.rules import is_session_event
@@ -41,6 +42,7 @@ def differences(world: World) -> Iterator[str]:
     yield from _sessions(found)
     yield from _closed(found, world)
     yield from _rules(found, world)
+    yield from audited(world)
 
 
 def _sessions(found: Found) -> Iterator[str]:

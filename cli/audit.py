@@ -1,0 +1,110 @@
+"""`weir audit`: what was promised, each with how much of it was examined and what is not as it must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Row, print_rows
+from cli.progress import telling
+
+if TYPE_CHECKING:
+    from deployment.stack import Deployment
+    from jobs.audit.pipeline import Check
+
+COLUMNS = ("check", "holds", "examined", "found", "corrected", "says")
+NOT_EXAMINED = {
+    "I3": "what was produced is known to producers alone; `weir compare` asks generated traffic's truth",
+    "I5": "sessions are not examined yet",
+    "I7": "there are no invoices yet",
+    "I9": "there are no invoices yet",
+}
+JARS_VARIABLE = "WEIR_JARS"
+
+
+def audit(
+    *,
+    memory_mib: Annotated[int, typer.Option(min=512, help="Java heap, in MiB.")] = 1024,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Recompute what the journal makes, and compare it with usage, windows, days and corrections. Changes nothing.
+
+    Exit status 0 when all that was examined holds, else 1. The applications may run meanwhile: versions of the tables
+    and one snapshot of the database are examined.
+    """
+    from deployment.asking import asking_database
+    from deployment.stack import running_deployment
+
+    stack = running_deployment(data_dir)
+    with asking_database(stack.postgres_url):
+        found = [*_conservation(stack), *_checks(stack, memory_mib)]
+    rows = sorted([*map(_row, found), *_not_examined()], key=lambda row: int(str(row["check"]).split()[0][1:]))
+    print_rows(rows, COLUMNS, form)
+    if not all(check.holds for check in found):
+        raise typer.Exit(1)
+
+
+def _row(check: Check) -> Row:
+    return {**asdict(check), "holds": check.holds, "corrected": 0}
+
+
+def _not_examined() -> Iterator[Row]:
+    for check, says in NOT_EXAMINED.items():
+        yield {"check": check, "holds": None, "examined": 0, "found": 0, "corrected": 0, "says": says}
+
+
+def _conservation(stack: Deployment) -> Iterator[Check]:
+    """I2, as `weir journal --summary` has it."""
+    from cli.journal import summary_rows
+    from cli.journal_offsets import consumed_ranges, kafka_topics
+    from cli.journal_table import count_rows, open_journal
+    from deployment.asking import asking_kafka
+    from jobs.audit.pipeline import Check
+    from jobs.streams import EVENTS_TOPIC, CatalogTopic
+
+    table = open_journal(stack.tables)
+    rows = {} if table is None else count_rows(table)
+    with asking_kafka(stack.kafka_bootstrap) as admin:
+        topics = kafka_topics(admin, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
+    ranges = {} if table is None else consumed_ranges(table, topics)
+    wrong = [line for line in summary_rows(ranges, rows, by_reason=False) if line["residual"]]
+    says = "received = absent + accepted + rejected + duplicate + conflict + removed, in each partition"
+    if wrong:
+        says = f"partition {wrong[0]['partition']} of {wrong[0]['topic']} lacks {wrong[0]['residual']} rows"
+    yield Check("I2", sum(rows.values()), len(wrong), says)
+
+
+def _checks(stack: Deployment, memory_mib: int) -> Iterator[Check]:
+    from jobs.audit.pipeline import audit as examine
+    from jobs.runtime.delta.object_store import spark_settings
+    from jobs.runtime.spark import spark_session
+
+    conf = {**spark_settings(stack.tables, os.environ), "spark.log.level": "ERROR"}
+    with telling("Auditing:") as tell:
+        tell("Spark starts")
+        session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
+        try:
+            for check in examine(session, stack.tables, stack.postgres_url):
+                tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
+                yield check
+        finally:
+            session.stop()
+
+
+def _jars() -> Path:
+    if given := os.environ.get(JARS_VARIABLE):
+        return Path(given)
+    from laptop.class_archive import submit_arguments
+    from laptop.jars import connector_jars
+    from laptop.java import find_java
+
+    find_java()
+    os.environ.update(submit_arguments())
+    return connector_jars()

@@ -1,0 +1,105 @@
+"""Usage as it is beside usage as it must be: which outcomes are lost, doubled or nobody's, and which say otherwise."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import polars as pl
+
+from jobs.audit.recomputed import OUTCOME, SAID
+from jobs.metered import ENTRY, METERED_COLUMNS, metered
+
+
+class Kind(StrEnum):
+    """What is wrong with an outcome."""
+
+    LOST = "lost"
+    """The journal makes it, and usage has none."""
+    COUNTED = "counted"
+    """Usage does not have it once."""
+    PHANTOM = "phantom"
+    """Usage has it, and the journal makes none."""
+    OTHERWISE = "otherwise"
+    """It says something else."""
+
+
+DIFFERENCES = pl.Schema(
+    {
+        "kind": pl.String(),
+        "account": pl.String(),
+        "request_id": pl.String(),
+        "request_lsn": pl.Int64(),
+        "completion_lsn": pl.Int64(),
+        "usage_lsn": pl.Int64(),
+        "column": pl.String(),
+        "found": pl.String(),
+        "expected": pl.String(),
+    }
+)
+"""A row per outcome, and of one that says otherwise per column that does. `usage_lsn`: the last row of the outcome.
+`found` of one that is COUNTED: how often."""
+_COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
+
+
+def net(usage: pl.DataFrame) -> pl.DataFrame:
+    """Rows of usage (lsn, sign, SAID, METERED_COLUMNS) → one per outcome that is not taken back, with usage_lsn, count.
+
+    It says what the last row of it says that took nothing back; `count` is how often it is billed.
+    """
+    last = pl.coalesce(pl.col("lsn").filter(pl.col("sign") > 0).max(), pl.max("lsn"))
+    standing = usage.group_by(OUTCOME).agg(pl.sum("sign").alias("count"), last.alias("usage_lsn"))
+    rows = usage.rename({"lsn": "usage_lsn"}).drop("sign")
+    standing = standing.filter(pl.col("count") != 0).drop(OUTCOME)
+    return standing.join(rows, on="usage_lsn", how="left")
+
+
+def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    """`net` usage beside `recomputed` outcomes → DIFFERENCES, none where they are the same."""
+    was, must = _comparable(found, "usage_lsn", "count"), _comparable(expected)
+    both = must.with_columns(is_expected=True).join(
+        was.with_columns(is_found=True), on=OUTCOME, how="full", suffix="_found", nulls_equal=True, coalesce=True
+    )
+    is_expected, is_found = pl.col("is_expected").fill_null(False), pl.col("is_found").fill_null(False)
+    same = both.filter(is_expected & is_found)
+    parts = [
+        _told(both.filter(is_expected & ~is_found), Kind.LOST),
+        _told(both.filter(~is_expected), Kind.PHANTOM),
+        _told(same.filter(pl.col("count") != 1).with_columns(count_found="count", count=1), Kind.COUNTED, "count"),
+    ]
+    for name in (*_COMPARED, "entries"):
+        # What an earlier release did not write is not told otherwise.
+        differs = pl.col(name).ne_missing(pl.col(f"{name}_found"))
+        if name == "day":
+            differs &= pl.col("day_found").is_not_null()
+        parts.append(_told(same.filter(differs), Kind.OTHERWISE, name))
+    return pl.concat(parts)
+
+
+def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
+    """The same with `entries`, a text of all meters with a quantity, in the order of their names."""
+    numbered = rows.with_row_index("row")
+    kept = [name for name in ("meters", *METERED_COLUMNS) if name in rows.columns]
+    entries = (
+        metered(numbered.select("row", "outcome", *dict.fromkeys(kept)).lazy())
+        .filter(pl.col("quantity") != 0)
+        .select("row", pl.concat_str(*ENTRY, separator=" ", ignore_nulls=False).alias("priced"), *ENTRY)
+        .collect()
+    )
+    priced = pl.coalesce("priced", pl.concat_str("meter", "quantity", separator=" ") + " unpriced")
+    listed = entries.sort("meter").group_by("row").agg(priced.str.join("; ").alias("entries"))
+    plain = numbered.select("row", *OUTCOME, *_COMPARED, *more)
+    return plain.join(listed, on="row", how="left").drop("row")
+
+
+def _told(rows: pl.DataFrame, kind: Kind, column: str | None = None) -> pl.DataFrame:
+    said = (pl.lit(None, pl.String), pl.lit(None, pl.String))
+    if column is not None:
+        said = (pl.col(f"{column}_found").cast(pl.String), pl.col(column).cast(pl.String))
+    return rows.select(
+        pl.lit(kind.value).alias("kind"),
+        *OUTCOME,
+        "usage_lsn",
+        pl.lit("meters" if column == "entries" else column, pl.String).alias("column"),
+        said[0].alias("found"),
+        said[1].alias("expected"),
+    )

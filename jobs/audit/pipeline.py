@@ -1,0 +1,190 @@
+"""journal, usage and what Postgres holds → the checks of docs/design.md, section 8, each with how much it examined.
+
+Executors recompute: all rows of a key go to one task, which knows nothing of the others. The driver gets what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.audit.differences import Kind
+from jobs.audit.examined import EXAMINED, SUM, USAGE_READ, examined, journal_read
+from jobs.audit.kept import kept
+from jobs.audit.minutes import MINUTES, MINUTES_READ, minute_sums, unequal_minutes
+from jobs.audit.pinned import pin
+from jobs.audit.recomputed import OUTCOME, Pinned
+from jobs.audit.stored import Billed, billed, broken_corrections, broken_days, joins_config
+from jobs.runtime.delta.object_store import readable_by_spark
+from jobs.runtime.delta.table import open_table
+from jobs.runtime.families import FAMILY_SQL
+from jobs.streams import Table
+from metering.words import BILLABLE, Disposition
+
+ROWS_PER_BUCKET = 100_000
+"""Of the journal: about what a task holds at once."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one promise came to: how much was looked at, what is not as it must be, and the first of that in words."""
+
+    check: str
+    examined: int
+    found: int
+    says: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that was examined is as it must be."""
+        return self.found == 0
+
+
+def audit(spark: SparkSession, tables: str, postgres_url: str) -> Iterator[Check]:
+    """Examine all that journal and usage hold. Reads a version of each, and one snapshot of the database.
+
+    The database is read first: all that it was made of is in the usage that is read then.
+    """
+    with psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC") as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        with connection.transaction():
+            made, present = billed(connection), joins_config(connection)
+            days, corrections = broken_days(connection), broken_corrections(connection)
+    usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
+    if usage is None or journal is None:
+        yield Check("I4", 0, 0, "there is no usage yet")
+        return
+    pinned = pin(journal, usage, tables, present)
+    yield _numbers(journal, usage)
+    yield from _outcomes(spark, tables, journal, usage, pinned)
+    yield _windows(spark, tables, usage, made)
+    yield Check("I6 (days)", days.examined, len(days.broken), _first(days.broken) or "days add up to the minutes")
+    yield Check(
+        "I8",
+        corrections.examined,
+        len(corrections.broken),
+        _first(corrections.broken) or "each straggler that changed a window is one correction of its quantity",
+    )
+
+
+def _numbers(journal: DeltaTable, usage: DeltaTable) -> Check:
+    held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+    missing = [
+        f"{table}: {one.missing} rows are missing between {one.first} and {one.next}"
+        for table, one in held.items()
+        if one.missing
+    ]
+    return Check(
+        "I1",
+        sum(one.rows for one in held.values()),
+        sum(abs(one.missing) for one in held.values()),
+        _first(missing) or "each lsn of journal and usage is there, but for the days that `weir retain` has removed",
+    )
+
+
+def _outcomes(
+    spark: SparkSession, tables: str, journal: DeltaTable, usage: DeltaTable, pinned: Pinned
+) -> Iterator[Check]:
+    families = ", ".join(f"'{family}'" for family in BILLABLE)
+    concerned = (
+        f"lsn < {pinned.position} AND disposition = '{Disposition.ACCEPTED}' AND request_id IS NOT NULL "
+        f"AND {_family(journal)} IN ({families})"
+    )
+    rows = _read(spark, f"{tables}/{Table.JOURNAL}", journal, journal_read(pinned), concerned)
+    outcomes = _read(spark, f"{tables}/{Table.USAGE}", usage, USAGE_READ)
+    buckets = 1 + (pinned.position // ROWS_PER_BUCKET)
+
+    def examine(journal_rows: pa.Table, usage_rows: pa.Table) -> pa.Table:
+        return examined(pl.DataFrame(journal_rows), pl.DataFrame(usage_rows), pinned).to_arrow().cast(_ARROW)
+
+    bucket = F.pmod(F.hash("account", "request_id"), F.lit(buckets))
+    found = pl.DataFrame(
+        rows.groupBy(bucket).cogroup(outcomes.groupBy(bucket)).applyInArrow(examine, _schema(EXAMINED)).toArrow()
+    )
+    counted = found.filter(pl.col("kind") == SUM)
+    rows_examined, outcomes_examined = (int(counted[name].sum()) for name in ("rows", "outcomes"))
+    otherwise = pl.col("kind") == Kind.OTHERWISE
+    wrong = found.filter(pl.col("kind") != SUM)
+    left_out = "" if pinned.since is None else f"; not what came before {pinned.since}, of which rows were removed"
+    for name, number, part, sound in (
+        ("I4", rows_examined, wrong.filter(~otherwise), "each request and completion is in one outcome, or waits"),
+        ("I10", outcomes_examined, wrong.filter(otherwise), "each outcome says what the journal makes of it"),
+    ):
+        broken = part.unique(OUTCOME, keep="first", maintain_order=True)
+        says = [_difference(row) for row in broken.head(1).iter_rows(named=True)]
+        yield Check(name, number, len(broken), (_first(says) or sound) + left_out)
+
+
+def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Billed) -> Check:
+    rows = _read(spark, f"{tables}/{Table.USAGE}", usage, MINUTES_READ, f"lsn < {made.position}")
+
+    def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from minute_sums(pl.DataFrame(batch)).to_arrow().cast(_arrow(MINUTES)).to_batches()
+
+    key = [name for name in MINUTES if name not in ("quantity", "unit_price")]
+    summed = (
+        rows.mapInArrow(reduce, _schema(MINUTES))
+        .groupBy(*key)
+        .agg(F.sum("quantity").cast("decimal(38,6)").alias("quantity"), F.max("unit_price").alias("unit_price"))
+    )
+    sums = pl.DataFrame(summed.toArrow())
+    broken = unequal_minutes(sums, made.windows, made.dropped)
+    says = _first(broken) or "signed usage is windows and dropped stragglers, per meter and price"
+    return Check("I6", len(sums), len(broken), says)
+
+
+def _read(
+    spark: SparkSession, path: str, version: DeltaTable, columns: tuple[str, ...], where: str = "true"
+) -> DataFrame:
+    """Of a version of a table the columns that it has got already."""
+    stored = [field.name for field in version.schema().fields]
+    found = spark.read.format("delta").option("versionAsOf", version.version()).load(readable_by_spark(path))
+    return found.where(where).select(*[name for name in columns if name in stored])
+
+
+def _family(journal: DeltaTable) -> str:
+    has_one = any(field.name == "family" for field in journal.schema().fields)
+    return FAMILY_SQL if has_one else FAMILY_SQL.replace("coalesce(family, ", "coalesce(NULL, ")
+
+
+def _difference(row: dict[str, Any]) -> str:
+    place = f"request {row['request_id']} of {row['account']} (lsn {row['request_lsn']}, {row['completion_lsn']})"
+    match row["kind"]:
+        case Kind.LOST | Kind.PHANTOM:
+            return f"{place} is {row['kind']}"
+        case Kind.COUNTED:
+            return f"{place} is there {row['found']} times, last in usage {row['usage_lsn']}"
+    return f"{place}: {row['column']} is {row['found']} instead of {row['expected']}, in usage {row['usage_lsn']}"
+
+
+def _first(broken: list[str]) -> str:
+    return broken[0] if broken else ""
+
+
+def _arrow(schema: pl.Schema) -> pa.Schema:
+    """With the texts that Spark wants."""
+    fields = pl.DataFrame(schema=schema).to_arrow().schema
+    return pa.schema([f.with_type(pa.string()) if pa.types.is_large_string(f.type) else f for f in fields])
+
+
+def _schema(schema: pl.Schema) -> str:
+    """As Spark writes it."""
+    names = {pl.String: "string", pl.Int64: "bigint", pl.Datetime: "timestamp"}
+    return ", ".join(
+        f"`{name}` "
+        + (f"decimal({kind.precision},{kind.scale})" if isinstance(kind, pl.Decimal) else names[type(kind)])
+        for name, kind in schema.items()
+    )
+
+
+_ARROW = _arrow(EXAMINED)

@@ -1,0 +1,104 @@
+"""Rows of the journal → the usage that they must have made, by the functions that the stream decides and prices with.
+
+An outcome is a pure function of the journal, F and the rules that held, whatever the stream's batches were, so all rows
+of a key are decided at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.joins.billing_days import BillingDays
+from jobs.joins.catalog_versions import account_versions, price_versions
+from jobs.joins.dimensions import dimensions
+from jobs.joins.memory import Schema, carried
+from jobs.joins.pricing import price
+from jobs.joins.resolve import resolve
+from jobs.joins.timeouts import Timeouts
+from jobs.runtime.meters import restored
+from jobs.runtime.rules_in_force import History, Rules
+from jobs.streams import ACCOUNTS, PRICES
+from metering.meters import REPORTED_COLUMNS, columns_of
+
+SAID = (
+    *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
+    *("event_time", "received_at", "plan", "currency", "day", "dimensions", "meters"),
+)
+"""What a row of usage says of an outcome."""
+PARTS = ("request_lsn", "completion_lsn")
+OUTCOME = ("account", "request_id", *PARTS)
+"""By what it is known."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What a recomputation goes by: all of it as joins had it when it wrote the usage that is examined."""
+
+    position: int
+    """The journal below this lsn."""
+    frontier: datetime | None
+    history: History
+    """joins' rules, at least one."""
+    metered: Sequence[tuple[int, Rules]]
+    """From which lsn of usage on its rows have which meters and dimensions: of outcomes that nobody completed, only
+    their rows tell who decided them."""
+    accounts: pa.Table
+    prices: pa.Table
+    """Every version (streams.ACCOUNTS, PRICES)."""
+    since: datetime | None = None
+    """What was received before has lost rows to `weir retain`, or may have; None: nothing was removed."""
+
+    @property
+    def schema(self) -> Schema:
+        """What is needed of a row of the journal (`memory.carried`): the columns of all meters that ever held."""
+        meters = [meter for held in self.history for meter in restored(held.rules.get("meters"))]
+        texts = {name: None for held in self.history for name in held.rules.get("dimensions", ())}
+        return carried(dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)]), texts)
+
+
+def recomputed(rows: pl.DataFrame, found: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Requests and completions (Pinned.schema without what joins adds), all of their keys → SAID, a row per outcome.
+
+    `found` (OUTCOME, usage_lsn) says which row of usage has an outcome: of one that waited in vain its meters follow.
+    """
+    timed = rows.with_columns(Timeouts(pinned.history).of_row())
+    timed = timed.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False)
+    outcomes = resolve(timed.select(*pinned.schema), pinned.frontier)
+    outcomes = outcomes.join(found, on=OUTCOME, how="left", nulls_equal=True, maintain_order="left")
+    accounts, prices = account_versions(pinned.accounts.cast(ACCOUNTS)), price_versions(pinned.prices.cast(PRICES))
+    days = BillingDays(pinned.accounts)
+    made = []
+    for part, rules in _by_rules(outcomes, pinned):
+        priced = pl.DataFrame(price(part, restored(rules.get("meters")), accounts, prices))
+        named = part.with_columns(dimensions(rules.get("dimensions", ())))["dimensions"]
+        made.append(priced.with_columns(day=days.days(part), dimensions=named).select(SAID))
+    return pl.concat(made, how="vertical_relaxed")
+
+
+def _by_rules(outcomes: pl.DataFrame, pinned: Pinned) -> Iterator[tuple[pl.DataFrame, Rules]]:
+    """The outcomes that have the same meters and dimensions, with what these are; at least one part."""
+    decided = pl.max_horizontal(PARTS)
+    is_alone = pl.any_horizontal(pl.col(name).is_null() for name in PARTS)
+    by_usage = _place(pl.col("usage_lsn"), [first for first, _ in pinned.metered])
+    by_journal = _place(decided, [held.first for held in pinned.history])
+    every = [held.rules for held in pinned.history] + [rules for _, rules in pinned.metered]
+    place = (
+        pl.when(is_alone & pl.col("usage_lsn").is_not_null() & pl.lit(len(pinned.metered) > 0))
+        .then(by_usage + len(pinned.history))
+        .otherwise(by_journal)
+    )
+    placed = outcomes.with_columns(place.alias("place"))
+    for number, rules in enumerate(every):
+        part = placed.filter(pl.col("place") == number).drop("place", "usage_lsn")
+        if number == 0 or len(part):
+            yield part, rules
+
+
+def _place(lsn: pl.Expr, firsts: Sequence[int]) -> pl.Expr:
+    """The number of the last of `firsts` (in order) at or below it; before all of them the first."""
+    return pl.sum_horizontal(pl.lit(0), *[(lsn >= first).cast(pl.Int32) for first in firsts[1:]])

@@ -1,0 +1,110 @@
+"""What billing has stored, as one snapshot of the database says it, and what of that contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+from pyarrow import csv
+
+from jobs.audit.minutes import MINUTES
+from jobs.joins.config import JoinsConfig
+from metering.words import Job
+
+
+@dataclass(frozen=True)
+class Billed:
+    """How far usage is billed (`position`), and by minute (MINUTES) the windows and what of stragglers was dropped."""
+
+    position: int
+    windows: pl.DataFrame
+    dropped: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Contradictions:
+    """How many rows were examined, and a sentence for each that another contradicts."""
+
+    examined: int
+    broken: list[str]
+
+
+_COLUMNS = ", ".join(MINUTES)
+_WINDOWS = f"SELECT {_COLUMNS} FROM usage_windows WHERE quantity <> 0"
+_DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision = 'drop'"
+
+# A day has the minutes that its account's zone says, which moves; of all days together nothing depends on it.
+_DAYS = """
+SELECT account, model, meter, currency, price_version, sum(minutes), sum(days), count(*)
+FROM (
+    SELECT account, model, meter, currency, price_version, quantity AS minutes, 0 AS days FROM usage_windows
+    UNION ALL
+    SELECT account, model, meter, currency, price_version, 0, quantity FROM usage_days
+) AS sums GROUP BY 1, 2, 3, 4, 5
+"""
+_CORRECTIONS = """
+WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
+SELECT usage_lsn, meter, 'changed a window and is no correction'
+FROM stragglers WHERE decision <> 'drop' AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
+UNION ALL
+SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
+FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)
+WHERE cause = 'stream' AND (
+    stragglers.quantity IS DISTINCT FROM new_quantity - old_quantity
+    OR coalesce(amount, 0) <> coalesce(new_amount, 0) - coalesce(old_amount, 0)
+)
+ORDER BY 1, 2
+"""
+
+
+def billed(connection: psycopg.Connection[Any]) -> Billed:
+    """The windows and what was dropped, within the caller's transaction."""
+    row = connection.execute(
+        "SELECT next_position FROM positions WHERE job = %s AND input = 'usage'", [Job.BILLING.value]
+    ).fetchone()
+    return Billed(row[0] if row else 1, *(_table(connection, statement) for statement in (_WINDOWS, _DROPPED)))
+
+
+def joins_config(connection: psycopg.Connection[Any]) -> JoinsConfig:
+    """What joins was started with last; the defaults where it never was."""
+    row = connection.execute("SELECT config FROM jobs WHERE job = %s", [Job.JOINS.value]).fetchone()
+    return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
+
+
+def broken_days(connection: psycopg.Connection[Any]) -> Contradictions:
+    """I6: of each account, model, meter, currency and price version the days add up to the minutes."""
+    rows = connection.execute(_DAYS).fetchall()
+    return Contradictions(
+        sum(row[7] for row in rows),
+        [
+            f"{meter} of {account}, {model}, at price version {version} ({currency}): minutes {minutes}, days {days}"
+            for account, model, meter, currency, version, minutes, days, _ in rows
+            if minutes != days
+        ],
+    )
+
+
+def broken_corrections(connection: psycopg.Connection[Any]) -> Contradictions:
+    """I8: each straggler that changed a window is in one correction, of its own quantity and amount."""
+    examined = connection.execute("SELECT count(*) FROM corrections").fetchone()
+    rows = connection.execute(_CORRECTIONS).fetchall()
+    return Contradictions(
+        examined[0] if examined else 0, [f"{meter} of usage {lsn} {what}" for lsn, meter, what in rows]
+    )
+
+
+def _table(connection: psycopg.Connection[Any], statement: str) -> pl.DataFrame:
+    """The rows of a statement (MINUTES), as Arrow reads them."""
+    sink = pa.BufferOutputStream()
+    with connection.cursor().copy(f"COPY ({statement}) TO STDOUT (FORMAT csv, HEADER)") as copy:
+        for data in copy:
+            sink.write(data)
+    read = csv.ConvertOptions(column_types=_arrow_types(), strings_can_be_null=True, quoted_strings_can_be_null=False)
+    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read)).cast(MINUTES)
+
+
+def _arrow_types() -> pa.Schema:
+    return pl.DataFrame(schema=MINUTES).to_arrow().schema

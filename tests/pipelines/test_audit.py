@@ -1,0 +1,175 @@
+"""The audit finds nothing wrong in what the applications made, and each fault that is planted in it, by its name.
+
+Method: a history of the simulator leaves real tables and a real database; a fault changes one committed row of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+import structlog
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from jobs.audit.pipeline import Check, audit
+from jobs.streams import USAGE, Table
+from tests.simulation.applications import simulated
+from tests.simulation.conftest import dropped
+from tests.simulation.history import drawn
+from tests.simulation.simulate import emptied, quick_database
+from tests.simulation.world import World
+
+SEED = 19
+"""A history with matches, abandoned, orphaned and superseded rows, prices, stragglers that correct and that drop."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Metered:
+    """Where a history has left its tables and its rows."""
+
+    tables: Path
+    database: str
+
+
+@pytest.fixture(scope="module")
+def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
+    configured = structlog.get_config()
+    structlog.configure(processors=[dropped])
+    folder = tmp_path_factory.mktemp("audited")
+    with quick_database(folder / "postgres") as url:
+        partitions, steps = drawn(SEED)
+        world = World(folder, emptied(url), SEED, partitions)
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            for step in steps:
+                step.do(world)
+            world.settle()
+            world.close()
+        yield Metered(world.tables, url)
+    structlog.configure(**configured)
+
+
+def checks(spark: SparkSession, metered: Metered) -> dict[str, Check]:
+    return {one.check: one for one in audit(spark, str(metered.tables), metered.database)}
+
+
+def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Metered) -> None:
+    found = checks(spark, metered)
+    assert {name: one.says for name, one in found.items() if not one.holds} == {}
+    assert all(one.examined > 0 for one in found.values())
+    assert found["I10"].examined == DeltaTable(str(metered.tables / Table.USAGE)).to_pyarrow_table().num_rows
+
+
+def is_priced(row: Row) -> bool:
+    return any(entry["amount"] for entry in row["meters"])
+
+
+def more_expensive(row: Row) -> Row:
+    """More than its completion reported."""
+    entry = next(entry for entry in row["meters"] if entry["amount"])
+    return {
+        **row,
+        "meters": [*[e for e in row["meters"] if e is not entry], {**entry, "quantity": entry["quantity"] + 1}],
+    }
+
+
+def older_price(row: Row) -> Row:
+    versions = [{**entry, "price_version": 1} if entry["amount"] else entry for entry in row["meters"]]
+    return {**row, "meters": versions}
+
+
+IN_USAGE: dict[str, tuple[Callable[[Row], bool], Callable[[Row], list[Row]], str, str]] = {
+    "an event lost": (is_priced, lambda _: [], "I4", "is lost"),
+    "an event doubled": (is_priced, lambda row: [row, {**row, "lsn": 10_000}], "I4", "is there 2 times"),
+    "a sign turned": (is_priced, lambda row: [{**row, "sign": -1}], "I4", "is there -1 times"),
+    "one more than was reported": (is_priced, lambda row: [more_expensive(row)], "I10", "meters is"),
+    "an old price version": (is_priced, lambda row: [older_price(row)], "I10", "meters is"),
+    "another customer": (is_priced, lambda row: [{**row, "account": "nobody"}], "I4", "is lost"),
+    "an outcome of another model": (is_priced, lambda row: [{**row, "model": "other"}], "I10", "model is other"),
+    "another currency": (is_priced, lambda row: [{**row, "currency": "XXX"}], "I10", "currency is XXX"),
+    "an event moved over a month's end": (
+        is_priced,
+        lambda row: [{**row, "event_time": row["event_time"].replace(month=row["event_time"].month % 12 + 1, day=1)}],
+        "I10",
+        "event_time is",
+    ),
+    "matched, and was superseded": (
+        lambda row: row["outcome"] == "superseded",
+        lambda row: [{**row, "outcome": "matched"}],
+        "I10",
+        "outcome is matched",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", IN_USAGE)
+def test_a_fault_in_usage_is_found_and_named(spark: SparkSession, metered: Metered, tmp_path: Path, fault: str) -> None:
+    applies, planted, check, says = IN_USAGE[fault]
+    copytree(metered.tables, tmp_path / "tables")
+    path = str(tmp_path / "tables" / Table.USAGE)
+    rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+    chosen = next(row for row in rows if applies(row))
+    kept = [row for row in rows if row is not chosen]
+    changed = pa.Table.from_pylist([*kept, *planted(chosen)], schema=USAGE)
+    write_deltalake(path, changed, mode="overwrite")
+    found = checks(spark, Metered(tmp_path / "tables", metered.database))
+    assert not found[check].holds
+    assert says in found[check].says
+    assert str(chosen["request_id"]) in found[check].says
+
+
+IN_DATABASE = {
+    "a window that says one more": ("UPDATE usage_windows SET quantity = quantity + 1 {some}", "I6", "usage is"),
+    "a window in another currency": ("UPDATE usage_windows SET currency = 'XXX' {some}", "I6", "usage is"),
+    "a window of another customer": ("UPDATE usage_windows SET account = 'nobody' {some}", "I6", "usage is"),
+    "a window at another price": ("UPDATE usage_windows SET unit_price = unit_price + 1 {priced}", "I6", "usage is"),
+    "a straggler decided otherwise": ("UPDATE stragglers SET decision = 'correct' {dropped}", "I6", "usage is"),
+    "a day that says one more": ("UPDATE usage_days SET quantity = quantity + 1 {one}", "I6 (days)", "days"),
+    "a correction left out": ("DELETE FROM corrections {one}", "I8", "is no correction"),
+    "a correction of another quantity": (
+        "UPDATE corrections SET new_quantity = new_quantity + 1 {one}",
+        "I8",
+        "another",
+    ),
+}
+FIRST = "WHERE ctid = (SELECT min(ctid) FROM {table} WHERE {which})"
+
+
+@pytest.mark.parametrize("fault", IN_DATABASE)
+def test_a_fault_in_what_billing_made_is_found_and_named(spark: SparkSession, metered: Metered, fault: str) -> None:
+    statement, check, says = IN_DATABASE[fault]
+    table = next(word for word in statement.split() if word.startswith(("usage_", "stragglers", "corrections")))
+    which = {
+        "one": "true",
+        "some": "quantity <> 0",
+        "priced": "unit_price > 0 AND quantity <> 0",
+        "dropped": "decision = 'drop'",
+    }
+    chosen = {name: FIRST.format(table=table, which=condition) for name, condition in which.items()}
+    with a_copy_of(metered.database) as database:
+        with psycopg.connect(database, autocommit=True) as connection:
+            assert connection.execute(statement.format(**chosen).encode()).rowcount == 1
+        found = checks(spark, Metered(metered.tables, database))
+    assert not found[check].holds
+    assert says in found[check].says
+
+
+@contextmanager
+def a_copy_of(database: str) -> Iterator[str]:
+    """The address of a copy; nobody may be in the original meanwhile."""
+    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+    server = psycopg.conninfo.make_conninfo(database, dbname="template1")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE planted TEMPLATE "{name}"'.encode())
+        try:
+            yield psycopg.conninfo.make_conninfo(database, dbname="planted")
+        finally:
+            connection.execute("DROP DATABASE planted WITH (FORCE)")
