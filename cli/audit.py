@@ -16,7 +16,8 @@ from cli.progress import telling
 
 if TYPE_CHECKING:
     from deployment.stack import Deployment
-    from jobs.audit.pipeline import Check
+    from jobs.audit.checks import Check
+    from jobs.audit.stored import Stored
 
 COLUMNS = ("check", "holds", "examined", "found", "corrected", "says")
 NOT_EXAMINED = {
@@ -41,10 +42,12 @@ def audit(
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment
+    from jobs.audit.stored import stored
 
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url):
-        found = [*_conservation(stack), *_checks(stack, memory_mib)]
+        made = stored(stack.postgres_url)
+    found = [*_conservation(stack), *_checks(stack, made, memory_mib)]
     rows = sorted([*map(_row, found), *_not_examined()], key=lambda row: int(str(row["check"]).split()[0][1:]))
     print_rows(rows, COLUMNS, form)
     if not all(check.holds for check in found):
@@ -66,7 +69,7 @@ def _conservation(stack: Deployment) -> Iterator[Check]:
     from cli.journal_offsets import consumed_ranges, kafka_topics
     from cli.journal_table import count_rows, open_journal
     from deployment.asking import asking_kafka
-    from jobs.audit.pipeline import Check
+    from jobs.audit.checks import Check
     from jobs.streams import EVENTS_TOPIC, CatalogTopic
 
     table = open_journal(stack.tables)
@@ -81,8 +84,8 @@ def _conservation(stack: Deployment) -> Iterator[Check]:
     yield Check("I2", sum(rows.values()), len(wrong), says)
 
 
-def _checks(stack: Deployment, memory_mib: int) -> Iterator[Check]:
-    from jobs.audit.pipeline import audit as examine
+def _checks(stack: Deployment, made: Stored, memory_mib: int) -> Iterator[Check]:
+    from jobs.audit.checks import audit as examine
     from jobs.runtime.delta.object_store import spark_settings
     from jobs.runtime.spark import spark_session
 
@@ -91,7 +94,7 @@ def _checks(stack: Deployment, memory_mib: int) -> Iterator[Check]:
         tell("Spark starts")
         session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
         try:
-            for check in examine(session, stack.tables, stack.postgres_url):
+            for check in examine(session, stack.tables, made):
                 tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
                 yield check
         finally:

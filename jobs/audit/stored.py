@@ -32,6 +32,16 @@ class Contradictions:
     broken: list[str]
 
 
+@dataclass(frozen=True)
+class Stored:
+    """One snapshot: what is billed, what contradicts itself, and what joins was started with last."""
+
+    billed: Billed
+    days: Contradictions
+    corrections: Contradictions
+    present: JoinsConfig
+
+
 _COLUMNS = ", ".join(MINUTES)
 _WINDOWS = f"SELECT {_COLUMNS} FROM usage_windows WHERE quantity <> 0"
 _DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision = 'drop'"
@@ -58,6 +68,17 @@ WHERE cause = 'stream' AND (
 )
 ORDER BY 1, 2
 """
+
+
+def stored(postgres_url: str) -> Stored:
+    """What the database holds now."""
+    with psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC", connect_timeout=10) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        with connection.transaction():
+            return Stored(
+                billed(connection), broken_days(connection), broken_corrections(connection), joins_config(connection)
+            )
 
 
 def billed(connection: psycopg.Connection[Any]) -> Billed:

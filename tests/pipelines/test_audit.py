@@ -19,7 +19,8 @@ import structlog
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.audit.pipeline import Check, audit
+from jobs.audit.checks import Check, audit
+from jobs.audit.stored import stored
 from jobs.streams import USAGE, Table
 from tests.simulation.applications import simulated
 from tests.simulation.conftest import dropped
@@ -58,7 +59,7 @@ def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
 
 
 def checks(spark: SparkSession, metered: Metered) -> dict[str, Check]:
-    return {one.check: one for one in audit(spark, str(metered.tables), metered.database)}
+    return {one.check: one for one in audit(spark, str(metered.tables), stored(metered.database))}
 
 
 def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Metered) -> None:

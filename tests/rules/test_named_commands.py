@@ -56,6 +56,6 @@ def test_each_command_that_a_text_names_exists_with_its_options() -> None:
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
-    assert wrong(["audit"]) == "no command audit"
+    assert wrong(["invoice"]) == "no command invoice"
     assert wrong(["journal", "restamp", "0", "1", "2", "--topics", "x"]) == "no option --topics"
     assert wrong(["usage", "--window", "P1M"]) is None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-import psycopg
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +21,7 @@ from jobs.audit.kept import kept
 from jobs.audit.minutes import MINUTES, MINUTES_READ, minute_sums, unequal_minutes
 from jobs.audit.pinned import pin
 from jobs.audit.recomputed import OUTCOME, Pinned
-from jobs.audit.stored import Billed, billed, broken_corrections, broken_days, joins_config
+from jobs.audit.stored import Billed, Stored
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.families import FAMILY_SQL
@@ -48,25 +47,17 @@ class Check:
         return self.found == 0
 
 
-def audit(spark: SparkSession, tables: str, postgres_url: str) -> Iterator[Check]:
-    """Examine all that journal and usage hold. Reads a version of each, and one snapshot of the database.
-
-    The database is read first: all that it was made of is in the usage that is read then.
-    """
-    with psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC") as connection:
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.read_only = True
-        with connection.transaction():
-            made, present = billed(connection), joins_config(connection)
-            days, corrections = broken_days(connection), broken_corrections(connection)
+def audit(spark: SparkSession, tables: str, made: Stored) -> Iterator[Check]:
+    """Examine all that journal and usage hold: a version of each, read after `made`, which was made of them."""
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None:
         yield Check("I4", 0, 0, "there is no usage yet")
         return
-    pinned = pin(journal, usage, tables, present)
+    pinned = pin(journal, usage, tables, made.present)
     yield _numbers(journal, usage)
     yield from _outcomes(spark, tables, journal, usage, pinned)
-    yield _windows(spark, tables, usage, made)
+    yield _windows(spark, tables, usage, made.billed)
+    days, corrections = made.days, made.corrections
     yield Check("I6 (days)", days.examined, len(days.broken), _first(days.broken) or "days add up to the minutes")
     yield Check(
         "I8",
