@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 from typing import Any
 
 import polars as pl
@@ -18,13 +19,15 @@ from pyspark.sql import functions as F
 from jobs.audit.differences import Kind
 from jobs.audit.examined import EXAMINED, SUM, USAGE_READ, examined, journal_read
 from jobs.audit.kept import kept
-from jobs.audit.minutes import MINUTES, MINUTES_READ, minute_sums, unequal_minutes
+from jobs.audit.minutes import KEY, MINUTES, MINUTES_READ, minute_sums, unequal_minutes
 from jobs.audit.pinned import pin
 from jobs.audit.recomputed import OUTCOME, Pinned
-from jobs.audit.stored import Billed, Stored
+from jobs.audit.stored import Sessions, Stored
+from jobs.joins.past import CLOCK_SKEW
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.families import FAMILY_SQL
+from jobs.sessionization.pipeline import CONCERNS
 from jobs.streams import Table
 from metering.words import BILLABLE, Disposition
 
@@ -56,15 +59,11 @@ def audit(spark: SparkSession, tables: str, made: Stored) -> Iterator[Check]:
     pinned = pin(journal, usage, tables, made.present)
     yield _numbers(journal, usage)
     yield from _outcomes(spark, tables, journal, usage, pinned)
-    yield _windows(spark, tables, usage, made.billed)
-    days, corrections = made.days, made.corrections
-    yield Check("I6 (days)", days.examined, len(days.broken), _first(days.broken) or "days add up to the minutes")
-    yield Check(
-        "I8",
-        corrections.examined,
-        len(corrections.broken),
-        _first(corrections.broken) or "each straggler that changed a window is one correction of its quantity",
-    )
+    yield _sessions(spark, tables, journal, made.sessions)
+    yield _windows(spark, tables, usage, made)
+    broken = made.corrections.broken
+    sound = "each straggler that changed a window is one correction of its quantity"
+    yield Check("I8", made.corrections.examined, len(broken), _first(broken) or sound)
 
 
 def _numbers(journal: DeltaTable, usage: DeltaTable) -> Check:
@@ -88,7 +87,7 @@ def _outcomes(
     families = ", ".join(f"'{family}'" for family in BILLABLE)
     concerned = (
         f"lsn < {pinned.position} AND disposition = '{Disposition.ACCEPTED}' AND request_id IS NOT NULL "
-        f"AND {_family(journal)} IN ({families})"
+        f"AND {_as_stored(FAMILY_SQL, journal)} IN ({families})"
     )
     rows = _read(spark, f"{tables}/{Table.JOURNAL}", journal, journal_read(pinned), concerned)
     outcomes = _read(spark, f"{tables}/{Table.USAGE}", usage, USAGE_READ)
@@ -115,23 +114,49 @@ def _outcomes(
         yield Check(name, number, len(broken), (_first(says) or sound) + left_out)
 
 
-def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Billed) -> Check:
-    rows = _read(spark, f"{tables}/{Table.USAGE}", usage, MINUTES_READ, f"lsn < {made.position}")
+def _sessions(spark: SparkSession, tables: str, journal: DeltaTable, made: Sessions) -> Check:
+    if (since := kept(journal).since) is not None:
+        return Check("I5", 0, 0, f"the journal has lost the days before {since}, and sessions stay for ever")
+    requests = _read(
+        spark,
+        f"{tables}/{Table.JOURNAL}",
+        journal,
+        ("account", "user_id"),
+        f"lsn < {made.position} AND {_as_stored(CONCERNS, journal)}",
+    )
+    counted = pl.DataFrame(requests.groupBy("account", "user_id").count().toArrow())
+    both = counted.join(made.events, on=["account", "user_id"], how="full", coalesce=True).fill_null(0)
+    unequal = [
+        f"{row['user_id']} of {row['account']} has {row['count']} requests, and {row['events']} in sessions"
+        for row in both.filter(pl.col("count") != pl.col("events")).sort("account", "user_id").iter_rows(named=True)
+    ]
+    broken = [*unequal, *made.overlapping]
+    sound = "each request with a user is in one session of theirs, and none overlaps another"
+    return Check("I5", int(counted["count"].sum()), len(broken), _first(broken) or sound)
+
+
+def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Stored) -> Check:
+    rows = _read(spark, f"{tables}/{Table.USAGE}", usage, MINUTES_READ, f"lsn < {made.billed.position}")
 
     def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield from minute_sums(pl.DataFrame(batch)).to_arrow().cast(_arrow(MINUTES)).to_batches()
 
-    key = [name for name in MINUTES if name not in ("quantity", "unit_price")]
     summed = (
         rows.mapInArrow(reduce, _schema(MINUTES))
-        .groupBy(*key)
-        .agg(F.sum("quantity").cast("decimal(38,6)").alias("quantity"), F.max("unit_price").alias("unit_price"))
+        .groupBy(*KEY)
+        .agg(F.max("unit_price").alias("unit_price"), F.sum("quantity").cast("decimal(38,6)").alias("quantity"))
     )
-    sums = pl.DataFrame(summed.toArrow())
-    broken = unequal_minutes(sums, made.windows, made.dropped)
-    says = _first(broken) or "signed usage is windows and dropped stragglers, per meter and price"
-    return Check("I6", len(sums), len(broken), says)
+    sums, said = pl.DataFrame(summed.toArrow()), ""
+    parts = [sums, made.billed.windows, made.billed.dropped]
+    if (since := kept(usage).since) is not None:
+        # Nothing of a minute is logged before it, but for the clocks.
+        whole = datetime.combine(since, time(), UTC) + CLOCK_SKEW
+        parts = [part.filter(pl.col("window_start") >= whole) for part in parts]
+        said = f"; not before {whole}, of which usage was removed"
+    broken = [*unequal_minutes(*parts), *made.days.broken]
+    sound = "signed usage is windows and dropped stragglers, per meter and price, and days add up to the minutes"
+    return Check("I6", len(parts[0]), len(broken), (_first(broken) or sound) + said)
 
 
 def _read(
@@ -143,9 +168,10 @@ def _read(
     return found.where(where).select(*[name for name in columns if name in stored])
 
 
-def _family(journal: DeltaTable) -> str:
+def _as_stored(condition: str, journal: DeltaTable) -> str:
+    """The same of a journal of an earlier release, which has no `family`."""
     has_one = any(field.name == "family" for field in journal.schema().fields)
-    return FAMILY_SQL if has_one else FAMILY_SQL.replace("coalesce(family, ", "coalesce(NULL, ")
+    return condition if has_one else condition.replace(FAMILY_SQL, FAMILY_SQL.replace("coalesce(family,", "coalesce("))
 
 
 def _difference(row: dict[str, Any]) -> str:

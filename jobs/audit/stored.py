@@ -12,6 +12,7 @@ from pyarrow import csv
 
 from jobs.audit.minutes import MINUTES
 from jobs.joins.config import JoinsConfig
+from jobs.streams import Table
 from metering.words import Job
 
 
@@ -33,10 +34,20 @@ class Contradictions:
 
 
 @dataclass(frozen=True)
+class Sessions:
+    """How far the journal is in sessions, how many requests each user has in them, and whose sessions overlap."""
+
+    position: int
+    events: pl.DataFrame
+    overlapping: list[str]
+
+
+@dataclass(frozen=True)
 class Stored:
     """One snapshot: what is billed, what contradicts itself, and what joins was started with last."""
 
     billed: Billed
+    sessions: Sessions
     days: Contradictions
     corrections: Contradictions
     present: JoinsConfig
@@ -45,6 +56,16 @@ class Stored:
 _COLUMNS = ", ".join(MINUTES)
 _WINDOWS = f"SELECT {_COLUMNS} FROM usage_windows WHERE quantity <> 0"
 _DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision = 'drop'"
+
+EVENTS = pl.Schema({"account": pl.String(), "user_id": pl.String(), "events": pl.Int64()})
+_EVENTS = "SELECT account, user_id, sum(events) AS events FROM sessions WHERE retracted_at IS NULL GROUP BY 1, 2"
+_OVERLAPPING = """
+SELECT account, user_id, session_start FROM (
+    SELECT *, lag(session_end) OVER (PARTITION BY account, user_id ORDER BY session_start) AS ended
+    FROM sessions WHERE retracted_at IS NULL
+) AS followed WHERE session_start <= ended ORDER BY 1, 2, 3
+"""
+_POSITION = "SELECT next_position FROM positions WHERE job = %s AND input = %s"
 
 # A day has the minutes that its account's zone says, which moves; of all days together nothing depends on it.
 _DAYS = """
@@ -77,16 +98,33 @@ def stored(postgres_url: str) -> Stored:
         connection.read_only = True
         with connection.transaction():
             return Stored(
-                billed(connection), broken_days(connection), broken_corrections(connection), joins_config(connection)
+                billed=billed(connection),
+                sessions=sessions(connection),
+                days=broken_days(connection),
+                corrections=broken_corrections(connection),
+                present=joins_config(connection),
             )
 
 
 def billed(connection: psycopg.Connection[Any]) -> Billed:
     """The windows and what was dropped, within the caller's transaction."""
-    row = connection.execute(
-        "SELECT next_position FROM positions WHERE job = %s AND input = 'usage'", [Job.BILLING.value]
-    ).fetchone()
-    return Billed(row[0] if row else 1, *(_table(connection, statement) for statement in (_WINDOWS, _DROPPED)))
+    windows, dropped = (_table(connection, statement, MINUTES) for statement in (_WINDOWS, _DROPPED))
+    return Billed(_position(connection, Job.BILLING, Table.USAGE), windows, dropped)
+
+
+def sessions(connection: psycopg.Connection[Any]) -> Sessions:
+    """The sessions that are not retracted."""
+    overlapping = [
+        f"the session of {user} of {account} from {start:%Y-%m-%dT%H:%M:%SZ} begins in the one before it"
+        for account, user, start in connection.execute(_OVERLAPPING).fetchall()
+    ]
+    position = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
+    return Sessions(position, _table(connection, _EVENTS, EVENTS), overlapping)
+
+
+def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> int:
+    row = connection.execute(_POSITION, [job.value, table.value]).fetchone()
+    return row[0] if row else 1
 
 
 def joins_config(connection: psycopg.Connection[Any]) -> JoinsConfig:
@@ -117,15 +155,12 @@ def broken_corrections(connection: psycopg.Connection[Any]) -> Contradictions:
     )
 
 
-def _table(connection: psycopg.Connection[Any], statement: str) -> pl.DataFrame:
-    """The rows of a statement (MINUTES), as Arrow reads them."""
+def _table(connection: psycopg.Connection[Any], statement: str, schema: pl.Schema) -> pl.DataFrame:
+    """The rows of a statement, as Arrow reads them."""
     sink = pa.BufferOutputStream()
     with connection.cursor().copy(f"COPY ({statement}) TO STDOUT (FORMAT csv, HEADER)") as copy:
         for data in copy:
             sink.write(data)
-    read = csv.ConvertOptions(column_types=_arrow_types(), strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read)).cast(MINUTES)
-
-
-def _arrow_types() -> pa.Schema:
-    return pl.DataFrame(schema=MINUTES).to_arrow().schema
+    kinds = pl.DataFrame(schema=schema).to_arrow().schema
+    read = csv.ConvertOptions(column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read)).cast(schema)

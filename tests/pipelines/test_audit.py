@@ -133,7 +133,8 @@ IN_DATABASE = {
     "a window of another customer": ("UPDATE usage_windows SET account = 'nobody' {some}", "I6", "usage is"),
     "a window at another price": ("UPDATE usage_windows SET unit_price = unit_price + 1 {priced}", "I6", "usage is"),
     "a straggler decided otherwise": ("UPDATE stragglers SET decision = 'correct' {dropped}", "I6", "usage is"),
-    "a day that says one more": ("UPDATE usage_days SET quantity = quantity + 1 {one}", "I6 (days)", "days"),
+    "a day that says one more": ("UPDATE usage_days SET quantity = quantity + 1 {one}", "I6", "days"),
+    "a session that counts one more": ("UPDATE sessions SET events = events + 1 {one}", "I5", "in sessions"),
     "a correction left out": ("DELETE FROM corrections {one}", "I8", "is no correction"),
     "a correction of another quantity": (
         "UPDATE corrections SET new_quantity = new_quantity + 1 {one}",
@@ -147,7 +148,9 @@ FIRST = "WHERE ctid = (SELECT min(ctid) FROM {table} WHERE {which})"
 @pytest.mark.parametrize("fault", IN_DATABASE)
 def test_a_fault_in_what_billing_made_is_found_and_named(spark: SparkSession, metered: Metered, fault: str) -> None:
     statement, check, says = IN_DATABASE[fault]
-    table = next(word for word in statement.split() if word.startswith(("usage_", "stragglers", "corrections")))
+    table = next(
+        word for word in statement.split() if word.startswith(("usage_", "stragglers", "corrections", "sessions"))
+    )
     which = {
         "one": "true",
         "some": "quantity <> 0",
