@@ -70,7 +70,8 @@ def corrections(
 ) -> None:
     """List corrections: what a closed window was, what it became, and the rows of usage that did it.
 
-    What a window was when it closed and its corrections make what `weir usage` shows now, to the last digit.
+    What a window was when it closed and its corrections make what it is now, to the last digit: what `weir usage`
+    shows, where something is left.
     `decision` is that of the straggler that it is, or that it takes back. --from and --to select by window start.
     """
     from deployment.stack import running_deployment

@@ -16,12 +16,12 @@ from metering.words import Decision
 
 COLUMNS = (
     *("account", "model", "meter", "window_start", "event_time", "received_at", "late_seconds", "decision"),
-    *("quantity", "amount", "currency", "request_id"),
+    *("quantity", "amount", "currency", "request_id", "cause"),
 )
 
 _STATEMENT = """
     SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8, decision,
-           quantity, amount, currency, request_id
+           quantity, amount, currency, request_id, cause
     FROM stragglers
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
@@ -68,7 +68,8 @@ def stragglers(
     """List stragglers: usage received after the end of its window and the grace.
 
     `correct`: the window was changed by this quantity and amount; `drop`: it would have been. `late_seconds` counts
-    from the window's end. --from and --to select by window start.
+    from the window's end. Of another cause than `stream`: what takes such a row back, or its place. --from and --to
+    select by window start.
     """
     from deployment.stack import running_deployment
 

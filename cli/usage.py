@@ -152,7 +152,7 @@ def usage(
     """List usage and its amount per window, account, model and meter.
 
     --from and --to select windows by their start. `amount` sums priced usage; `unpriced_quantity` is what no price
-    matched. Windows are open, closing (inside grace), closed, or corrected (closed, with stragglers in it).
+    matched. Windows are open, closing (inside grace), closed, or corrected (closed, and changed since).
 
     A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions

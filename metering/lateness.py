@@ -17,7 +17,7 @@ class Arrival(StrEnum):
 
 
 class WindowState(StrEnum):
-    """How far a window has come; `corrected` is closed, and stragglers are in it."""
+    """How far a window has come; `corrected` is closed, and was changed since (table `corrections`)."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -55,9 +55,10 @@ def window_state(
 ) -> WindowState:
     """The state of `window` once everything received before `frontier` is folded (None: nothing is known to be over).
 
-    A window that is closed, `corrected` or not, can receive stragglers only: what is received from `end + grace` on is
-    one, and so is all that reaches one that ended by `closed_before`. While nobody knows the grace (None), no other
-    window is closed. A straggler may come before: in a partition that is far ahead of F, or to one minute of a month.
+    A window that is closed, `corrected` or not, can receive stragglers and what corrects others: what is received from
+    `end + grace` on is a straggler, and so is all that reaches one that ended by `closed_before`. While nobody knows
+    the grace (None), no other window is closed. A straggler may come before: in a partition that is far ahead of F, or
+    to one minute of a month.
     """
     is_closed = grace is not None and frontier is not None and frontier >= window.end + grace
     if is_closed or (closed_before is not None and window.end <= closed_before):

@@ -15,14 +15,18 @@ from metering.words import UsageCause
 
 _HOLDS_ANY = "SELECT FROM staged WHERE cause <> %(judged)s LIMIT 1"
 
+# Without statistics one row that corrects would have the planner read all stragglers that there ever were.
+_ANALYZE = "ANALYZE staged"
+
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
-# its completion that were billed apart) has of each meter what the one said that had a quantity of it.
+# its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
+# one, what either changed it changes.
 _INHERIT = """
 WITH RECURSIVE named AS (
     SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn FROM staged WHERE cause <> %(judged)s
 ), decided (usage_lsn, meter, decision) AS (
     (
-        SELECT usage_lsn, meter, decision FROM staged WHERE decision IS NOT NULL
+        SELECT usage_lsn, meter, decision FROM staged WHERE decision IS NOT NULL AND metered_rows > 0
         UNION
         SELECT stragglers.usage_lsn, meter, decision
         FROM stragglers JOIN named USING (meter) WHERE stragglers.usage_lsn = named.corrected_lsn
@@ -31,7 +35,7 @@ WITH RECURSIVE named AS (
     SELECT named.usage_lsn, meter, decision
     FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn
 ), inherited AS (
-    SELECT usage_lsn, meter, max(decision) AS decision FROM decided GROUP BY usage_lsn, meter
+    SELECT usage_lsn, meter, min(decision) AS decision FROM decided GROUP BY usage_lsn, meter
 )
 UPDATE staged SET
     decision = inherited.decision,
@@ -46,32 +50,32 @@ WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (cor
 """
 
 # One after the other, in the order of usage: each begins with what the one before it left. Amounts are of quantities
-# per price version, null as long as nothing of the window has a price.
+# per price version, null as long as nothing of the window has a price. Rows that correct one row together (a pair that
+# was billed apart: the one, the other, and both) are one correction.
 _RECORD = """
-WITH corrected AS (
+WITH correcting AS (
+    SELECT *, coalesce(corrects_lsns::bigint[], ARRAY[usage_lsn]) AS named FROM staged WHERE is_correction
+), linked AS (
+    SELECT lsn, min(lowest) AS lowest FROM (
+        SELECT unnest(named) AS lsn, (SELECT min(lsn) FROM unnest(named) AS of_row (lsn)) AS lowest
+        FROM correcting WHERE corrects_lsns IS NOT NULL
+    ) AS each GROUP BY lsn
+), corrected AS (
     SELECT min(usage_lsn) AS usage_lsn, array_agg(usage_lsn ORDER BY usage_lsn) AS usage_lsns,
            window_start, account, model, meter, currency, dimensions::jsonb AS dimensions, cause, decision,
            sum(quantity) AS quantity, sum(quantity * unit_price) AS amount
-    FROM staged WHERE is_correction
+    FROM correcting LEFT JOIN linked ON lsn = named[1]
     GROUP BY window_start, account, model, meter, currency, dimensions::jsonb, cause, decision,
-             coalesce((SELECT min(lsn) FROM unnest(corrects_lsns::bigint[]) AS named (lsn)), usage_lsn)
+             coalesce(lowest, usage_lsn)
 ), concerned AS (
-    SELECT DISTINCT window_start, account, model, meter, currency FROM corrected
+    SELECT DISTINCT window_start, account, meter FROM corrected
 ), parts AS (
-    SELECT 0 AS usage_lsn, concerned.*, stored.quantity, stored.amount
-    FROM concerned CROSS JOIN LATERAL (
-        SELECT sum(quantity) AS quantity, sum(amount) AS amount FROM usage_windows AS stored
-        WHERE (stored.window_start, stored.account, stored.meter)
-            = (concerned.window_start, concerned.account, concerned.meter)
-          AND stored.model IS NOT DISTINCT FROM concerned.model
-          AND stored.currency IS NOT DISTINCT FROM concerned.currency
-    ) AS stored
+    SELECT 0 AS usage_lsn, window_start, account, model, meter, currency, stored.quantity, stored.amount
+    FROM concerned JOIN usage_windows AS stored USING (window_start, account, meter)
     UNION ALL
-    SELECT 0, concerned.*, staged.quantity, staged.quantity * staged.unit_price
+    SELECT 0, window_start, account, model, meter, currency, staged.quantity, staged.quantity * staged.unit_price
     FROM concerned JOIN staged USING (window_start, account, meter)
-    WHERE staged.model IS NOT DISTINCT FROM concerned.model
-      AND staged.currency IS NOT DISTINCT FROM concerned.currency
-      AND NOT staged.is_correction AND staged.decision IS DISTINCT FROM 'drop'
+    WHERE NOT staged.is_correction AND staged.decision IS DISTINCT FROM 'drop'
     UNION ALL
     SELECT usage_lsn, window_start, account, model, meter, currency, quantity, amount FROM corrected
 ), running AS (
@@ -82,16 +86,18 @@ WITH corrected AS (
     WINDOW sofar AS (PARTITION BY window_start, account, model, meter, currency ORDER BY usage_lsn),
            before AS (sofar GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            until AS (sofar GROUPS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+), made AS (
+    INSERT INTO corrections (
+        usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
+        old_quantity, new_quantity, old_amount, new_amount
+    )
+    SELECT usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
+           trim_scale(coalesce(old_quantity, 0)), trim_scale(new_quantity), old_amount, new_amount
+    FROM corrected JOIN running USING (usage_lsn, meter)
+    ORDER BY usage_lsn, meter
+    RETURNING meter, cause
 )
-INSERT INTO corrections (
-    usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
-    old_quantity, new_quantity, old_amount, new_amount
-)
-SELECT usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
-       trim_scale(coalesce(old_quantity, 0)), trim_scale(new_quantity), old_amount, new_amount
-FROM corrected JOIN running USING (usage_lsn, meter)
-ORDER BY usage_lsn, meter
-RETURNING meter, cause
+SELECT meter, cause, count(*) FROM made GROUP BY 1, 2
 """
 
 
@@ -99,9 +105,10 @@ def inherit(cursor: psycopg.Cursor[Any]) -> None:
     """Give the rows of `staged` that correct others their decision, and say whose window was shown closed by now."""
     judged = {"judged": UsageCause.STREAM.value}
     if cursor.execute(_HOLDS_ANY, judged).fetchone() is not None:
+        cursor.execute(_ANALYZE)
         cursor.execute(_INHERIT, {**judged, "minute": MINUTE})
 
 
-def record(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str]]:
-    """Add what `staged` corrects to `corrections`, before it is in the windows. Returns meter and cause of each."""
+def record(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:
+    """Add what `staged` corrects to `corrections`, before it is in the windows. Returns (meter, cause, how many)."""
     return cursor.execute(_RECORD).fetchall()

@@ -40,7 +40,8 @@ LIMIT 1
 
 # Null is not 0: a completion that came and did not report a meter leaves a row that counts it. A zero leaves nothing.
 # The amount is the row's own quantity times its unit price: nothing adds it up, so nothing rounds or ends it.
-# A window that no row had reached before is still corrected by a straggler: it had closed, empty.
+# A window that no row had reached before is still corrected by a straggler: it had closed, empty. What was late or not
+# reported is counted as it arrives, and not taken back with it.
 ADD = """
 INSERT INTO usage_windows AS old (
     window_start, window_end, account, model, meter, currency, price_version,
@@ -49,7 +50,7 @@ INSERT INTO usage_windows AS old (
 SELECT window_start, window_start + %s, account, model, meter, currency, price_version,
        trim_scale(sum(quantity)), max(unit_price),
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
-       sum(sign * unmetered_rows), bool_or(is_correction)
+       coalesce(sum(unmetered_rows) FILTER (WHERE cause = 'stream'), 0), bool_or(is_correction)
 FROM staged
 WHERE decision IS DISTINCT FROM 'drop'
 GROUP BY window_start, account, model, meter, currency, price_version
@@ -67,11 +68,11 @@ ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
 RECORD = """
 INSERT INTO stragglers (
     usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, late_seconds,
-    decision, quantity, unit_price, currency, price_version
+    decision, quantity, unit_price, currency, price_version, cause
 )
 SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
        greatest(0, extract(epoch FROM received_at - (window_start + %s))),
-       decision, trim_scale(quantity), unit_price, currency, price_version
+       decision, trim_scale(quantity), unit_price, currency, price_version, cause
 FROM staged
 WHERE decision IS NOT NULL AND metered_rows > 0
 ORDER BY usage_lsn, meter
@@ -113,7 +114,8 @@ def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, _frontiers: Fold) 
     cursor.execute(RECORD, (MINUTE,))
     add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-    counts.update((metrics.CORRECTIONS, meter, cause) for meter, cause in corrections)
+    for meter, cause, many in corrections:
+        counts[metrics.CORRECTIONS, meter, cause] += many
     for meter, decision, late, unpriced, *rows in cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall():
         metered_rows, unmetered_rows = map(int, rows)
         counts[metrics.LATE, meter] += metered_rows if late else 0

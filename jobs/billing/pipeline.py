@@ -1,4 +1,4 @@
-"""usage → sums per minute window, meter and price → Postgres `usage_windows` and `stragglers`.
+"""usage → sums per minute window, meter and price → Postgres `usage_windows`, and all that comes of them.
 
 Every signed quantity and amount is in exactly one window or dropped straggler, to the last digit; currencies never mix.
 """

@@ -27,7 +27,7 @@ _NEXT = """
 """
 # The rows of one lsn are of one transaction, so none comes later than the others.
 _ADD = """
-    SELECT meter, decision, currency, count(*), coalesce(sum(amount), 0)
+    SELECT meter, decision, currency, count(*) FILTER (WHERE cause = 'stream'), coalesce(sum(amount), 0)
     FROM stragglers WHERE usage_lsn > %(seen)s AND usage_lsn <= %(last)s GROUP BY 1, 2, 3
 """
 # The money of a currency starts at 0 before its first straggler, so that the first one is seen as a rise.

@@ -78,7 +78,10 @@ class UsageSink:
         return self._config.rows_at_once
 
     def process(self, batch: DataFrame | pa.Table) -> Progress:
-        """Decide what the new rows and the passing of time decide, and append it, in commits that a reader can hold."""
+        """Decide what the new rows and the passing of time decide, and append it, a part of the rows at a time.
+
+        What the passing of time decides is one commit, however many rows have waited: `waiting_memory_mib` bounds them.
+        """
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
         for part in in_parts(new, self.rows_at_once):

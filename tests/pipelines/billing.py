@@ -113,7 +113,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
         decision = decide(row["received_at"], window, grace, policy, closed_before)
     else:
         of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
-        decision = next((Decision(one["decision"]) for one in of_corrected if one), None)
+        decision = min((Decision(one["decision"]) for one in of_corrected if one), default=None)
     if not (metered or unmetered):
         return
     was_closed = closed_until is not None and window.end <= closed_until
@@ -156,7 +156,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
     cell["amount"] = None if amount is None else EXACT.add(cell["amount"], amount)
     cell["late_quantity"] += signed if late else 0
     cell["late_rows"] += late and metered
-    cell["unmetered_rows"] += row["sign"] * unmetered
+    cell["unmetered_rows"] += unmetered and is_judged
     cell["corrected"] |= corrects
 
 

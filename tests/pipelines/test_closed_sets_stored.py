@@ -41,6 +41,7 @@ MICROSECOND = timedelta(microseconds=1)
 CHECKED: Mapping[str, set[str]] = {
     "stragglers.decision": set(Decision),
     "corrections.cause": set(UsageCause),
+    "stragglers.cause": set(UsageCause),
     "exits.how": set(End),
     "isolated_records.reason": set(Isolation),
     # Debezium's own: created, updated, read by a snapshot.

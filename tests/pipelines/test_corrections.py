@@ -27,6 +27,7 @@ GRACE = timedelta(seconds=CONFIG.grace_seconds)
 LATE = MINUTE + GRACE
 """Of an event at NOON: its window's grace is over."""
 DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: Decision.DROP})
+DROP_ALL = BillingConfig(late_policy=dict.fromkeys(Meter, Decision.DROP))
 PRICES = (None, Price(3, Decimal("0.000000000001")), Price(9, Decimal("0.123456789012")))
 Row = dict[str, Any]
 
@@ -95,7 +96,7 @@ class History:
             self._said[lsn] = said
 
 
-@pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT], ids=["correct", "drop"])
+@pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT, DROP_ALL], ids=["correct", "drop", "drop all"])
 @pytest.mark.parametrize("seed", range(3))
 def test_oracle_what_corrects_inherits_and_any_cut_bills_the_same_to_the_last_digit(
     database: str, connection: psycopg.Connection[Any], seed: int, config: BillingConfig
@@ -203,13 +204,16 @@ def test_stragglers_of_an_earlier_release_get_the_corrections_that_they_were(
         )
         for lsn in range(1, 101)
     ]
-    for cut in (slice(0, 40), slice(40, 70), slice(70, 100)):
+    # A window that had nothing with a price.
+    for lsn, price in ((101, None), (102, PRICES[1])):
+        rows.append(usage_row(lsn, NOON, LATE + MINUTE, price=price, model="new"))
+    for cut in (slice(0, 40), slice(40, 70), slice(70, 102)):
         bill(connection, rows[cut], DROP_OUTPUT)
     with connection.transaction():
         made = corrections(connection)
         connection.execute("DELETE FROM corrections")
         connection.execute(import_module(f"{migrations.__name__}.versions.0024_corrections").FILL)
-    assert made
+    assert any(one["old_amount"] is None for one in made)
     assert corrections(connection) == made
 
 
@@ -265,6 +269,58 @@ def test_a_refund_for_what_was_dropped_is_dropped_and_no_other(
         (3, "output_tokens"): ("drop", 5, 0),
     }
     assert {key[3]: cell["quantity"] for key, cell in found.windows.items() if cell["quantity"]} == {"requests": 1}
+
+
+@pytest.mark.parametrize("cut", [1, 2], ids=["later", "in one batch"])
+def test_of_what_was_not_reported_no_decision_is_inherited(connection: psycopg.Connection[Any], cut: int) -> None:
+    """A straggler without a quantity leaves no row, so what comes in its place cannot depend on how usage is cut."""
+    unreported = {Meter.REQUESTS: 1, Meter.OUTPUT_TOKENS: None}
+    replaces: Row = {"cause": "contracted", "corrects_lsns": [1]}
+    rows = [
+        usage_row(1, NOON, LATE, quantities=unreported),
+        usage_row(2, NOON, LATE, quantities={Meter.OUTPUT_TOKENS: 5}, **replaces),
+        taken_back(3, 1, quantities=unreported, outcome=Outcome.MATCHED),
+    ]
+    for part in (rows[:cut], rows[cut:]):
+        bill(connection, part, DROP_OUTPUT)
+    windows = {key[3]: cell for key, cell in stored(connection).windows.items()}
+    assert (windows["output_tokens"]["quantity"], windows["output_tokens"]["unmetered_rows"]) == (5, 0)
+
+
+def test_what_stands_for_one_that_was_dropped_and_one_that_was_not_is_billed(
+    connection: psycopg.Connection[Any],
+) -> None:
+    late = [usage_row(lsn, NOON, LATE, outcome=Outcome.ABANDONED) for lsn in (1, 2)]
+    bill(connection, late[:1], DROP_ALL)
+    bill(connection, late[1:], CONFIG)
+    both = usage_row(5, NOON, LATE, outcome=Outcome.ABANDONED, cause="rejoined", corrects_lsns=[1, 2])
+    bill(connection, [taken_back(3, 1), taken_back(4, 2), both])
+    assert [cell["quantity"] for cell in stored(connection).windows.values()] == [1]
+
+
+@pytest.mark.parametrize(("abandoned", "orphaned"), [(1, 2), (2, 1)])
+def test_a_pair_that_was_billed_apart_is_one_correction_of_each_window(
+    database: str, connection: psycopg.Connection[Any], abandoned: int, orphaned: int
+) -> None:
+    close_until(database, NOON + MINUTE)
+    tokens = {Meter.OUTPUT_TOKENS: 5}
+    parts = [
+        usage_row(abandoned, outcome=Outcome.ABANDONED),
+        usage_row(orphaned, quantities=tokens, outcome=Outcome.ORPHANED),
+    ]
+    bill(connection, sorted(parts, key=lambda row: row["lsn"]))
+    rejoined: Row = {"cause": "rejoined", "corrects_lsns": [abandoned, orphaned]}
+    bill(
+        connection,
+        [
+            taken_back(3, abandoned, cause="rejoined"),
+            taken_back(4, orphaned, cause="rejoined", quantities=tokens, outcome=Outcome.ORPHANED),
+            usage_row(5, quantities={Meter.REQUESTS: 1, **tokens}, **rejoined),
+        ],
+    )
+    columns = ("usage_lsns", "old_quantity", "new_quantity")
+    found = {one["meter"]: tuple(one[name] for name in columns) for one in corrections(connection)}
+    assert found == {"requests": ([3, 5], 1, 1), "output_tokens": ([4, 5], 5, 5)}
 
 
 def test_a_pair_that_was_billed_apart_inherits_of_each_meter_from_the_part_that_had_it(

@@ -151,3 +151,14 @@ def test_a_few_records_cost_no_job_of_spark_and_are_not_read_again(
     assert journal(tmp_path).select("id", "disposition").rows() == [
         *(("a", "accepted"), ("b", "accepted"), ("a", "duplicate")),
     ]
+
+
+def test_keys_and_headers_count_as_values_do(bootstrap: str) -> None:
+    """Packed they cost their producer nothing, and a thousand of them are more than a driver has."""
+    for what in ({"key": b"k" * 300_000}, {"headers": {"x": b"h" * 300_000}}):
+        topic = Topic.make(bootstrap)
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "zstd"})
+        for _ in range(8):
+            producer.produce(topic.name, b"v", **what)
+        assert producer.flush(30) == 0
+        assert read(topic, beginning(topic)) is None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import polars as pl
 import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -118,3 +119,16 @@ def test_a_limit_of_a_statement_is_not_waited_for(database: str) -> None:
             cursor.execute("SELECT array_fill(1, ARRAY[1000000, 1000000])")
     finally:
         ownership.close()
+
+
+@pytest.mark.parametrize("zone", ["Etc/UTC", "GMT", "Europe/Berlin"])
+def test_instants_come_in_utc_whatever_zone_the_database_has(database: str, zone: str) -> None:
+    """Polars takes those of another zone for another type: ingestion ended at its first batch."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'".encode())
+    with Session.to(database, "test") as session:
+        found = session.execute("SELECT current_setting('TimeZone'), now()").fetchone()
+    assert found is not None
+    assert found[0] == "UTC"
+    assert pl.Series([found[1]]).dtype == pl.Datetime("us", "UTC")

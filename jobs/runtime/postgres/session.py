@@ -49,7 +49,8 @@ class Session(psycopg.Connection[Any]):
             postgres_url,
             autocommit=True,
             application_name=name,
-            options=options,
+            # Instants of another zone are of another type to Polars, whatever the server or the database is set to.
+            options=f"-c timezone=UTC {options}",
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             tcp_user_timeout=TCP_TIMEOUT_MS,
             keepalives_idle=10,

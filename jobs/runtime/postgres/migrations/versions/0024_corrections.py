@@ -1,7 +1,7 @@
 """Corrections are rows: what a window was, what it is, and which usage changed it after it was shown closed.
 
-Stragglers of earlier releases get theirs, one per usage row and meter, from what the windows are now: a few seconds per
-million stragglers.
+Stragglers of earlier releases get theirs, one per usage row and meter, from what the windows are now: about 2 s per
+million windows and 7 s per million stragglers. What takes a straggler back has its decision, and so a row beside it.
 """
 
 from alembic import op
@@ -49,11 +49,20 @@ COMMENT ON COLUMN corrections.decision IS
 COMMENT ON COLUMN corrections.old_amount IS
     'Null as long as nothing of the window has a price, as new_amount.';
 
+ALTER TABLE stragglers ADD COLUMN cause text NOT NULL DEFAULT 'stream'
+    CHECK (cause IN ('stream', 'duplicate', 'rejoined', 'repriced', 'contracted'));
+COMMENT ON TABLE stragglers IS
+    'Received after end + grace: signed quantity and amount that changed the window (correct) or would have (drop). Of '
+    'another cause than stream: what takes back or replaces such a row, and has its decision.';
+
 ALTER TABLE corrections ENABLE ROW LEVEL SECURITY;
 CREATE POLICY reads_named_accounts ON corrections FOR SELECT USING {NAMED};
 """
 
-# Backwards from what a window is now: behind its last straggler it is that.
+# An older billing that still runs would go on with stragglers that have no correction.
+FENCE = "UPDATE jobs SET epoch = epoch + 1 WHERE job = 'billing'"
+
+# Backwards from what a window is now: behind its last straggler it is that. An amount of 0 is that of no price.
 FILL = """
 WITH totals AS (
     SELECT window_start, account, model, meter, currency, sum(quantity) AS quantity, sum(amount) AS amount
@@ -72,9 +81,10 @@ INSERT INTO corrections (
 )
 SELECT usage_lsn, followed.meter, ARRAY[usage_lsn], followed.window_start, followed.account, followed.model,
        followed.currency, 'stream', decision,
-       totals.quantity - coalesce(later_quantity, 0) - followed.quantity,
-       totals.quantity - coalesce(later_quantity, 0),
-       totals.amount - later_amount - coalesce(followed.amount, 0), totals.amount - later_amount, recorded_at
+       trim_scale(totals.quantity - coalesce(later_quantity, 0) - followed.quantity),
+       trim_scale(totals.quantity - coalesce(later_quantity, 0)),
+       nullif(totals.amount - later_amount - coalesce(followed.amount, 0), 0), nullif(totals.amount - later_amount, 0),
+       recorded_at
 FROM followed JOIN totals
   ON (totals.window_start, totals.account, totals.meter)
    = (followed.window_start, followed.account, followed.meter)
@@ -84,10 +94,11 @@ FROM followed JOIN totals
 
 def upgrade() -> None:
     """Make the table, and the corrections that stragglers were."""
+    op.execute(FENCE)
     op.execute(SCHEMA)
     op.execute(FILL)
 
 
 def downgrade() -> None:
     """Remove it again."""
-    op.execute("DROP TABLE corrections")
+    op.execute("DROP TABLE corrections; ALTER TABLE stragglers DROP COLUMN cause")
