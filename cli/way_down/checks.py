@@ -70,6 +70,5 @@ def _wrong_correction(correction: Row, entries: Iterable[Entry]) -> str | None:
     quantity = EXACT.subtract(correction["new_quantity"], correction["old_quantity"])
     if (made.quantity, made.amount) == (quantity, amount):
         return None
-    return (
-        f"correction {correction['usage_lsn']}, {correction['meter']}: its usage makes {made.quantity}, not {quantity}"
-    )
+    named = f"correction {correction['usage_lsn']}, {correction['meter']}"
+    return f"{named}: its usage makes {plain(made.quantity)}, and it says {plain(quantity)}"

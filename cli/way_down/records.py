@@ -94,12 +94,9 @@ class Tables:
         where = pl.col("event_time").is_between(first, last) & (pl.col("account") == account)
         where &= (pl.col("user_id") == user) & (pl.col("disposition") == Disposition.ACCEPTED)
         candidates = self.journal.between("event_time", first, last)
-        rows = candidates.rows(where & family().is_in(list(REQUESTS)), ("lsn", "request_id", "received_at"))
+        rows = candidates.rows(where & family().is_in(list(REQUESTS)), ("lsn", "received_at"))
         listed = rows.sort("lsn").head(limit)
-        since = rows["received_at"].min()
-        usage = self._usage_of(listed["request_id"].to_list(), Period(since)) if isinstance(since, datetime) else []
-        mine = self.usage.by_lsn(usage, USAGE_READ).filter(pl.col("account") == account)
-        return self._found(mine["lsn"], listed["lsn"]), len(rows)
+        return self._found(self._usage_naming(listed), listed["lsn"]), len(rows)
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
         rows = self._mine(self.usage.by_lsn(usage, USAGE_READ))

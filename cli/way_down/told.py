@@ -78,6 +78,8 @@ def windows_told(
     versions: defaultdict[WindowKey, list[Row]] = defaultdict(list)
     for (key, _), row in stored.items():
         versions[key].append(row)
+    # What only counts what was not reported has a row, and `weir usage` does not list it.
+    listed = {key for key, rows in versions.items() if total_of_stored(rows).quantity} | mine.keys()
     correcting = {(lsn, one["meter"]) for one in corrections for lsn in one["usage_lsns"]}
     return [
         {
@@ -93,7 +95,7 @@ def windows_told(
             "price_versions": [_version(row, mine[key]) for row in versions[key]],
             "usage_lsns": sorted({one.usage_lsn for one in mine[key]}),
         }
-        for key in sorted({*mine, *versions}, key=lambda key: key.order)
+        for key in sorted(listed, key=lambda key: key.order)
     ]
 
 

@@ -36,12 +36,19 @@ Row = dict[str, Any]
 
 def price_record(price: Price, meter: str = Meter.REQUESTS, currency: str = "EUR") -> Row:
     """The record of a price, as `weir catalog apply` publishes it."""
-    key = {"plan": "p", "model": "sonnet", "meter": str(meter), "currency": currency}
+    key: Row = {"plan": "p", "model": "sonnet", "meter": str(meter), "currency": currency}
     key |= {"effective_from": "2026-01-01T00:00:00Z"}
     after = {**key, "unit_price": str(price.unit_price)}
     value = compact_json(envelope(Change(CatalogTopic.PRICES, key, after, "c", NOON - timedelta(days=9))))
     more = {"topic": "catalog.prices", "disposition": "accepted", "value": value.encode()}
     return record(price.version, NOON - timedelta(days=9), **more)
+
+
+def price_version(price: Price, **more: Any) -> Row:
+    """The row of `prices` that joins makes of it."""
+    version: Row = {"lsn": price.version, "plan": "p", "model": "sonnet", "meter": "requests", "currency": "EUR"}
+    told: Row = {"effective_from": NOON - timedelta(days=90), "unit_price": price.unit_price, "deleted": False}
+    return {**version, **told, **more}
 
 
 def record(lsn: int, received_at: datetime, **more: Any) -> Row:
@@ -65,6 +72,20 @@ def stored_usage(row: Row) -> Row:
     at = row["received_at"]
     full = {**row, "log_date": at.date(), "logged_at": at}
     return full if row["lsn"] % 2 else listed(full)
+
+
+def bill_all(database: str, *batches: list[Row]) -> None:
+    """Bill usage when the minutes of NOON's day are closed, and let billing have read it."""
+    now = datetime.now(UTC)
+    owner = {"epoch": 1, "owner_pid": 1, "owner_started_at": now, "started_at": now, "state": "running"}
+    write(database, "jobs", {"job": "billing", **owner, "config": Jsonb(CONFIG.model_dump(mode="json"))})
+    position = {"job": "billing", "input": "usage", "next_position": sum(map(len, batches)) + 1}
+    write(database, "positions", {**position, "frontier": NOON + timedelta(hours=12)})
+    with psycopg.connect(database) as connection:
+        declare(connection, CONFIG.declared)
+        connection.commit()
+        for rows in batches:
+            bill(connection, rows, CONFIG)
 
 
 class Metered:
@@ -96,7 +117,7 @@ class Metered:
         lsns = []
         for kind in ("request", "completion"):
             lsn = len(self.journal) + 1
-            said = {"account": account, "request_id": request_id, "id": f"{kind}-of-{request_id}", "source": "s"}
+            said: Row = {"account": account, "request_id": request_id, "id": f"{kind}-of-{request_id}", "source": "s"}
             said |= {"family": kind, "user_id": "u-1", "event_time": occurred_at}
             self.journal.append(record(lsn, received_at, **said))
             lsns.append(lsn)
@@ -117,22 +138,11 @@ class Metered:
 
     def store(self, database: str, tables: Path) -> None:
         """Bill all of it in two batches, when the first day is closed, and write the tables in several commits."""
-        now = datetime.now(UTC)
-        owner = {"epoch": 1, "owner_pid": 1, "owner_started_at": now, "started_at": now, "state": "running"}
-        write(database, "jobs", {"job": "billing", **owner, "config": Jsonb(CONFIG.model_dump(mode="json"))})
-        position = {"job": "billing", "input": "usage", "next_position": len(self.usage) + 1}
-        write(database, "positions", {**position, "frontier": NOON + timedelta(hours=12)})
         half = len(self.usage) // 2
-        with psycopg.connect(database) as connection:
-            declare(connection, CONFIG.declared)
-            connection.commit()
-            bill(connection, self.usage[:half], CONFIG)
-            bill(connection, self.usage[half:], CONFIG)
+        bill_all(database, self.usage[:half], self.usage[half:])
         for start in range(0, len(self.usage), 25):
             commit(tables, Table.USAGE, map(stored_usage, self.usage[start : start + 25]))
         for start in range(0, len(self.journal), 50):
             commit(tables, Table.JOURNAL, self.journal[start : start + 50])
         for price in PRICES:
-            version = {"lsn": price.version, "plan": "p", "model": "sonnet", "meter": "requests", "currency": "EUR"}
-            told = {"effective_from": NOON - timedelta(days=90), "unit_price": price.unit_price, "deleted": False}
-            commit(tables, Table.PRICES, [{**version, **told}])
+            commit(tables, Table.PRICES, [price_version(price)])
