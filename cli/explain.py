@@ -13,6 +13,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, instant, read_only
 from deployment.errors import CannotRun
+from metering.instants import rfc3339
 
 if TYPE_CHECKING:
     from cli.way_down.explanation import Sources
@@ -98,10 +99,10 @@ def _of_id(sources: Sources, question: Question) -> dict[str, Any]:
     period = Period(question.start or newest - DEFAULT_PERIOD, question.end)
     found = sources.tables.of_id(question.text, period)
     if found.usage.is_empty() and found.records.is_empty():
-        until = f" and before {question.end.isoformat()}" if question.end else ""
+        until = f" and before {rfc3339(question.end)}" if question.end else ""
         raise CannotRun(
             f"No request or event of the id {question.text}{_of_accounts(question)} was received since "
-            f"{period.start.isoformat()}{until}. Look further back with --from; `weir dead-letters` lists records that "
+            f"{rfc3339(period.start)}{until}. Look further back with --from; `weir dead-letters` lists records that "
             "could not be read."
         )
     return explain_found(sources, found)
@@ -117,7 +118,7 @@ def _of_window(sources: Sources, question: Question) -> dict[str, Any]:
     document = explain_window(sources, WindowAsked(account, window, question.model, question.meter))
     if not document["windows"] and not document["stragglers"]:
         raise CannotRun(
-            f"Account {account} has no such usage in the minute from {window.start.isoformat()} on. `weir usage` lists "
+            f"Account {account} has no such usage in the minute from {rfc3339(window.start)} on. `weir usage` lists "
             "the minutes that have some."
         )
     return document

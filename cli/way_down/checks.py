@@ -58,14 +58,14 @@ def wrong_windows(entries: Sequence[Entry], stored: Mapping[Cell, Row], correcti
             )
         if row and row["unit_price"] is not None and row["amount"] != EXACT.multiply(is_now, row["unit_price"]):
             found.append(f"{key.model} {key.meter}, price version {version}: the amount is not quantity x unit price")
-    return found + [problem for one in corrections if (problem := _wrong_correction(one, entries)) is not None]
+    added = {(one.usage_lsn, one.window.meter): one for one in entries}
+    return found + [problem for one in corrections if (problem := _wrong_correction(one, added)) is not None]
 
 
-def _wrong_correction(correction: Row, entries: Iterable[Entry]) -> str | None:
-    mine = (
-        one for one in entries if one.usage_lsn in correction["usage_lsns"] and one.window.meter == correction["meter"]
-    )
-    made = total(mine)
+def _wrong_correction(correction: Row, added: Mapping[tuple[int, str], Entry]) -> str | None:
+    """What is wrong with one; `added`: entries by usage lsn and meter."""
+    named_rows = ((lsn, correction["meter"]) for lsn in correction["usage_lsns"])
+    made = total(added[row] for row in named_rows if row in added)
     amount = EXACT.subtract(correction["new_amount"] or Decimal(0), correction["old_amount"] or Decimal(0))
     quantity = EXACT.subtract(correction["new_quantity"], correction["old_quantity"])
     if (made.quantity, made.amount) == (quantity, amount):

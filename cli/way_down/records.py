@@ -67,11 +67,14 @@ class Tables:
         else (an event, or a request that is in no usage): its records, their repeats, and the usage that names them.
         Both are looked for in the period; what they name, wherever it is.
         """
-        if lsns := self._usage_of([text], period):
-            return self._found(lsns, self._records_of("request_id", text, period))
-        # One column at a time: a comparison with one value is not made text by text.
-        found = [*self._records_of("request_id", text, period), *self._records_of("id", text, period)]
-        records = self._read_records(self._with_repeats(found))
+        if lsns := self._usage_of(text, period):
+            return self._found(lsns, _with_firsts(self._records_of("request_id", text, period)))
+        # One column at a time: a comparison with one value is not made text by text. An event's id is no other's
+        # request id, so all records are looked through again only where it is its own.
+        events = self._records_of("id", text, period)
+        if events.is_empty() or text in events["request_id"]:
+            events = pl.concat([events, self._records_of("request_id", text, period)])
+        records = self._read_records(self._with_repeats(_with_firsts(events)))
         return self._found(self._usage_naming(records), records["lsn"])
 
     def of_usage(self, lsns: Iterable[int]) -> Found:
@@ -103,9 +106,9 @@ class Tables:
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
         return Found(rows, self._read_records(self._with_repeats(named)))
 
-    def _usage_of(self, request_ids: list[str], period: Period) -> list[int]:
-        """The lsns of usage of these requests. Only the column that is asked for is read of all rows."""
-        is_wanted = pl.col("request_id").is_in(request_ids)
+    def _usage_of(self, request_id: str, period: Period) -> list[int]:
+        """The lsns of usage of a request. Only the column that is asked for is read of all rows."""
+        is_wanted = pl.col("request_id") == request_id
         found = period.files(self.usage).rows(is_wanted, ("lsn", "account", "received_at"))
         return self._mine(found).filter(period.holds())["lsn"].to_list()
 
@@ -118,15 +121,13 @@ class Tables:
         parts = (files.rows(pl.col(side).is_in(lsns), ("lsn",)) for side in ("request_lsn", "completion_lsn"))
         return {lsn for part in parts for lsn in part["lsn"]}
 
-    def _records_of(self, column: str, text: str, period: Period) -> list[int]:
-        """The lsns of records of the period with this text, and of the firsts that they repeat.
+    def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
+        """Records of the period with this text (lsn, first_lsn, account, request_id, received_at).
 
         A record without an account is everybody's.
         """
-        files = period.files(self.journal)
-        found = self._mine(files.rows(pl.col(column) == text, ("lsn", "first_lsn", "account", "received_at")))
-        kept = found.filter(period.holds())
-        return [*kept["lsn"], *kept["first_lsn"].drop_nulls()]
+        said = ("lsn", "first_lsn", "account", "request_id", "received_at")
+        return self._mine(period.files(self.journal).rows(pl.col(column) == text, said)).filter(period.holds())
 
     def _with_repeats(self, lsns: Iterable[int]) -> set[int]:
         """The lsns, and those of what was received again: a repeat names the lsn of its first, which comes before."""
@@ -144,3 +145,8 @@ class Tables:
         if not self.accounts:
             return rows
         return rows.filter(pl.col("account").is_in(list(self.accounts)) | pl.col("account").is_null())
+
+
+def _with_firsts(records: pl.DataFrame) -> list[int]:
+    """The lsns of records (lsn, first_lsn), and of what they repeat."""
+    return [*records["lsn"], *records["first_lsn"].drop_nulls()]
