@@ -182,7 +182,12 @@ def explain(
     start: FromOption = None,
     end: ToOption = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="Show so many rows of usage, and of records. Sums are of all.")
+        int,
+        typer.Option(
+            min=1,
+            help="Show so many rows of usage with their records; of a session, so many requests. A window's sums are of "
+            "all.",
+        ),
     ] = DEFAULT_LIMIT,
     form: Annotated[Form, typer.Option("--format", help="What to print: lines to read, or JSON.")] = Form.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

@@ -20,6 +20,9 @@ from cli.way_down.told import Told, lines_told, outcomes_told, records_told, usa
 from metering.lateness import window_state
 from metering.windows import MINUTE, Window
 
+RECORDS_OF_A_ROW = 4
+"""A request and its completion, and a repeat of each."""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -29,7 +32,7 @@ class Sources:
     tables: Tables
     prices: Files
     limit: int
-    """So many rows of usage, and of records, are told."""
+    """So many rows of usage are told, and RECORDS_OF_A_ROW times as many records."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def explain_window(sources: Sources, asked: WindowAsked) -> Told:
     mine = usage.filter(pl.col("lsn").is_in(list({one.usage_lsn for one in entries})))
     listed = tables.of_usage(mine["lsn"].head(sources.limit))
     document = _document(sources, listed, entries, billed, problems)
-    return {**document, "cut": _cut(sources.limit, usage=len(mine), records=len(listed.records))}
+    return {**document, "cut": _cut(sources.limit, len(mine), len(listed.records))}
 
 
 def _lines(stored: Stored, entries: Sequence[Entry]) -> list[Row]:
@@ -119,7 +122,7 @@ def _document(
         window = Window(key.window_start, key.window_start + MINUTE)
         return window_state(window, None, frontier, corrected=corrected, closed_before=closed.of(key.meter)).value
 
-    usage, records = found.usage.head(limit), found.records.head(limit)
+    usage, records = found.usage.head(limit), found.records.head(RECORDS_OF_A_ROW * limit)
     return {
         "line": lines_told(_lines(stored, entries), entries) or None,
         "windows": windows_told(entries, billed.windows, billed.corrections, state_of),
@@ -131,10 +134,12 @@ def _document(
         "prices": prices,
         "adds_up": not problems,
         "differences": problems,
-        "cut": _cut(limit, usage=len(found.usage), records=len(found.records)),
+        "cut": _cut(limit, len(found.usage), len(found.records)),
     }
 
 
-def _cut(limit: int, **rows: int) -> Told | None:
-    """How many rows there are where not all are told; None where all are."""
-    return rows if max(rows.values()) > limit else None
+def _cut(limit: int, usage: int, records: int) -> Told | None:
+    """How many rows there are of what is not all told; None where all is. Records are those of the usage that is."""
+    found = {"usage": usage} if usage > limit else {}
+    found |= {"records": records} if records > RECORDS_OF_A_ROW * limit else {}
+    return found or None

@@ -44,8 +44,8 @@ def _lines(document: Told) -> Iterator[tuple[str, str]]:
     if not document["usage"]:
         yield "", "Usage has nothing of it: it is on no bill (or waits for its other part, or for joins)."
     if document["cut"]:
-        there_are = ", ".join(f"{count} {name}" for name, count in document["cut"].items())
-        yield "yellow", f"Not all is shown: there are {there_are}. Raise --limit."
+        there_are = ", ".join(f"{name} {count}" for name, count in document["cut"].items())
+        yield "yellow", f"Not all is shown ({there_are}). Raise --limit."
     for problem in document["differences"]:
         yield "red", problem
     yield ("green", "It adds up.") if document["adds_up"] else ("red", "It does not add up.")

@@ -302,8 +302,14 @@ def test_a_long_window_is_summed_whole_and_listed_in_part(told: Told) -> None:
         [10, 11, 12],
     )
     assert (found["windows"][0]["contribution"]["quantity"], found["adds_up"]) == (20, True)
-    assert found["cut"] == {"usage": 20, "records": 3}
+    assert found["cut"] == {"usage": 20}
     assert told.explain(window=NOON, accounts=("acme",), limit=20)["cut"] is None
+
+
+def test_a_request_that_came_again_and_again_is_listed_in_part(told: Told) -> None:
+    told.journal(event(4), *(event(lsn, disposition="duplicate", first_lsn=4) for lsn in range(5, 20)))
+    found = told.explain("r", limit=2)
+    assert ([row["lsn"] for row in found["records"]], found["cut"]) == ([4, 5, 6, 7, 8, 9, 10, 11], {"records": 16})
 
 
 def test_a_straggler_and_a_correction_are_told_with_what_they_correct(told: Told) -> None:
