@@ -185,8 +185,8 @@ def explain(
         int,
         typer.Option(
             min=1,
-            help="Show so many rows of usage with their records; of a session, so many requests. A window's sums are of "
-            "all.",
+            help="Show so many rows of usage with their records; of a session, so many requests. A window's sums are "
+            "of all.",
         ),
     ] = DEFAULT_LIMIT,
     form: Annotated[Form, typer.Option("--format", help="What to print: lines to read, or JSON.")] = Form.TABLE,

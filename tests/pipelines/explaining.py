@@ -59,12 +59,12 @@ def record(lsn: int, received_at: datetime, **more: Any) -> Row:
     return {**row, **more}
 
 
-def commit(tables: Path, table: Table, rows: Iterable[Row]) -> None:
+def commit(tables: Path | str, table: Table, rows: Iterable[Row]) -> None:
     """Append rows as a driver does: a file for each log date."""
     schema = SCHEMAS[table]
     full = [{name: row.get(name) for name in schema.names} for row in rows]
     partition_by = ["log_date"] if "log_date" in schema.names else None
-    write_deltalake(str(tables / table), pa.Table.from_pylist(full, schema), mode="append", partition_by=partition_by)
+    write_deltalake(f"{tables}/{table}", pa.Table.from_pylist(full, schema), mode="append", partition_by=partition_by)
 
 
 def stored_usage(row: Row) -> Row:

@@ -35,12 +35,15 @@ from tests.pipelines.explaining import (
     record,
     stored_usage,
 )
+from tests.streaming.test_object_store import store
+
+__all__ = ["store"]
 
 KEY = ("window_start", "account", "model", "meter", "currency")
 AMOUNTS = ("quantity", "amount", "unpriced_quantity")
 
 
-def explained(database: str, tables: Path, question: Question) -> dict[str, Any]:
+def explained(database: str, tables: Path | str, question: Question) -> dict[str, Any]:
     with read_only(database) as connection:
         return explanation(connection, str(tables), question)
 
@@ -104,7 +107,7 @@ LATE = 3 * GRACE
 class Told:
     """A small history, record by record and row by row."""
 
-    def __init__(self, database: str, tables: Path) -> None:
+    def __init__(self, database: str, tables: Path | str) -> None:
         self.database, self.tables = database, tables
 
     def journal(self, *rows: dict[str, Any]) -> None:
@@ -214,11 +217,11 @@ def test_what_is_older_than_35_days_before_the_newest_record_is_looked_for_only_
     assert [row["lsn"] for row in told.explain("r", start=EVENT_TIME)["records"]] == [4]
 
 
-def test_only_files_that_can_hold_an_answer_are_read(told: Told) -> None:
+def test_only_files_that_can_hold_an_answer_are_read(told: Told, tmp_path: Path) -> None:
     told.journal(*(event(lsn, request_id="x", log_date=NOON.date() - timedelta(days=60)) for lsn in (1, 2)))
     told.journal(event(4), event(5, family="completion"))
     told.usage(of_r(delay=LATE, price=None))
-    for file in (told.tables / "journal").glob("log_date=2025*/*.parquet"):
+    for file in (tmp_path / "journal").glob("log_date=2025*/*.parquet"):
         file.write_bytes(b"no table")
     assert told.explain(straggler=1)["adds_up"]
     assert told.explain(window=NOON, accounts=("acme",))["adds_up"]
@@ -277,7 +280,7 @@ def test_a_price_that_says_another_amount_does_not_add_up(told: Told) -> None:
 def test_usage_that_retention_has_removed_is_missed(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"))
     told.usage(of_r())
-    DeltaTable(told.tables / "usage").delete()
+    DeltaTable(f"{told.tables}/usage").delete()
     found = told.explain(window=NOON, accounts=("acme",))
     assert not found["adds_up"]
     assert found["usage"] == []
@@ -350,6 +353,18 @@ def test_nothing_is_known_before_there_are_tables_or_usage(told: Told) -> None:
         told.explain(window=EVENT_TIME, accounts=("acme",))
     with pytest.raises(CannotRun, match="No request or event of the id unknown was received since"):
         told.explain("unknown")
+
+
+def test_tables_in_an_object_store_are_read_as_those_in_a_folder(database: str, store: str) -> None:
+    told = Told(database, store)
+    told.journal(price_record(PRICES[1]), event(4), event(5, family="completion"))
+    told.journal(event(6, disposition="duplicate", first_lsn=5))
+    commit(store, Table.PRICES, [price_version(PRICES[1])])
+    told.usage(of_r())
+    for asked in ({"text": "r"}, {"text": "e4"}, {"window": NOON, "accounts": ("acme",)}):
+        found = told.explain(**asked)
+        assert [row["lsn"] for row in found["records"]] == [4, 5, 6]
+        assert (found["adds_up"], len(found["prices"])) == (True, 1)
 
 
 class TestTheCommand:
