@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
 from cli.explain import Question, explanation
 from cli.main import app, main
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
+from cli.way_down.files import Files
 from deployment.errors import CannotRun
-from jobs.streams import Table
+from jobs.streams import JOURNAL, Table
 from metering.windows import MINUTE
 from tests.database_rows import write
 from tests.pipelines.billing import EXACT, NOON, usage_row
@@ -65,6 +67,7 @@ def test_oracle_what_all_requests_add_is_every_window_to_the_last_digit(
         found = explained(database, tmp_path, Question(request_id))
         assert found["adds_up"], found["differences"]
         for window in found["windows"]:
+            assert window["usage_lsns"], "a window that it adds nothing to"
             key = tuple(window[name] for name in KEY)
             made[key] = [
                 EXACT.add(was, window["contribution"][name]) for was, name in zip(made[key], AMOUNTS, strict=True)
@@ -226,6 +229,16 @@ def test_only_files_that_can_hold_an_answer_are_read(told: Told, tmp_path: Path)
     assert told.explain(straggler=1)["adds_up"]
     assert told.explain(window=NOON, accounts=("acme",))["adds_up"]
     assert [row["lsn"] for row in told.explain("r", start=EVENT_TIME + timedelta(seconds=3))["records"]] == [4, 5]
+
+
+def test_a_file_of_which_the_log_says_nothing_may_hold_anything(tmp_path: Path) -> None:
+    rows = [{name: row.get(name) for name in JOURNAL.names} for row in (event(4), event(5))]
+    without = {"delta.dataSkippingNumIndexedCols": "0"}
+    write_deltalake(str(tmp_path), pa.Table.from_pylist(rows, JOURNAL), configuration=without)
+    files = Files.of(DeltaTable(tmp_path), Table.JOURNAL)
+    assert files.latest("received_at") is None
+    for some in (files, files.between("received_at", NOON + timedelta(days=9), None).between("lsn", None, 1)):
+        assert some.by_lsn([5, 6], ["lsn"])["lsn"].to_list() == [5]
 
 
 def test_usage_that_billing_has_not_read_is_in_no_window(told: Told) -> None:
