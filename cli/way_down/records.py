@@ -8,7 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
-from cli.way_down.files import Files
+from cli.way_down.files import Files, is_among
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
 from metering.windows import Window
@@ -117,8 +117,8 @@ class Tables:
         since = records["received_at"].min()
         if not isinstance(since, datetime):
             return set()
-        files, lsns = self.usage.between("received_at", since, None), records["lsn"].to_list()
-        parts = (files.rows(pl.col(side).is_in(lsns), ("lsn",)) for side in ("request_lsn", "completion_lsn"))
+        files = self.usage.between("received_at", since, None)
+        parts = (files.rows(is_among(side, records["lsn"]), ("lsn",)) for side in ("request_lsn", "completion_lsn"))
         return {lsn for part in parts for lsn in part["lsn"]}
 
     def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
@@ -135,7 +135,7 @@ class Tables:
         if not firsts:
             return firsts
         later = self.journal.between("lsn", min(firsts), None)
-        is_repeat = pl.col("first_lsn").is_in(sorted(firsts))
+        is_repeat = is_among("first_lsn", pl.Series(sorted(firsts), dtype=pl.Int64))
         return firsts | set(later.rows(is_repeat, ("lsn",))["lsn"])
 
     def _read_records(self, lsns: Iterable[int]) -> pl.DataFrame:
