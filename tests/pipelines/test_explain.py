@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
-from cli.explain import Question, explanation
 from cli.main import app, main
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
 from cli.way_down.files import Files
+from cli.way_down.question import Question, explanation
 from deployment.errors import CannotRun
 from jobs.streams import JOURNAL, Table
 from metering.windows import MINUTE
