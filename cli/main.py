@@ -16,6 +16,7 @@ from cli.corrections import corrections
 from cli.dead_letters import dead_letters
 from cli.demo import demo
 from cli.drain import drain
+from cli.explain import explain
 from cli.journal import journal
 from cli.meters import meters
 from cli.produce import produce
@@ -48,6 +49,7 @@ app.command()(compact)
 app.command()(retain)
 app.command()(demo)
 app.command()(usage)
+app.command()(explain)
 app.command()(meters)
 app.command()(sessions)
 app.command()(stragglers)

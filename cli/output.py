@@ -10,7 +10,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, TextIO
@@ -58,6 +58,11 @@ def print_rows(
             _print_table(kept, columns, out)
 
 
+def print_document(document: Mapping[str, Any], out: TextIO | None = None) -> None:
+    """Print one object as JSON, with objects and lists in it: each value as in a list. Dates are YYYY-MM-DD."""
+    (out or sys.stdout).write(json.dumps(document, default=_document_value, indent=2) + "\n")
+
+
 def plain(value: Decimal) -> str:
     """A decimal without exponent and without trailing zeros, every other digit kept."""
     digits = format(value, "f")
@@ -84,7 +89,7 @@ def _print_json(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> Non
 def _print_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_text(row[name]) for name in columns] for row in rows)
+    writer.writerows([text_of(row[name]) for name in columns] for row in rows)
 
 
 def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
@@ -101,7 +106,7 @@ def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> No
         # Folding keeps every digit; Rich's default would cut an amount short with an ellipsis.
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(Text(_printable(_text(row[name]))) for name in columns))
+        table.add_row(*(Text(printable(text_of(row[name]))) for name in columns))
     console = Console(file=out, width=None if out.isatty() else _UNBOUNDED_WIDTH)
     console.print(table)
     if not listed:
@@ -110,11 +115,20 @@ def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> No
 
 def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | list[int] | None:
     if isinstance(value, Decimal | datetime):
-        return _text(value)
+        return text_of(value)
     return value
 
 
-def _text(value: Value) -> str:
+def _document_value(value: object) -> str:
+    if isinstance(value, Decimal | datetime):
+        return text_of(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
+def text_of(value: Value) -> str:
+    """A value as it stands in a table and in CSV: decimals with all digits, instants in UTC; empty for None."""
     match value:
         case None:
             return ""
@@ -129,6 +143,6 @@ def _text(value: Value) -> str:
     return str(value)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Control characters escaped: what a stranger sent must not steer the reader's terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

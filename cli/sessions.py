@@ -14,10 +14,10 @@ from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
 from metering.sessions import SESSION_STATE_SQL
 
-COLUMNS = ("account", "user_id", "session_start", "session_end", "events", "state", "version")
+COLUMNS = ("account", "user_id", "session_start", "session_end", "events", "state", "version", "session_id")
 
 _STATEMENT = f"""
-    SELECT account, user_id, session_start, session_end, events, version,
+    SELECT account, user_id, session_start, session_end, events, version, session_id,
            {SESSION_STATE_SQL.format(over="(SELECT closed_before FROM closed_sessions)")} AS state
     FROM sessions
     WHERE (%(retracted)s OR retracted_at IS NULL)

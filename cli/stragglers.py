@@ -16,12 +16,12 @@ from metering.words import Decision
 
 COLUMNS = (
     *("account", "model", "meter", "window_start", "event_time", "received_at", "late_seconds", "decision"),
-    *("quantity", "amount", "currency", "request_id", "cause"),
+    *("quantity", "amount", "currency", "request_id", "usage_lsn", "cause"),
 )
 
 _STATEMENT = """
     SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8, decision,
-           quantity, amount, currency, request_id, cause
+           quantity, amount, currency, request_id, usage_lsn, cause
     FROM stragglers
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)

@@ -66,7 +66,7 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     still runs is open, whether or not its last minutes have usage yet. A row of no single meter is closed when
     every meter is.
     """
-    frontier, closed = _billing_progress(database)
+    frontier, closed = billing_progress(database)
     for start, end, row in _sums(database, query):
         # What is closed the views say, whatever graces there were: here no grace is asked for.
         closed_until = closed.of(row.get("meter", ""))
@@ -76,7 +76,7 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
         yield {"window_start": start, "window_end": end, **row, "state": state.value}
 
 
-def _billing_progress(database: Database) -> tuple[datetime | None, OfMeter[datetime | None]]:
+def billing_progress(database: Database) -> tuple[datetime | None, OfMeter[datetime | None]]:
     """How far usage is billed, and until when it is closed."""
     meters = {row["meter"]: row["closed_until"] for row in database.execute("SELECT * FROM closed_meters").fetchall()}
     progress = database.execute("SELECT frontier, closed_until FROM closed_usage").fetchone()

@@ -172,3 +172,31 @@ def test_without_a_stack_a_listing_says_so(tmp_path: Path, stack: Stack) -> None
         answer = weir(replace(stack, data_dir=tmp_path), *command)
         assert answer.returncode == 1
         assert "No stack is running" in answer.stderr
+
+
+def test_an_id_and_its_minute_are_explained_down_to_the_record_and_up_to_the_bill(
+    stack: Stack, customer: Customer
+) -> None:
+    answer = weir(stack, "explain", f"{customer.account}-late", "--format", "json")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    (record,) = found["records"]
+    assert (record["topic"], record["disposition"]) == ("events", "accepted")
+    assert json.loads(record["value"])["subject"] == customer.account
+    assert {meter["meter"]: meter["quantity"] for meter in found["usage"][0]["meters"]} == {
+        "requests": "1",
+        "input_tokens": "5",
+        "output_tokens": "3",
+        "cached_tokens": None,
+    }
+    assert {row["told_by"] for row in found["prices"]} == {"weir"}
+    assert {row["meter"] for row in found["line"]} == {"requests", "input_tokens", "output_tokens"}
+    assert len(found["stragglers"]) == len(found["corrections"]) == 3
+    start = found["windows"][0]["window_start"]
+    minute = weir(stack, "explain", "--window", start, "--account", customer.account, "--format", "json")
+    assert minute.returncode == 0, minute.stderr
+    whole = json.loads(minute.stdout)
+    assert (whole["adds_up"], whole["differences"]) == (True, [])
+    assert "It adds up." in weir(stack, "explain", "--straggler", str(found["usage"][0]["lsn"])).stdout
+    unknown = weir(stack, "explain", "nobody")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)

@@ -34,6 +34,7 @@ ARGUMENTS = {
     "produce": ["-"],
     "catalog apply": ["catalog.yaml"],
     "compare": ["truth.json"],
+    "explain": ["some-id"],
     "journal": ["--summary"],
     "journal restamp": ["0", "1", "2"],
     "journal skip": ["events", "0", "1", "--reason", "x"],

@@ -1,0 +1,75 @@
+"""`weir explain`: from a window, a request, a straggler or a correction down to the records of Kafka, with all sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.reading import AccountOption, FromOption, ToOption, check_range, instant, read_only
+
+DEFAULT_LIMIT = 100
+
+
+class Form(StrEnum):
+    """What an explanation is printed as: it is no list, so there is no CSV."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def explain(
+    text: Annotated[str | None, typer.Argument(metavar="ID", help="A request id, or else an event's id.")] = None,
+    *,
+    window: Annotated[
+        datetime | None,
+        typer.Option(parser=instant, metavar="INSTANT", help="The minute that holds this instant, of one --account."),
+    ] = None,
+    straggler: Annotated[int | None, typer.Option(min=1, metavar="LSN", help="The `usage_lsn` of a straggler.")] = None,
+    correction: Annotated[
+        int | None, typer.Option(min=1, metavar="LSN", help="The first of the `usage_lsns` of a correction.")
+    ] = None,
+    session: Annotated[int | None, typer.Option(min=1, metavar="ID", help="The `session_id` of a session.")] = None,
+    account: AccountOption = None,
+    model: Annotated[str | None, typer.Option(help="Of a window: only this model.")] = None,
+    meter: Annotated[str | None, typer.Option(help="Of a window: only this meter.")] = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    limit: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Show so many rows of usage with their records; of a session, so many requests. A window's sums are "
+            "of all.",
+        ),
+    ] = DEFAULT_LIMIT,
+    form: Annotated[Form, typer.Option("--format", help="What to print: lines to read, or JSON.")] = Form.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Explain a number, or what became of a record: line, windows, usage, outcomes, and the records as received.
+
+    With every quantity x unit price = amount, the version of the price, and the record that told it. An ID is looked
+    for in what was received in the last 35 days, or from --from to --to. Exit status 1 where nothing is known of it.
+    """
+    from cli.output import print_document
+    from cli.way_down.printed import print_explanation
+    from cli.way_down.question import Question, explanation
+    from deployment.stack import running_deployment
+
+    check_range(start, end)
+    asked = (text, window, straggler, correction, session)
+    if sum(one is not None for one in asked) != 1:
+        raise typer.BadParameter("name one thing: an ID, --window, --straggler, --correction or --session.")
+    accounts = tuple(account or ())
+    if window is not None and len(accounts) != 1:
+        raise typer.BadParameter("--window is of one account: add --account.")
+    question = Question(*asked, accounts=accounts, model=model, meter=meter, start=start, end=end, limit=limit)
+    stack = running_deployment(data_dir)
+    with read_only(stack.postgres_url) as database:
+        document = explanation(database, stack.tables, question)
+    printed: Callable[[dict[str, Any]], None] = print_document if form is Form.JSON else print_explanation
+    printed(document)

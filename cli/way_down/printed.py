@@ -1,0 +1,153 @@
+"""The document of an explanation as lines to read, from the bill down to what was received."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from cli.output import printable, text_of
+
+SHOWN_CHARACTERS = 200
+Told = Mapping[str, Any]
+
+
+def print_explanation(document: Told, out: TextIO | None = None) -> None:
+    """Print a document (`explanation`), each step with a heading; JSON has all of it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = out or sys.stdout
+    console = Console(file=out, soft_wrap=True, highlight=False)
+    for style, line in _lines(document):
+        console.print(Text(printable(line), style=style))
+
+
+def _lines(document: Told) -> Iterator[tuple[str, str]]:
+    """Styles and lines."""
+    steps = (
+        ("Session", [document["session"]] if "session" in document else [], _session),
+        ("Line of the bill", document["line"] or [], _line),
+        ("Price versions", document["prices"], _price),
+        ("Windows", document["windows"], _window),
+        ("Corrections", document["corrections"], _correction),
+        ("Stragglers", document["stragglers"], _straggler),
+        ("Usage", document["usage"], _usage),
+        ("Outcomes", document["outcomes"], _outcome),
+        ("Records", document["records"], _record),
+    )
+    for heading, rows, said in steps:
+        if rows:
+            yield "bold", heading
+        for row in rows:
+            yield from (("", f"  {line}") for line in said(row))
+    if not document["usage"]:
+        yield "", "Usage has nothing of it: it is on no bill (or waits for its other part, or for joins)."
+    if document["cut"]:
+        there_are = ", ".join(f"{name} {count}" for name, count in document["cut"].items())
+        yield "yellow", f"Not all is shown ({there_are}). Raise --limit."
+    for problem in document["differences"]:
+        yield "red", problem
+    yield ("green", "It adds up.") if document["adds_up"] else ("red", "It does not add up.")
+
+
+def _session(row: Told) -> Iterator[str]:
+    times = f"{_said(row['session_start'])} to {_said(row['session_end'])}"
+    replaced = ", replaced by a later version" if row["retracted_at"] else ""
+    yield f"{row['account']} {row['user_id']}, {times}: {row['events']} events, version {row['version']}{replaced}"
+
+
+def _line(row: Told) -> Iterator[str]:
+    yield f"{row['account']} {row['month']}, {_what(row)}: {_product(row)}; of it {_sum(row['contribution'], row)}"
+
+
+def _price(row: Told) -> Iterator[str]:
+    record = row["record"]
+    price = "withdrawn" if row["deleted"] else f"{_said(row['unit_price'])} {row['currency']}"
+    yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _said(
+        row["effective_from"]
+    )
+    if record is None:
+        yield "  the journal no longer has its record"
+    else:
+        yield f"  committed {_said(row['committed_at'])}, told by {_said(row['told_by'])} in {_place(record)}"
+
+
+def _window(row: Told) -> Iterator[str]:
+    unpriced = f", of which {_said(row['unpriced_quantity'])} without a price" if row["unpriced_quantity"] else ""
+    yield (
+        f"{row['account']} {_said(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}; "
+        f"of it {_sum(row['contribution'], row)}"
+    )
+    for version in row["price_versions"]:
+        yield f"  {_product({**row, **version})}; of it {_sum(version['contribution'], row)}"
+
+
+def _correction(row: Told) -> Iterator[str]:
+    old, new = (
+        _sum({"quantity": row[f"{side}_quantity"], "amount": row[f"{side}_amount"]}, row) for side in ("old", "new")
+    )
+    rows = ", ".join(map(str, row["usage_lsns"]))
+    yield f"{_said(row['window_start'])}, {_what(row)}, {row['cause']}: {old} became {new}, by usage {rows}"
+
+
+def _straggler(row: Told) -> Iterator[str]:
+    yield (
+        f"usage {row['usage_lsn']}, {_what(row)}: {_said(row['late_seconds'])} s after the end of the minute "
+        f"{_said(row['window_start'])}, {row['decision']}: {_sum(row, row)}"
+    )
+
+
+def _usage(row: Told) -> Iterator[str]:
+    corrected = f", corrects {', '.join(map(str, row['corrects_lsns']))}" if row["corrects_lsns"] else ""
+    unbilled = "" if row["is_billed"] else ", not billed yet"
+    yield (
+        f"lsn {row['lsn']}, {row['account']} {row['request_id']}: {row['outcome']}, sign {row['sign']}, "
+        f"{row['cause']}{corrected}, occurred {_said(row['event_time'])}{unbilled}"
+    )
+    for meter in row["meters"]:
+        if meter["quantity"] is None:
+            yield f"  {meter['meter']}: not reported"
+        else:
+            decision = f", straggler: {meter['decision']}" if meter["decision"] else ""
+            yield f"  {meter['meter']}: {_product({**row, **meter})}{decision}"
+
+
+def _outcome(row: Told) -> Iterator[str]:
+    parts = ", ".join(
+        f"{name} lsn {row[f'{name}_lsn']}" for name in ("request", "completion") if row[f"{name}_lsn"] is not None
+    )
+    yield f"{row['request_id']}: {row['outcome']} of {parts}, a fact since {_said(row['received_at'])}"
+
+
+def _record(row: Told) -> Iterator[str]:
+    why = "".join(f", {row[name]}" for name in ("reason", "violation") if row[name])
+    first = f" of lsn {row['first_lsn']}" if row["first_lsn"] else ""
+    yield f"{_place(row)}, received {_said(row['received_at'])}: {row['disposition']}{first}{why}"
+    value = row.get("value_base64") or row["value"] or ""
+    more = len(value) - SHOWN_CHARACTERS
+    yield f"  {value[:SHOWN_CHARACTERS]}" + (f"… ({more} more characters)" if more > 0 else "")
+
+
+def _place(row: Told) -> str:
+    return f"{row['topic']}[{row['partition']}] offset {row['offset']}, lsn {row['lsn']}"
+
+
+def _what(row: Told) -> str:
+    return f"{row['model'] or 'no model'} {row['meter']}"
+
+
+def _product(row: Told) -> str:
+    if row["price_version"] is None:
+        return f"{_said(row['quantity'])} without a price"
+    product = f"{_said(row['quantity'])} x {_said(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
+    return f"{product} (price version {row['price_version']})"
+
+
+def _sum(of: Told, row: Told, *, amount_only: bool = False) -> str:
+    amount = f"{_said(of['amount'])} {row['currency'] or ''}".strip()
+    return amount if amount_only else f"{_said(of['quantity'])} for {amount}"
+
+
+def _said(value: Any) -> str:
+    return "unknown" if value is None else text_of(value)

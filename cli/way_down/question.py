@@ -1,0 +1,136 @@
+"""What can be asked of `weir explain`, and the document that answers it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cli.reading import Database
+from cli.way_down.explanation import Sources, WindowAsked, explain_found, explain_window
+from cli.way_down.files import Files
+from cli.way_down.records import Period, Tables
+from cli.way_down.stored import Stored
+from deployment.errors import CannotRun
+from jobs.runtime.delta.table import open_table
+from jobs.streams import Table
+from metering.instants import rfc3339
+from metering.windows import tumbling
+
+DEFAULT_PERIOD = timedelta(days=35)
+"""How long identities are remembered by default, and how old an event may be."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be explained: exactly one of `text` (an id), `window`, `straggler`, `correction` and `session`.
+
+    `start` and `end` bound when records and usage of an id were received; None: DEFAULT_PERIOD up to the newest record.
+    """
+
+    text: str | None = None
+    window: datetime | None = None
+    straggler: int | None = None
+    correction: int | None = None
+    session: int | None = None
+    accounts: tuple[str, ...] = ()
+    model: str | None = None
+    meter: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    limit: int = 100
+
+
+def explanation(database: Database, tables: str, question: Question) -> dict[str, Any]:
+    """The document: `line, windows, usage, outcomes, records, stragglers, corrections, prices`, and if it `adds_up`.
+
+    Raises CannotRun where nothing is known of what is asked for.
+    """
+    sources = _sources(database, tables, question)
+    for asked, answer in (
+        (question.window, _of_window),
+        (question.straggler, _of_straggler),
+        (question.correction, _of_correction),
+        (question.session, _of_session),
+        (question.text, _of_id),
+    ):
+        if asked is not None:
+            return answer(sources, question)
+    raise ValueError("nothing is asked")
+
+
+def _sources(database: Database, tables: str, question: Question) -> Sources:
+    # The database first: what billing has read is in tables that are opened after it.
+    stored = Stored(database)
+    stored.billed_to()
+    opened = {name: open_table(tables, name) for name in (Table.JOURNAL, Table.USAGE, Table.PRICES)}
+    if (journal := opened[Table.JOURNAL]) is None:
+        raise CannotRun(f"There is no journal below {tables}: ingestion has not made it yet, or it is elsewhere.")
+    usage, prices = (
+        Files.none(name) if (found := opened[name]) is None else Files.of(found, name)
+        for name in (Table.USAGE, Table.PRICES)
+    )
+    read = Tables(Files.of(journal, Table.JOURNAL), usage, question.accounts)
+    return Sources(stored, read, prices, question.limit)
+
+
+def _of_id(sources: Sources, question: Question) -> dict[str, Any]:
+    assert question.text is not None
+    newest = sources.tables.journal.latest("received_at") or sources.stored.now()
+    period = Period(question.start or newest - DEFAULT_PERIOD, question.end)
+    found = sources.tables.of_id(question.text, period)
+    if found.usage.is_empty() and found.records.is_empty():
+        until = f" and before {rfc3339(question.end)}" if question.end else ""
+        raise CannotRun(
+            f"No request or event of the id {question.text}{_of_accounts(question)} was received since "
+            f"{rfc3339(period.start)}{until}. Look further back with --from; `weir dead-letters` lists records that "
+            "could not be read."
+        )
+    return explain_found(sources, found)
+
+
+def _of_window(sources: Sources, question: Question) -> dict[str, Any]:
+    assert question.window is not None
+    (account,) = question.accounts
+    window = tumbling(question.window)
+    document = explain_window(sources, WindowAsked(account, window, question.model, question.meter))
+    if not document["windows"] and not document["stragglers"]:
+        raise CannotRun(
+            f"Account {account} has no such usage in the minute from {rfc3339(window.start)} on. `weir usage` lists "
+            "the minutes that have some."
+        )
+    return document
+
+
+def _of_straggler(sources: Sources, question: Question) -> dict[str, Any]:
+    assert question.straggler is not None
+    if not sources.stored.has_straggler(question.straggler):
+        raise CannotRun(f"Usage lsn {question.straggler} is no straggler. `weir stragglers` lists them by `usage_lsn`.")
+    return explain_found(sources, sources.tables.of_usage([question.straggler]))
+
+
+def _of_correction(sources: Sources, question: Question) -> dict[str, Any]:
+    assert question.correction is not None
+    lsns = sources.stored.corrected_by(question.correction)
+    if not lsns:
+        raise CannotRun(
+            f"There is no correction {question.correction}. `weir corrections` lists them; each is named by the first "
+            "of its `usage_lsns`."
+        )
+    return explain_found(sources, sources.tables.of_correction(lsns))
+
+
+def _of_session(sources: Sources, question: Question) -> dict[str, Any]:
+    assert question.session is not None
+    row = sources.stored.session(question.session)
+    if row is None:
+        raise CannotRun(f"There is no session {question.session}. `weir sessions` lists them by `session_id`.")
+    user = (row["account"], row["user_id"])
+    found, requests = sources.tables.of_session(*user, row["session_start"], row["session_end"], question.limit)
+    document = explain_found(sources, found)
+    cut = {"requests": requests} if requests > question.limit else None
+    return {"session": {**row, "requests_found": requests}, **document, "cut": cut or document["cut"]}
+
+
+def _of_accounts(question: Question) -> str:
+    return f" of {', '.join(question.accounts)}" if question.accounts else ""
