@@ -79,11 +79,11 @@ FROM (
 _CORRECTIONS = """
 WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
 SELECT usage_lsn, meter, 'changed a window and is no correction'
-FROM stragglers WHERE decision <> 'drop' AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
+FROM stragglers WHERE decision <> 'drop' AND cause = 'stream' AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
 UNION ALL
 SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
 FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)
-WHERE cause = 'stream' AND (
+WHERE corrections.cause = 'stream' AND (
     stragglers.quantity IS DISTINCT FROM new_quantity - old_quantity
     OR coalesce(amount, 0) <> coalesce(new_amount, 0) - coalesce(old_amount, 0)
 )

@@ -22,6 +22,7 @@ POSTGRES_SINK = "jobs/runtime/postgres/sink.py"
 OF_OWNERSHIP = "tests/streaming/test_ownership.py"
 OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
+OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 
 MUTANTS = (
@@ -150,5 +151,25 @@ MUTANTS = (
         "            self._write(rows, {**self._fence(), **transactions})\n",
         ("tests/streaming/test_object_store.py::test_a_commit_that_the_store_made_and_denied_is_not_made_twice",),
     ),
+    Mutant(
+        "decision of a straggler not inherited",
+        "jobs/billing/corrections.py",
+        '        cursor.execute(_INHERIT, {**judged, "minute": MINUTE})\n',
+        "",
+        (f"{OF_CORRECTIONS}::test_a_refund_for_what_was_dropped_is_dropped_and_no_other",),
+    ),
+    Mutant(
+        "a correction of a window that nobody has seen closed",
+        "jobs/billing/corrections.py",
+        "staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false",
+        "true, false",
+        (f"{OF_CORRECTIONS}::test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed",),
+    ),
+    Mutant(
+        "the audit does not count",
+        "jobs/audit/differences.py",
+        'same.filter(pl.col("count") != 1)',
+        'same.filter(pl.col("count") < 1)',
+        ("tests/pipelines/test_audit.py::test_a_fault_in_usage_is_found_and_named[an event doubled]",),
+    ),
 )
-"""The decision of a straggler is inherited by nothing yet: the bug that forgets it cannot be planted."""
