@@ -135,6 +135,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Windows of the last hour", (("max by (state) (weir_usage_windows)", "{{state}}"),)),
         Panel("Late usage", _rate("weir_late_usage_rows_total", "meter")),
         Panel("Stragglers", _rate("weir_stragglers_total", "meter, decision")),
+        Panel("Corrections of closed windows", _rate("weir_corrections_total", "meter, cause")),
         Panel("All stragglers", (("sum by (meter, decision) (weir_straggler_rows)", "{{meter}} {{decision}}"),)),
         Panel(
             "Money of stragglers",
