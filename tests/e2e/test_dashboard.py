@@ -36,7 +36,10 @@ SHOWN = {
     "overview": ["Applications", "ingestion", "sessionization", "joins", "billing", "received", "residual 0", "Firing"],
     "windows": ["Usage per minute", "Open or closing", "Late rows, included", "Open a window"],
     "sessions": ["Open now", "Users active", "Median length"],
-    "late": ["Stragglers: received after grace", "How late usage is", "With a grace of", "would have been stragglers"],
+    "late": [
+        *("Stragglers: received after grace", "Corrections: what closed windows became", "How late usage is"),
+        *("With a grace of", "would have been stragglers"),
+    ],
     "joins": ["What became of requests", "matched", "waiting now", "Price versions"],
     "bills": ["EUR, month to date", "Lines of", "Open a line"],
     "sources": ["Sources", "Missing numbers", "Silent after"],
