@@ -5,9 +5,9 @@ Executors recompute: all rows of a key go to one task, which knows nothing of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 import polars as pl
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from jobs.audit.differences import Kind
 from jobs.audit.examined import EXAMINED, SUM, USAGE_READ, examined, journal_read
-from jobs.audit.kept import kept
+from jobs.audit.kept import Kept, kept
 from jobs.audit.minutes import KEY, MINUTES, MINUTES_READ, minute_sums, unequal_minutes
 from jobs.audit.pinned import pin
 from jobs.audit.recomputed import OUTCOME, Pinned
@@ -56,18 +56,21 @@ def audit(spark: SparkSession, tables: str, made: Stored) -> Iterator[Check]:
     if usage is None or journal is None:
         yield Check("I4", 0, 0, "there is no usage yet")
         return
-    pinned = pin(journal, usage, tables, made.present)
-    yield _numbers(journal, usage)
+    held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+    pinned = pin(usage, held.values(), tables, made.present)
+    yield _numbers(held)
     yield from _outcomes(spark, tables, journal, usage, pinned)
-    yield _sessions(spark, tables, journal, made.sessions)
-    yield _windows(spark, tables, usage, made)
+    if (since := held[Table.JOURNAL].since) is not None:
+        yield Check("I5", 0, 0, f"the journal has lost the days before {since}, and sessions stay for ever")
+    else:
+        yield _sessions(spark, tables, journal, made.sessions)
+    yield _windows(spark, tables, usage, made, held[Table.USAGE].since)
     broken = made.corrections.broken
     sound = "each straggler that changed a window is one correction of its quantity"
     yield Check("I8", made.corrections.examined, len(broken), _first(broken) or sound)
 
 
-def _numbers(journal: DeltaTable, usage: DeltaTable) -> Check:
-    held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+def _numbers(held: Mapping[Table, Kept]) -> Check:
     missing = [
         f"{table}: {one.missing} rows are missing between {one.first} and {one.next}"
         for table, one in held.items()
@@ -115,8 +118,6 @@ def _outcomes(
 
 
 def _sessions(spark: SparkSession, tables: str, journal: DeltaTable, made: Sessions) -> Check:
-    if (since := kept(journal).since) is not None:
-        return Check("I5", 0, 0, f"the journal has lost the days before {since}, and sessions stay for ever")
     requests = _read(
         spark,
         f"{tables}/{Table.JOURNAL}",
@@ -135,7 +136,7 @@ def _sessions(spark: SparkSession, tables: str, journal: DeltaTable, made: Sessi
     return Check("I5", int(counted["count"].sum()), len(broken), _first(broken) or sound)
 
 
-def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Stored) -> Check:
+def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Stored, since: date | None) -> Check:
     rows = _read(spark, f"{tables}/{Table.USAGE}", usage, MINUTES_READ, f"lsn < {made.billed.position}")
 
     def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,7 +150,7 @@ def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Stored) 
     )
     sums, said = pl.DataFrame(summed.toArrow()), ""
     parts = [sums, made.billed.windows, made.billed.dropped]
-    if (since := kept(usage).since) is not None:
+    if since is not None:
         # Nothing of a minute is logged before it, but for the clocks.
         whole = datetime.combine(since, time(), UTC) + CLOCK_SKEW
         parts = [part.filter(pl.col("window_start") >= whole) for part in parts]

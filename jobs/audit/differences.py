@@ -78,9 +78,9 @@ def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
 def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
     """The same with `entries`, a text of all meters with a quantity, in the order of their names."""
     numbered = rows.with_row_index("row")
-    kept = [name for name in ("meters", *METERED_COLUMNS) if name in rows.columns]
+    kept = [name for name in METERED_COLUMNS if name in rows.columns]
     entries = (
-        metered(numbered.select("row", "outcome", *dict.fromkeys(kept)).lazy())
+        metered(numbered.select("row", "outcome", *kept).lazy())
         .filter(pl.col("quantity") != 0)
         .select("row", pl.concat_str(*ENTRY, separator=" ", ignore_nulls=False).alias("priced"), *ENTRY)
         .collect()

@@ -25,7 +25,7 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
-    A column that a table has not got yet is null. Keys with a row from before `pinned.since` are left out.
+    A column that the journal has not got yet is null. Keys with a row from before `pinned.since` are left out.
     """
     if pinned.since is not None:
         old = [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]

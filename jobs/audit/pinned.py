@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, time, timedelta
 
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.audit.kept import kept
+from jobs.audit.kept import Kept
 from jobs.audit.recomputed import Pinned
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import CLOCK_SKEW
@@ -18,8 +19,8 @@ from jobs.runtime.rules_in_force import Held, parse_history, read_history
 from jobs.streams import SCHEMAS, Table
 
 
-def pin(journal: DeltaTable, usage: DeltaTable, tables: str, present: JoinsConfig) -> Pinned:
-    """What `usage` was made from, by rows of `journal`, which was opened after it, and by which rules.
+def pin(usage: DeltaTable, held: Iterable[Kept], tables: str, present: JoinsConfig) -> Pinned:
+    """What `usage` was made from, and by which rules; `held`: what it and the journal still have of their rows.
 
     `present` rules are those of usage that kept none, as releases before 0.2.0.
     Versions of accounts and prices that came later than the outcomes say nothing of them: each is priced as known when
@@ -39,13 +40,13 @@ def pin(journal: DeltaTable, usage: DeltaTable, tables: str, present: JoinsConfi
         metered=[(lsn, parse_history(rules)[-1].rules) for lsn, rules in told.iter_rows()],
         accounts=accounts,
         prices=prices,
-        since=_since([journal, usage], Timeouts(history)),
+        since=_since(held, Timeouts(history)),
     )
 
 
-def _since(tables: list[DeltaTable], timeouts: Timeouts) -> datetime | None:
+def _since(held: Iterable[Kept], timeouts: Timeouts) -> datetime | None:
     """From when on nothing that belongs together has lost a row."""
-    whole = [one.since for table in tables if (one := kept(table)).since is not None]
+    whole = [one.since for one in held if one.since is not None]
     if not whole:
         return None
     longest = timedelta(microseconds=max(configured.longest_us for configured in timeouts.configured))
