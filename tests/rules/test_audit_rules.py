@@ -78,7 +78,9 @@ OUTCOMES = ("abandoned", "orphaned", "matched", "superseded")
 def test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_the_limit(
     drawn: list[tuple[str, int]], within_s: int
 ) -> None:
-    at, rows, outcomes = NOON, [], []
+    at = NOON
+    rows: list[Row] = []
+    outcomes: list[Row] = []
     for number, (outcome, after_s) in enumerate(drawn):
         at, lsn = at + timedelta(seconds=after_s), number + 1
         family = {"abandoned": "request", "orphaned": "completion"}.get(outcome, "both")
@@ -93,10 +95,15 @@ def test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_t
         )
     frame = pl.DataFrame(rows, schema_overrides=CARRIED) if rows else pl.DataFrame(schema=CARRIED)
     carried = frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in CARRIED.items() if name not in frame)
-    kinds = {"account": pl.String, "request_id": pl.String, "outcome": pl.String, "request_lsn": pl.Int64}
+    kinds: dict[str, pl.DataType | type[pl.DataType]] = {
+        "account": pl.String,
+        "request_id": pl.String,
+        "outcome": pl.String,
+        "request_lsn": pl.Int64,
+    }
     kinds |= {"completion_lsn": pl.Int64, "received_at": pl.Datetime("us", "UTC")}
     found = rejoined(pl.DataFrame(outcomes, schema=kinds), carried.select(*CARRIED), within_s * 1_000_000, ())
-    received = {row["lsn"]: row["received_at"] for row in rows}
+    received: dict[int, datetime] = {row["lsn"]: row["received_at"] for row in rows}
     waiting: list[int] = []
     wanted = []
     for lsn, (outcome, _) in enumerate(drawn, 1):
