@@ -23,6 +23,8 @@ OF_OWNERSHIP = "tests/streaming/test_ownership.py"
 OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
+OF_AUDIT = "tests/pipelines/test_audit_appends.py"
+OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 
 MUTANTS = (
@@ -171,5 +173,54 @@ MUTANTS = (
         'same.filter(pl.col("count") != 1)',
         'same.filter(pl.col("count") < 1)',
         ("tests/pipelines/test_audit.py::test_a_fault_in_usage_is_found_and_named[an event doubled]",),
+    ),
+    Mutant(
+        "a pair across a match",
+        "jobs/audit/rejoined.py",
+        "        if outcome == Outcome.MATCHED:\n            waiting.clear()\n        elif",
+        "        if outcome == Outcome.MATCHED:\n            pass\n        elif",
+        (f"{OF_AUDIT_RULES}::test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_the_limit",),
+    ),
+    Mutant(
+        "a reversal of another quantity is believed",
+        "jobs/audit/differences.py",
+        "        & is_copy\n",
+        "",
+        (f"{OF_AUDIT_RULES}::test_a_row_that_takes_back_otherwise_is_a_fault[another quantity]",),
+    ),
+    Mutant(
+        "two audits of one version both append",
+        "jobs/audit/appended.py",
+        "        if usage.transaction_version(AUDIT) != examined:\n            raise AuditedMeanwhile\n",
+        "",
+        (f"{OF_AUDIT}::test_two_audits_of_one_version_put_right_once",),
+    ),
+    Mutant(
+        "joins is fenced by an audit",
+        DELTA,
+        "if moved == [LSN] and",
+        "if moved == [] and",
+        (f"{OF_AUDIT}::test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins",),
+    ),
+    Mutant(
+        "a fault is built upon",
+        "jobs/audit/corrected.py",
+        'sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")',
+        'sound = judged.filter(pl.col("cause").is_not_null())',
+        (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[a replacement lost-rejoined]",),
+    ),
+    Mutant(
+        "a withdrawn price un-bills the past",
+        "jobs/joins/catalog_versions.py",
+        'is_known |= ~pl.col("deleted") & (pl.col("lsn") < seen_from)',
+        'is_known |= pl.col("lsn") < seen_from',
+        ("tests/rules/test_pricing_rules.py::test_differential_the_prices_version_is_the_one_of_the_rule",),
+    ),
+    Mutant(
+        "what is missing at the old end is taken for removed",
+        "jobs/audit/kept.py",
+        "    if gap <= 0 or (removed is not None and removed != gap):\n",
+        "    if gap <= 0:\n",
+        ("tests/pipelines/test_audit_kept.py::test_a_row_that_nobody_removed_is_missing[1]",),
     ),
 )
