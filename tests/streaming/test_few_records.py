@@ -15,6 +15,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, RECORD
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.few_records import FewOfTopic, FewRecords
+from jobs.runtime.kafka.replay_mark import HEADER, WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import EARLIEST, list_partitions, offsets
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
@@ -43,8 +44,9 @@ def beginning(topic: Topic) -> dict[int, int]:
 
 
 def read_by_spark(spark: SparkSession, topic: Topic) -> list[tuple[Any, ...]]:
-    records = (
+    records = marked(
         spark.read.format("kafka")
+        .options(**WITH_HEADERS)
         .option("kafka.bootstrap.servers", topic.bootstrap)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topic.name)

@@ -22,7 +22,7 @@ from jobs.streams import SCHEMA_VERSIONS, SCHEMAS, Table
 LSN = "lsn"
 FRONTIER = "frontier"
 STATISTICS = {
-    *("lsn", "log_date", "partition", "offset"),
+    *("lsn", "log_date", "partition", "offset", "replays_lsn"),
     *("received_at", "logged_at", "occurred_at", "event_time", "effective_from"),
 }
 LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableExpiredLogCleanup": "true"}

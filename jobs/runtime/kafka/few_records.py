@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.replay_mark import COLUMN, mark_in
 from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, offsets
 
 
@@ -104,9 +105,13 @@ class FewRecords:
 
 def _size_bytes(message: Message) -> int:
     """Unpacked, with what nobody reads of it: the library holds that, too."""
-    # Pairs, though its stub also knows a dictionary.
-    headers = sum(len(part or b"") for header in message.headers() or [] for part in tuple(header))
+    headers = sum(len(name) + len(value or b"") for name, value in _headers(message))
     return len(message.key() or b"") + len(message.value() or b"") + headers
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    # Pairs, though its stub also knows a dictionary and texts.
+    return message.headers() or []  # type: ignore[return-value]
 
 
 def _table(messages: list[Message]) -> pa.Table:
@@ -119,6 +124,7 @@ def _table(messages: list[Message]) -> pa.Table:
         # What a producer stamped is never read, and may be more than an instant can be.
         "timestamp": [milliseconds * 1_000 if is_stamp else 0 for is_stamp, milliseconds in map(_stamp, messages)],
         "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
+        COLUMN: [mark_in(_headers(message)) for message in messages],
     }
     return pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS)
 
