@@ -35,7 +35,7 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
     first_lsn = _first_lsn_by_file(journal)
     fragments = sorted(dataset.get_fragments(where), key=lambda fragment: first_lsn[PurePosixPath(fragment.path).name])
     for fragment in fragments:
-        read = fragment.to_table(schema=dataset.schema, columns=[*held, "lsn"], filter=where)
+        read = fragment.to_table(schema=dataset.schema, columns=list(dict.fromkeys([*held, "lsn"])), filter=where)
         yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
 
 

@@ -90,7 +90,9 @@ def dispositions(found: Found) -> Iterator[str]:
             wanted: tuple[Any, ...] = (Disposition.ACCEPTED, None, None)
         else:
             stamp = {"timestamp": row["received_at"], "timestampType": 1}
-            said = classified({**{n: row[n] for n in ("topic", "partition", "offset", "key", "value", "replay_mark")}, **stamp})
+            said = classified(
+                {**{n: row[n] for n in ("topic", "partition", "offset", "key", "value", "replay_mark")}, **stamp}
+            )
             # A type without a contract repeats nothing, and nothing repeats it.
             has_contract = said.get("family") is not None
             wanted = _judged(said, row, accepted[said["identity"]] if has_contract else [])

@@ -36,6 +36,12 @@ class Rejected(NamedTuple):
         """What names it."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
+    @classmethod
+    def named(cls, mark: str) -> Rejected:
+        """What a mark of FORM names."""
+        topic, partition, offset = mark.split("/")
+        return cls(topic, int(partition), int(offset))
+
 
 def marked(records: DataFrame) -> DataFrame:
     """Records of Spark's Kafka source (WITH_HEADERS), and their marks as COLUMN; binary, null without one."""
