@@ -60,15 +60,9 @@ def origin_of(row: Any) -> int:
 
 def came_back(journal: DeltaTable) -> dict[int, int]:
     """The lsns of dead letters that were accepted when they were sent again, each with that of the accepted row."""
-    import pyarrow.compute as pc
+    from cli import journal_table
 
-    from cli.journal_table import rows_in_order
-    from metering.words import Disposition
-
-    if "replays_lsn" not in {field.name for field in journal.schema().fields}:
-        return {}
-    replays = pc.field("replays_lsn").is_valid() & (pc.field("disposition") == Disposition.ACCEPTED.value)
-    rows: Iterator[dict[str, Any]] = rows_in_order(journal, ("lsn", "replays_lsn"), replays)
+    rows: Iterator[dict[str, Any]] = journal_table.came_back(journal)
     return {row["replays_lsn"]: row["lsn"] for row in rows}
 
 

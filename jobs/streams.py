@@ -147,9 +147,12 @@ USAGE = pa.schema(
         pa.field("rules", pa.string()),
         pa.field("meters", pa.list_(METERED)),
         pa.field("dimensions", pa.string()),
+        pa.field("first_received_at", INSTANT),
     ]
 )
-"""One signed row per request outcome. `meters` has one entry per meter that it has a quantity of, or should have
+"""One signed row per request outcome. `received_at` is when it became a fact; where a part of it is a dead letter that
+came back, `first_received_at` is when it would have become one if that had been right when it was first received (null:
+it is `received_at`). `meters` has one entry per meter that it has a quantity of, or should have
 (METERED); null in rows of earlier releases, which had columns per meter: `jobs.metered` reads both. `dimensions` is a
 JSON object of the texts that the configuration names, without those that the outcome lacks; null: none. `day` is the
 account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
@@ -186,6 +189,6 @@ PRICES = pa.schema(
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 3, Table.ACCOUNTS: 2, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 4, Table.ACCOUNTS: 2, Table.PRICES: 1}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

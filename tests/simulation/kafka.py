@@ -57,6 +57,7 @@ class Kafka:
         value: bytes | None,
         at: datetime,
         key: bytes | None = None,
+        *,
         mark: bytes | None = None,
     ) -> None:
         """One more record, stamped by its broker; a `value` of None leaves a hole. `mark`: of one that replays."""

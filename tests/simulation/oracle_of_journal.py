@@ -18,6 +18,7 @@ from tests.simulation.rules import FIELDS, classified
 from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
+AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark")
 READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds")
 """What a journal row says of its event, and all money is made of."""
 
@@ -90,9 +91,7 @@ def dispositions(found: Found) -> Iterator[str]:
             wanted: tuple[Any, ...] = (Disposition.ACCEPTED, None, None)
         else:
             stamp = {"timestamp": row["received_at"], "timestampType": 1}
-            said = classified(
-                {**{n: row[n] for n in ("topic", "partition", "offset", "key", "value", "replay_mark")}, **stamp}
-            )
+            said = classified({**{name: row[name] for name in AS_RECEIVED}, **stamp})
             # A type without a contract repeats nothing, and nothing repeats it.
             has_contract = said.get("family") is not None
             wanted = _judged(said, row, accepted[said["identity"]] if has_contract else [])
