@@ -22,6 +22,7 @@ from tests.simulation.steps import (
     Exchange,
     Pass,
     Publish,
+    Replay,
     Retain,
     Run,
     Send,
@@ -83,6 +84,22 @@ def _repeat(chance: random.Random) -> list[Step]:
     """An event that occurred a while ago, and comes again later than the exact hour."""
     first = replace(_sent(chance, "request"), ago_s=chance.choice([3_700, 4_000, 90_000]))
     return [first, Pass(chance.choice([3_590, 3_700, 90_000]), ALL), replace(_sent(chance, "again"), again=-1)]
+
+
+def _replay(chance: random.Random) -> list[Step]:
+    """A dead letter, and then it again, mended or not, once or more often, or in the name of something else."""
+    broken = replace(_sent(chance, chance.choice(["malformed", "request", "usage"])), ago_s=chance.choice(AGO_S))
+    mended = replace(_sent(chance, chance.choice(["request", "completion", "usage", "again", "other"])), behind_s=0)
+    ages = [0, 30, 60, 600, 3_700, 90_000, 36 * 86_400]
+    mended = replace(mended, ago_s=chance.choice(ages))
+    steps: list[Step] = [broken, _ingest(), *(_pass(chance) if chance.random() < 0.7 else [])]
+    which = chance.randrange(6)
+    for _ in range(chance.choice([1, 2, 2, 3])):
+        place = (chance.randrange(3), chance.randrange(12)) if chance.random() < 0.15 else None
+        made = chance.choice([None, mended, mended, replace(mended, request=chance.randrange(4))])
+        steps.append(Replay(which, chance.randrange(4), made, place))
+        steps += chance.choice([[], [], [_ingest()], _run(chance)])
+    return steps
 
 
 def _catalog() -> list[Step]:
@@ -207,6 +224,7 @@ DRAWS: dict[Draw, int] = {
     _send: 20,
     _pair: 6,
     _repeat: 3,
+    _replay: 3,
     _publish: 4,
     _pass: 8,
     _run: 24,
