@@ -17,7 +17,6 @@ from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import USAGE
-from metering.lateness import Arrival, arrival
 from metering.meters import Meter
 from metering.windows import MINUTE, tumbling
 from metering.words import Decision, Outcome, UsageCause

@@ -199,11 +199,13 @@ def test_what_came_back_is_paired_by_when_it_came_and_says_when_it_would_have_be
     found = {row["account"]: row for row in resolved(rows, at(100))}
     assert {key: row["outcome"] for key, row in found.items()} == {
         **dict.fromkeys("ab", "matched"),
-        **{"c": "abandoned", "d": "orphaned"},
+        "c": "abandoned",
+        "d": "orphaned",
     }
     assert {key: row["received_at"] for key, row in found.items()} == {
         **dict.fromkeys("ab", at(52)),
-        **{"c": at(50) + TIMEOUT, "d": at(52) + TIMEOUT},
+        "c": at(50) + TIMEOUT,
+        "d": at(52) + TIMEOUT,
     }
     # A request that was never rejected became a part of the outcome when it came.
     assert {key: row["first_received_at"] for key, row in found.items()} == {
