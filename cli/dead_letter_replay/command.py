@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,7 +87,8 @@ def replay(
     fates: Counter[Fate] = Counter()
     with telling("Dead letters:") as tell:
         letters = DeadLetters(journal, DeadLetterQuery(start, end, tuple(reason)))
-        rows = _rows(letters, edit, Offline(config), _Sending(sender, config.topic) if sender else None, tell)
+        offline = Offline(config, datetime.now(UTC))  # noqa: TID251 -- a command reads it once
+        rows = _rows(letters, edit, offline, _Sending(sender, config.topic) if sender else None, tell)
         listed = _counted(rows, fates)
         print_rows(map(shortened, listed) if form is Format.TABLE else listed, COLUMNS, form)
     typer.echo(", ".join(f"{fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if fates[fate]) or "none", err=True)
@@ -165,7 +167,7 @@ def _several(events: Iterator[tuple[Letter, bytes]]) -> Iterator[list[tuple[Lett
 
 def _judged(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None) -> Iterator[Row]:
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
-    judged = offline.judged([event for _, event in several], [letter.received_at for letter, _ in several])
+    judged = offline.judged([event for _, event in several], [letter.first_received_at for letter, _ in several])
     for (letter, event), said in zip(several, judged, strict=True):
         if letter.problem is not None:
             yield _row(letter, Fate.IMPOSSIBLE, letter.problem)

@@ -13,6 +13,7 @@ from cli.dead_letters import DeadLetterQuery, came_back, origin_of, where
 from cli.journal_table import rows_in_order
 from jobs.runtime.kafka.replay_mark import Rejected
 from jobs.streams import CatalogTopic
+from metering.words import Reason
 
 _FOUND = ("lsn", "replays_lsn", "replay_mark")
 _READ = (*_FOUND, "topic", "partition", "offset", "received_at", "first_received_at", "reason", "violation")
@@ -20,11 +21,15 @@ _READ = (*_FOUND, "topic", "partition", "offset", "received_at", "first_received
 
 @dataclass(frozen=True)
 class Letter:
-    """A rejected record. `first` is where that stands whose mark it is sent with, `received_at` when that came."""
+    """A rejected record. `first` is where that stands whose mark it is sent with.
+
+    `first_received_at` is when that was received; None where no broker said so.
+    """
 
     place: Rejected
     first: Rejected
     received_at: datetime
+    first_received_at: datetime | None
     reason: str
     violation: str | None
     key: bytes | None
@@ -66,7 +71,8 @@ def _letter(row: dict[str, Any]) -> Letter:
     return Letter(
         place,
         Rejected.named(mark) if is_again else place,
-        row["first_received_at"] if is_again else row["received_at"],
+        row["received_at"],
+        row["first_received_at"] if is_again else _reception(row),
         row["reason"],
         row["violation"],
         row["key"],
@@ -77,6 +83,11 @@ def _letter(row: dict[str, Any]) -> Letter:
 
 def _place(row: dict[str, Any]) -> Rejected:
     return Rejected(row["topic"], row["partition"], row["offset"])
+
+
+def _reception(row: dict[str, Any]) -> datetime | None:
+    found: datetime | None = None if row["reason"] == Reason.UNSTAMPED else row["received_at"]
+    return found
 
 
 def _problem(row: dict[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import polars as pl
@@ -41,13 +42,14 @@ def ingestion_of(postgres_url: str) -> IngestionConfig:
 
 
 class Offline:
-    """Judges by a configuration of ingestion."""
+    """Judges by a configuration of ingestion. `now` is when something is received of which nothing else is known."""
 
-    def __init__(self, config: IngestionConfig) -> None:
-        self._config, self._judge = config, config.judge()
+    def __init__(self, config: IngestionConfig, now: datetime) -> None:
+        self._config, self._judge, self._now = config, config.judge(), now
 
-    def judged(self, events: Sequence[bytes], received_at: Sequence[object]) -> Iterator[Judged]:
+    def judged(self, events: Sequence[bytes], first_received_at: Sequence[datetime | None]) -> Iterator[Judged]:
         """What each is, if it was first received then."""
+        received_at = [at or self._now for at in first_received_at]
         read = pl.DataFrame(self._judge.judge(records_of(events)))
         sized = set_aside(read, {}, self._config.max_record_bytes)
         received = sized.with_columns(pl.Series("received_at", received_at).cast(pl.Datetime("us", "UTC")))

@@ -14,7 +14,7 @@ import polars as pl
 from jobs.runtime.families import family
 from jobs.runtime.kafka.replay_mark import FORM
 from jobs.streams import CatalogTopic
-from metering.words import Disposition
+from metering.words import Disposition, Reason
 
 INSTANT = pl.Datetime("us", "UTC")
 PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -23,13 +23,13 @@ PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
     "offset": pl.Int64,
 }
 REJECTED = {**PLACE, "lsn": pl.Int64, "received_at": INSTANT}
-"""A rejected record without a mark: where it stands, its lsn, when it was received."""
+"""A rejected record without a mark: where it stands, its lsn, when it was received; null where no broker said so."""
 COUNTED: dict[str, pl.DataType | type[pl.DataType]] = {
     "lsn": pl.Int64,
     "replays_lsn": pl.Int64,
     "first_received_at": INSTANT,
 }
-"""A record whose mark counts: its lsn, that of the row which it names, and when that was received."""
+"""A record whose mark counts: its lsn, that of the row which it names, and when that was received, if that is known."""
 
 
 def text_of(marks: pl.Series) -> pl.Series:
@@ -53,7 +53,10 @@ def rejected(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of REJECTED among rows that were judged (reason); of events alone: nobody sends a change of the catalog."""
     is_event = ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
     kept = rows.filter(pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event)
-    return kept.select(pl.col(name).cast(kind) for name, kind in REJECTED.items())
+    is_stamped = pl.col("reason") != Reason.UNSTAMPED
+    return kept.with_columns(received_at=pl.when(is_stamped).then("received_at")).select(
+        pl.col(name).cast(kind) for name, kind in REJECTED.items()
+    )
 
 
 def counted(marked: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

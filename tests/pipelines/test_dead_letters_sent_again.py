@@ -24,6 +24,7 @@ from metering.instants import rfc3339
 from tests.pipelines.test_journal_listings import T0, commit, journal, record
 
 ANY = DeadLetterQuery()
+NOW = T0 + timedelta(days=400)
 
 
 def letters(tables: Path, query: DeadLetterQuery = ANY) -> DeadLetters:
@@ -62,7 +63,7 @@ def event(**more: Any) -> bytes:
 
 def said(tables: Path, edit: Path | None = None) -> dict[int, tuple[str, str | None]]:
     """By offset what a dry run says: fate, and why."""
-    rows = _rows(letters(tables), edit, Offline(IngestionConfig()), None, lambda _: None)
+    rows = _rows(letters(tables), edit, Offline(IngestionConfig(), NOW), None, lambda _: None)
     return {int(str(row["offset"])): (str(row["fate"]), row["says"]) for row in rows}  # type: ignore[misc]
 
 
@@ -74,7 +75,7 @@ def test_each_dead_letter_that_did_not_come_back_is_sent_in_the_name_of_the_firs
     commit(tmp_path, again(6, 1, "duplicate"), record(7, "rejected", "future"))
     found = letters(tmp_path)
     assert [(one.place.offset, one.first.offset, one.value) for one in found] == [(5, 2, b"later"), (7, 7, b"{}")]
-    assert [one.received_at for one in found] == [T0 + timedelta(seconds=2), T0 + timedelta(seconds=7)]
+    assert [one.first_received_at for one in found] == [T0 + timedelta(seconds=2), T0 + timedelta(seconds=7)]
     assert found.back == [(Rejected("events", 0, 1), "malformed", 4)]
     assert list(found) == list(found)
     assert [one.place.offset for one in letters(tmp_path, DeadLetterQuery(reasons=("future",)))] == [7]
@@ -118,12 +119,18 @@ def test_it_is_judged_by_when_it_was_received_first_and_by_what_ingestion_is_con
         record(2, "rejected", "too_old", event(time=rfc3339(T0 - 2 * old))),
         record(3, "rejected", "malformed", b"{"),
         again(4, 3, "rejected", value=event(time=rfc3339(T0 - old)), received_at=T0 + 3 * old),
+        # No broker said when these were received: it is when they come.
+        record(5, "rejected", "unstamped", event()),
+        again(6, 5, "rejected", value=event(time=rfc3339(NOW)), first_received_at=None),
+        record(7, "rejected", "unstamped", event()),
     )
     found = said(tmp_path)
     assert {offset: fate for offset, (fate, _) in found.items()} == {
         1: "would_be_accepted",
         2: "would_be_rejected",
         4: "would_be_accepted",
+        6: "would_be_accepted",
+        7: "would_be_rejected",
     }
     assert str(found[2][1]).startswith("too_old: accept window /time")
 
@@ -148,7 +155,7 @@ def test_a_program_reads_each_and_prints_what_is_sent_or_leaves_it(tmp_path: Pat
 
 def test_a_program_is_told_where_a_record_stands_why_it_was_rejected_and_its_bytes() -> None:
     place = Rejected("events", 2, 17)
-    letter = Letter(place, place, T0, "not_utf8", "JSON: bad", b"k", b"\xff{")
+    letter = Letter(place, place, T0, T0, "not_utf8", "JSON: bad", b"k", b"\xff{")
     assert json.loads(line_of(letter)) == {
         "topic": "events",
         "partition": 2,
