@@ -22,7 +22,8 @@ for line in sys.stdin:
     print(json.dumps(event) if event["subject"] == {account!r} else "")
 """
 WINDOWS = """
-SELECT window_start, meter, quantity, amount, late_rows, corrected FROM usage_windows WHERE account = %s AND quantity <> 0
+SELECT window_start, meter, quantity, amount, late_rows, corrected FROM usage_windows
+WHERE account = %s AND quantity <> 0
 ORDER BY 1, 2
 """
 TOKENS = 7
