@@ -47,9 +47,10 @@ def dead_letter_rows(journal: DeltaTable, query: DeadLetterQuery) -> Iterator[Ro
     from cli.journal_table import rows_in_order
 
     back = came_back(journal)
-    for row in rows_in_order(journal, _READ, where(query)):
-        as_lsn = back.get(origin_of(row))
-        yield {**{name: row.get(name) for name in COLUMNS}, "came_back_as": as_lsn, "value": text_of(row["value"])}  # type: ignore[dict-item]  # Arrow's values are those of `Row`
+    rows: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where(query))
+    for row in rows:
+        said = {"came_back_as": back.get(origin_of(row)), "value": text_of(row["value"])}
+        yield {name: said[name] if name in said else row[name] for name in COLUMNS}
 
 
 def origin_of(row: Any) -> int:

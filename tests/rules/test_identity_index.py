@@ -169,7 +169,7 @@ def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
             occurred_at = occurred[number] if is_sent_again else received_at - age
             occurred[number] = occurred_at
             content = draw(st.integers(0, 4)) // 4
-            fields = {"occurred_at": occurred_at, "content_digest": content}
+            fields: dict[str, Any] = {"occurred_at": occurred_at, "content_digest": content}
             if draw(st.integers(0, 3)) == 0:
                 # Of one of three dead letters, whichever partition it is sent to.
                 fields |= {"replays_lsn": -draw(st.integers(1, 3))}

@@ -96,7 +96,8 @@ class Replay:
         dead = [row for row in world.rows(Table.JOURNAL).values() if _is_first_dead_letter(row)]
         if self.place is None and not dead:
             return "there is none"
-        row = dead[self.which % len(dead)] if dead else {"partition": 0, "offset": 0, "value": b"{"}
+        nothing: dict[str, Any] = {"partition": 0, "offset": 0, "value": b"{"}
+        row = dead[self.which % len(dead)] if dead else nothing
         partition, offset = (row["partition"], row["offset"]) if self.place is None else self.place
         value = row["value"] if self.made is None else self.made.value(world)
         mark = f"{EVENTS_TOPIC}/{partition}/{offset}"
