@@ -45,7 +45,17 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     steps += _configure(chance) if chance.random() < 0.2 else []
     for _ in range(chance.randint(4, 14)):
         steps += chance.choices(list(weights), list(weights.values()))[0](chance)
-    return chance.randint(1, 3), steps
+    partitions = chance.randint(1, 3)
+    return partitions, _with_replays(seed, steps) if seed % 3 == 2 else steps
+
+
+def _with_replays(seed: int, steps: list[Step]) -> list[Step]:
+    """The same with dead letters that come back in between; all other seeds are the histories that they were before."""
+    chance = random.Random(f"{seed} replays")
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randint(0, len(steps))
+        steps = [*steps[:at], *_replay(chance), *steps[at:]]
+    return steps
 
 
 ALL = (0, 1, 2, 3)
@@ -224,7 +234,6 @@ DRAWS: dict[Draw, int] = {
     _send: 20,
     _pair: 6,
     _repeat: 3,
-    _replay: 3,
     _publish: 4,
     _pass: 8,
     _run: 24,
