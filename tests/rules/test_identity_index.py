@@ -239,6 +239,34 @@ def test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_hori
     assert journal.commit(index, [{**sent, "received_at": START + wait}], START + wait) == {11: (1, True)}
 
 
+def test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago() -> None:
+    journal = Journal()
+    index = journal.index()
+    sent = event(2, START)
+    journal.commit(index, [sent, *(event(2 * number, START) for number in range(10, 18))], START)
+    later = START + WHOLE + timedelta(days=40)
+    journal.commit(index, [event(100, later)], later)
+    again = {**sent, "received_at": later, "first_received_at": START + timedelta(days=10)}
+    for one in (index, journal.index()):
+        assert journal.commit(one, [{**again, "replays_lsn": 7}], later) == {journal.next_lsn - 1: (1, True)}
+    # Any other event of that age is too old to be looked for.
+    assert journal.commit(index, [{**again, "first_received_at": None}], later) == {}
+
+
+def test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it() -> None:
+    journal = Journal()
+    index = journal.index()
+    journal.commit(index, [event(2, START)], START)
+
+    def again(number: int) -> dict[str, Any]:
+        return event(number, START + EXACT, replays_lsn=7, first_received_at=START, occurred_at=START)
+
+    # What repeats another's event takes nothing; of the others the first is accepted.
+    found = journal.commit(index, [again(2), again(4), again(6), again(6)], START)
+    assert found == {2: (1, True), 4: (3, True), 5: (3, True)}
+    assert journal.commit(journal.index(), [again(8), again(2)], START) == {6: (3, True), 7: (3, True)}
+
+
 def test_a_clock_that_steps_back_finds_the_same_before_and_after_a_restart() -> None:
     journal = Journal()
     index = journal.index()
