@@ -113,6 +113,21 @@ def test_differential_the_driver_spark_and_the_plain_look_find_the_same_marks(
     assert [record.replay_mark for record in look.next_records({}, 100, 1 << 20, 1 << 20)] == marks
 
 
+def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    topic = Topic.make(bootstrap)
+    append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"\xff", b"x"), (HEADER.encode(), b"events/0/1")]))
+    append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"trace", b"\xff")]))
+    assert read(topic, beginning(topic)) is None
+    later = read(topic, {0: 1})
+    assert later is not None
+    assert len(later) == 1
+    assert [row[-1] for row in read_by_spark(spark, topic)] == [b"events/0/1", None]
+    look = PlainLook(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    assert [record.replay_mark for record in look.next_records({}, 9, 1 << 20, 1 << 20)] == [b"events/0/1", None]
+
+
 def test_what_is_not_committed_yet_is_not_read_and_not_waited_for(bootstrap: str) -> None:
     topic = Topic.make(bootstrap)
     topic.append("first")

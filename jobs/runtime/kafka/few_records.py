@@ -67,7 +67,8 @@ class FewRecords:
                 return None
             new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
             return self._read(topic.name, new)
-        except KafkaException:
+        except (KafkaException, SystemError):
+            # The library's error of a header whose name is no UTF-8, which it cannot give.
             return None
 
     def _read(self, topic: str, new: Mapping[int, tuple[int, int]]) -> pa.Table | None:
