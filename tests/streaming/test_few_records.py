@@ -119,7 +119,9 @@ def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
     topic = Topic.make(bootstrap)
     append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"\xff", b"x"), (HEADER.encode(), b"events/0/1")]))
     append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"trace", b"\xff")]))
-    assert read(topic, beginning(topic)) is None
+    for _ in range(20):
+        # Python calls a method otherwise once it knows it.
+        assert read(topic, beginning(topic)) is None
     later = read(topic, {0: 1})
     assert later is not None
     assert len(later) == 1

@@ -65,7 +65,9 @@ class Topic:
 
         def are_known() -> bool:
             try:
-                listed = list_partitions(self.admin, [self.name])[0].partitions
+                described = list_partitions(self.admin, [self.name])[0]
+                # A leader that is named may not lead yet.
+                listed = offsets(self.admin, described, LATEST)
             except (KafkaException, NotYet):
                 return False
             found = self.producer.list_topics(self.name, timeout=10).topics[self.name].partitions

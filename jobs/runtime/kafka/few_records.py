@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -56,7 +57,8 @@ class FewRecords:
     def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
         """What is committed now (RECORDS), from `positions` on; None where they are for Spark to read.
 
-        That is: a partition has no position yet, there are many or large ones, or the brokers do not give them.
+        That is: a partition has no position yet, there are many or large ones, the brokers do not give them, or the
+        library cannot.
         """
         try:
             ends = offsets(self._admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
@@ -68,7 +70,6 @@ class FewRecords:
             new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
             return self._read(topic.name, new)
         except (KafkaException, SystemError):
-            # The library's error of a header whose name is no UTF-8, which it cannot give.
             return None
 
     def _read(self, topic: str, new: Mapping[int, tuple[int, int]]) -> pa.Table | None:
@@ -110,9 +111,14 @@ def _size_bytes(message: Message) -> int:
     return len(message.key() or b"") + len(message.value() or b"") + headers
 
 
+_HEADERS = methodcaller("headers")
+"""Of a name that is no UTF-8 the library leaves an error behind and gives a list with a hole, in which Python would
+fall. Called so, and not by a byte code that trusts the library, the error is raised."""
+
+
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    # Pairs, though its stub also knows a dictionary and texts.
-    return message.headers() or []  # type: ignore[return-value]
+    """Raises SystemError for a name that is no UTF-8; then nobody may ask again."""
+    return _HEADERS(message) or []
 
 
 def _table(messages: list[Message]) -> pa.Table:
