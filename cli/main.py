@@ -57,7 +57,7 @@ app.command()(corrections)
 app.command()(types)
 app.command()(rules)
 app.command()(audit)
-app.command("dead-letters")(dead_letters)
+app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(journal, name="journal")
 
 

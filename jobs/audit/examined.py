@@ -12,6 +12,7 @@ from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
+from jobs.streams import USAGE
 from metering.words import UsageCause
 
 SUM, STANDING = "sum", "standing"
@@ -27,6 +28,8 @@ EXAMINED = pl.Schema(
 """DIFFERENCES of what the stream made (`of` null) and of what stands by now (STANDING), and one row of the kind SUM:
 how many rows of the journal and outcomes were examined, how many rows put them right, and the first of those (an Arrow
 stream of `corrected.CORRECTIONS`)."""
+_KINDS = pl.DataFrame(USAGE.empty_table()).schema
+_SAID = [name for name in SAID if name not in METERED_COLUMNS]
 USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", *SAID, *METERED_COLUMNS)))
 
 
@@ -38,13 +41,14 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
-    A column that the journal has not got yet is null. Keys with a row from before `pinned.since` or
+    A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on.
     """
     journal, usage = _within(journal, usage, pinned)
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
+    usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _SAID if name not in usage.columns)
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
     is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
     now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)

@@ -28,7 +28,7 @@ from metering.meters import REPORTED_COLUMNS, columns_of
 
 SAID = (
     *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
-    *("event_time", "received_at", "plan", "currency", "day", "dimensions", "meters"),
+    *("event_time", "received_at", "first_received_at", "plan", "currency", "day", "dimensions", "meters"),
 )
 """What a row of usage says of an outcome."""
 PARTS = ("request_lsn", "completion_lsn")

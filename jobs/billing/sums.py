@@ -19,7 +19,7 @@ from metering.words import Decision, UsageCause
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
-    *("corrects_lsns", "day", "dimensions", *METERED_COLUMNS),
+    *("corrects_lsns", "day", "dimensions", "first_received_at", *METERED_COLUMNS),
 )
 """What is read of usage."""
 AT_ONCE = 50_000
@@ -29,7 +29,7 @@ IS_JUDGED = pl.col("cause") == UsageCause.STREAM.value
 CHANGES_A_WINDOW = Decision.CORRECT.value
 KEY = (
     *("window_start", "account", "model", "currency", "cause", "sign", "late", "usage_lsn", "request_id"),
-    *("corrects_lsns", "meter", "price_version", "day", "dimensions"),
+    *("corrects_lsns", "meter", "price_version", "day", "dimensions", "is_due"),
 )
 
 
@@ -66,7 +66,9 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
         .filter(pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0)
         .with_columns(
             quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity),
-            decision=pl.when(pl.col("usage_lsn").is_not_null() & IS_JUDGED).then(decided),
+            decision=pl.when(pl.col("usage_lsn").is_not_null() & IS_JUDGED).then(
+                pl.when("is_due").then(decided).otherwise(pl.lit(CHANGES_A_WINDOW))
+            ),
         )
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))
     )
@@ -74,9 +76,12 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
 
 
 def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
-    """Usage rows with their minute and their day, which only 0.1.0 left to others."""
-    occurred_at = pl.col("event_time")
+    """Usage rows with their minute, their day, which only 0.1.0 left to others, and when they were received first."""
+    occurred_at, stored = pl.col("event_time"), usage.collect_schema().names()
+    # joins may not yet have given the table of an earlier release its columns.
+    first = ["first_received_at"] if "first_received_at" in stored else []
     return usage.with_columns(
+        pl.coalesce(*first, "received_at").alias("first_received_at"),
         pl.coalesce("day", occurred_at.dt.date()),
         corrects_lsns="{" + pl.col("corrects_lsns").cast(pl.List(pl.String)).list.join(",") + "}",
         window_start=occurred_at.dt.truncate("1m"),
@@ -84,13 +89,20 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
-    """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival."""
-    received_at, window_end = pl.col("received_at"), pl.col("window_start") + MINUTE
+    """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival.
+
+    A dead letter that came back changes a window that had closed, as any straggler does; but only what was one when it
+    was first received is due to the meter's late policy (`is_due`).
+    """
+    received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
+    window_end = pl.col("window_start") + MINUTE
+    closes_at = window_end + _of_meter(grace(held.rules), pl.Duration("us"))
     had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
-    is_straggler = had_closed | (received_at >= window_end + _of_meter(grace(held.rules), pl.Duration("us")))
+    is_straggler = had_closed | (received_at >= closes_at)
     stands_alone = is_straggler | ~IS_JUDGED
     return entries.with_columns(
-        late=(received_at >= window_end) & ~stands_alone,
+        late=(first_received_at >= window_end) & ~stands_alone,
+        is_due=(first_received_at >= closes_at) | (first_received_at == received_at) | ~stands_alone,
         usage_lsn=pl.when(stands_alone).then("lsn"),
         request_id=pl.when(stands_alone).then("request_id"),
         corrects_lsns=pl.when(~IS_JUDGED).then("corrects_lsns"),

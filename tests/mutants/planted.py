@@ -22,6 +22,8 @@ POSTGRES_SINK = "jobs/runtime/postgres/sink.py"
 OF_OWNERSHIP = "tests/streaming/test_ownership.py"
 OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
+OF_REPLAYS = "tests/rules/test_replays.py"
+OF_BILLING = "tests/pipelines/test_billing.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
@@ -112,9 +114,37 @@ MUTANTS = (
     Mutant(
         "repeat beyond the exact hour forgotten",
         "jobs/ingestion/identity_index.py",
-        "frontier - self._horizons.whole",
-        "frontier - self._horizons.exact",
+        "it is read when somebody is.\n            segment.drop()",
+        "it is read when somebody is.\n            del self._segments[segment.number]",
         (f"{OF_IDENTITIES}::test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends",),
+    ),
+    Mutant(
+        "what a dead letter may repeat forgotten beyond the horizon",
+        "jobs/ingestion/identity_index.py",
+        "still ask for it.\n                segment.drop()",
+        "still ask for it.\n                del self._segments[segment.number]",
+        (f"{OF_IDENTITIES}::test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago",),
+    ),
+    Mutant(
+        "of one dead letter two records accepted",
+        "jobs/ingestion/identity_index.py",
+        'rest.join(came_back, on="replays_lsn")',
+        'rest.join(came_back.clear(), on="replays_lsn")',
+        (f"{OF_IDENTITIES}::test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it",),
+    ),
+    Mutant(
+        "a mark of what was accepted counts",
+        "jobs/ingestion/replays.py",
+        'pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event',
+        'pl.col("replay_mark").is_null() & is_event',
+        (f"{OF_REPLAYS}::test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_without_a_mark",),
+    ),
+    Mutant(
+        "a dead letter that came back dropped as late",
+        "jobs/billing/sums.py",
+        'pl.when("is_due").then(decided)',
+        "pl.when(True).then(decided)",
+        (f"{OF_BILLING}::test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first",),
     ),
     Mutant(
         "superseded counted",

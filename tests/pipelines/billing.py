@@ -17,7 +17,6 @@ from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import USAGE
-from metering.lateness import Arrival, arrival
 from metering.meters import Meter
 from metering.windows import MINUTE, tumbling
 from metering.words import Decision, Outcome, UsageCause
@@ -109,8 +108,12 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
     window = tumbling(row["event_time"])
     is_judged = row["cause"] == UsageCause.STREAM
+    first_received_at = row.get("first_received_at") or row["received_at"]
     if is_judged:
         decision = decide(row["received_at"], window, grace, policy, closed_before)
+        if decision is not None and row["received_at"] != first_received_at < window.end + grace:
+            # It came back to a window that had closed, and had come in time at first.
+            decision = Decision.CORRECT
     else:
         of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
         decision = min((Decision(one["decision"]) for one in of_corrected if one), default=None)
@@ -138,7 +141,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
     if decision is Decision.DROP:
         result.dropped.add((row["lsn"], meter.value))
         return
-    late = is_judged and arrival(row["received_at"], window, grace, closed_before) is Arrival.LATE
+    late = is_judged and decision is None and first_received_at >= window.end
     key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
     cell = result.windows.setdefault(
         key,

@@ -34,6 +34,8 @@ class Found:
     corrections: list[Row]
     sessions: list[Row]
     meters: dict[str, Row]
+    removed: frozenset[int]
+    """Rows of the journal that retention has taken by now."""
 
 
 def found_in(world: World) -> Found:
@@ -55,7 +57,9 @@ def found_in(world: World) -> Found:
     for each in (rows, outcomes):
         each.sort(key=lambda row: row["lsn"])
     timeouts = read_history(usage)[0]
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, corrections, sessions, meters)
+    removed = frozenset(world.removed[Table.JOURNAL])
+    made = (windows, stragglers, corrections, sessions, meters)
+    return Found(rows, journal, outcomes, timeouts, graces, gaps, *made, removed)
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:

@@ -27,7 +27,7 @@ FRONTIER = "frontier"
 REMOVED = "removed"
 """The transaction that counts the rows that `weir retain` has removed from a table."""
 STATISTICS = {
-    *("lsn", "log_date", "partition", "offset"),
+    *("lsn", "log_date", "partition", "offset", "replays_lsn"),
     *("received_at", "logged_at", "occurred_at", "event_time", "effective_from"),
 }
 LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableExpiredLogCleanup": "true"}
