@@ -11,7 +11,7 @@ from jobs.billing.rules import METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.meters import MOST_METERS
-from metering.words import Decision
+from metering.words import Decision, Published
 
 
 class BillingConfig(JobConfig):
@@ -31,6 +31,19 @@ class BillingConfig(JobConfig):
         max_length=MOST_METERS,
         description="What a straggler does to its closed window, by meter: correct (default) or drop. A meter's own "
         "`late_policy` in `meters` is the same.",
+    )
+
+    publish: tuple[Published, ...] = Field(
+        default=tuple(Published),
+        max_length=len(Published),
+        description="What billing tells Kafka, each on the topic of that name: corrections, windows, both (default) or "
+        "nothing. What is named again after it was not is sent again, all of it.",
+    )
+    publish_every_seconds: int = Field(
+        default=5,
+        ge=1,
+        le=3_600,
+        description="How often what changed is published; a window that changes several times meanwhile is sent once.",
     )
 
     @model_validator(mode="after")
