@@ -34,6 +34,7 @@ class Found:
     corrections: list[Row]
     sessions: list[Row]
     meters: dict[str, Row]
+    unsent: list[Row]
 
 
 def found_in(world: World) -> Found:
@@ -41,9 +42,9 @@ def found_in(world: World) -> Found:
     journal, usage = (DeltaTable(str(world.tables / table)) for table in (Table.JOURNAL, Table.USAGE))
     with psycopg.connect(world.database) as connection:
         cursor = connection.cursor(row_factory=dict_row)
-        windows, stragglers, corrections, sessions = (
+        windows, stragglers, corrections, sessions, unsent = (
             cursor.execute(f"SELECT * FROM {table}").fetchall()
-            for table in ("usage_windows", "stragglers", "corrections", "sessions")
+            for table in ("usage_windows", "stragglers", "corrections", "sessions", "unsent_windows")
         )
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
@@ -55,7 +56,8 @@ def found_in(world: World) -> Found:
     for each in (rows, outcomes):
         each.sort(key=lambda row: row["lsn"])
     timeouts = read_history(usage)[0]
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, corrections, sessions, meters)
+    money = (windows, stragglers, corrections)
+    return Found(rows, journal, outcomes, timeouts, graces, gaps, *money, sessions, meters, unsent)
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:
