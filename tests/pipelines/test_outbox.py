@@ -23,9 +23,9 @@ from metering.words import Published
 from monitoring import metrics
 from tests.conftest import fresh_database
 from tests.database_rows import write
+from tests.following import Follower, truth
 from tests.pipelines.billing import CHEAP, CONFIG, NOON, bill, usage_row
 from tests.pipelines.folding import rows_of
-from tests.pipelines.followed import Follower, truth
 
 LATE = timedelta(seconds=CONFIG.grace_seconds) + MINUTE
 MESSAGES = {Published.WINDOWS: window_message, Published.CORRECTIONS: correction_message}

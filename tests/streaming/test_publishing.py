@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from deployment.topics import ensure_topics
@@ -29,8 +28,8 @@ from jobs.runtime.postgres.ownership import Ownership
 from metering.words import Published
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
+from tests.following import Follower, committed, table, truth
 from tests.pipelines.billing import bill, usage_row
-from tests.pipelines.followed import Follower, truth
 from tests.pipelines.test_outbox import LATE
 from tests.streaming.brokers import running_broker
 from tests.waiting import wait_until
@@ -58,31 +57,6 @@ def topics(bootstrap: str) -> Iterator[str]:
         gone.result()
     wait_until(lambda: not {*TOPICS} & set(admin.list_topics(timeout=10).topics), "the topics being gone")
     ensure_topics(bootstrap)
-
-
-def committed(bootstrap: str, topic: Published) -> list[Message]:
-    """All that a reader of this topic finds, partition by partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": False})
-    with closing(consumer):
-        partitions = consumer.list_topics(topic.value, timeout=10).topics[topic.value].partitions
-        places = [TopicPartition(topic.value, partition, 0) for partition in partitions]
-        ends = {place.partition: consumer.get_watermark_offsets(place)[1] for place in places}
-        consumer.assign(places)
-        found: list[Message] = []
-
-        def is_read() -> bool:
-            found.extend(message for message in consumer.consume(1_000, timeout=0.2) if message.error() is None)
-            return all(
-                place.offset >= ends[place.partition] for place in consumer.position(places) if ends[place.partition]
-            )
-
-        wait_until(is_read, f"{topic} being read")
-        return found
-
-
-def table(messages: list[Message]) -> dict[str, Any]:
-    """A topic as a compacted one is read: of each key the last value."""
-    return {(message.key() or b"").decode(): json.loads(message.value() or b"")["data"] for message in messages}
 
 
 def owner(database: str) -> Ownership:

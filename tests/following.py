@@ -1,15 +1,19 @@
-"""What whoever follows the topics must end up with: the rows of the database, as messages name and write them."""
+"""Whoever follows the topics: what there is to read, and what they must end up with, as messages name and write it."""
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
+from uuid import uuid4
 
 import psycopg
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from jobs.billing.messages import correction_message, window_message
 from metering.words import Published
 from tests.pipelines.folding import rows_of
+from tests.waiting import wait_until
 
 Row = dict[str, Any]
 NAMES = {
@@ -51,3 +55,30 @@ class Follower:
             self.done.append((topic, said["id"], said["version"]))
         elif said["version"] == held["version"]:
             assert said == held, "one id at one version is one row"
+
+
+def committed(bootstrap: str, topic: Published) -> list[Message]:
+    """All that a reader of this topic finds, partition by partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": True})
+    with closing(consumer):
+        partitions = consumer.list_topics(topic.value, timeout=10).topics[topic.value].partitions
+        consumer.assign([TopicPartition(topic.value, partition, 0) for partition in partitions])
+        found: list[Message] = []
+        ended: set[int | None] = set()
+
+        def is_read() -> bool:
+            for message in consumer.consume(1_000, timeout=0.2):
+                if (error := message.error()) is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition())
+            return ended == set(partitions)
+
+        wait_until(is_read, f"{topic} being read")
+        return found
+
+
+def table(messages: list[Message]) -> dict[str, Any]:
+    """A topic as a compacted one is read: of each key the last value."""
+    return {(message.key() or b"").decode(): json.loads(message.value() or b"")["data"] for message in messages}
