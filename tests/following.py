@@ -18,9 +18,9 @@ from tests.waiting import wait_until
 Row = dict[str, Any]
 NAMES = {
     Published.WINDOWS: """
-        window_start, window_end, account, model, meter, currency, price_version, quantity::text,
+        version, window_start, window_end, account, model, meter, currency, price_version, quantity::text,
         trim_scale(unit_price)::text AS unit_price, trim_scale(amount)::text AS amount, late_quantity::text, late_rows,
-        unmetered_rows, corrected, version, updated_at
+        unmetered_rows, corrected, updated_at
     """,
     Published.CORRECTIONS: """
         window_start, account, model, meter, currency, cause, old_quantity::text, new_quantity::text,

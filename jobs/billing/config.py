@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from jobs.billing.rules import METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
@@ -45,6 +45,13 @@ class BillingConfig(JobConfig):
         le=3_600,
         description="How often what changed is published; a window that changes several times meanwhile is sent once.",
     )
+
+    @field_validator("publish")
+    @classmethod
+    def _told_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
+        if len(set(topics)) < len(topics):
+            raise ValueError(f"publish names a topic twice: {', '.join(topics)}")
+        return topics
 
     @model_validator(mode="after")
     def _of_declared_meters(self) -> BillingConfig:

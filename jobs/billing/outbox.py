@@ -55,9 +55,9 @@ SELECT changed.*
 FROM (
     SELECT window_start, account, min(version) AS since FROM unsent_windows WHERE number <= %(up_to)s GROUP BY 1, 2
 ) AS unsent, LATERAL (
-    SELECT window_start, window_end, account, model, meter, currency, price_version, quantity::text,
+    SELECT version, window_start, window_end, account, model, meter, currency, price_version, quantity::text,
            trim_scale(unit_price)::text AS unit_price, trim_scale(amount)::text AS amount, late_quantity::text,
-           late_rows, unmetered_rows, corrected, version, updated_at
+           late_rows, unmetered_rows, corrected, updated_at
     FROM usage_windows AS stored
     WHERE (stored.window_start, stored.account) = (unsent.window_start, unsent.account) AND version >= since
     OFFSET 0

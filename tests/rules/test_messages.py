@@ -13,6 +13,7 @@ from jobs.billing.messages import WINDOW_ID, correction_message, window_message
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW: dict[str, Any] = {
+    "version": 4711,
     "window_start": NOON,
     "window_end": NOON.replace(minute=1),
     "account": "ac„me",
@@ -27,7 +28,6 @@ WINDOW: dict[str, Any] = {
     "late_rows": 0,
     "unmetered_rows": 1,
     "corrected": False,
-    "version": 4711,
     "updated_at": NOON.replace(minute=2, microsecond=5),
 }
 CORRECTION: dict[str, Any] = {
