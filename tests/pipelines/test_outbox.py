@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployment.job_states import Unpublished, read_unpublished
 from jobs.billing.config import BillingConfig
 from jobs.billing.gauges import totals
 from jobs.billing.messages import correction_message, window_message
 from jobs.billing.outbox import Outbox, Step, announce
 from jobs.runtime.postgres import migrations
 from metering.windows import MINUTE
-from metering.words import Published
+from metering.words import Job, Published
 from monitoring import metrics
 from tests.conftest import fresh_database
 from tests.database_rows import write
@@ -208,7 +209,9 @@ def shown(connection: psycopg.Connection[Any]) -> dict[tuple[str, str], float]:
     return {(metric.name, labels[0]): value for metric, labels, value in samples if metric.name in names}
 
 
-def test_the_gauges_say_how_much_is_not_sent_and_for_how_long(connection: psycopg.Connection[Any]) -> None:
+def test_gauges_and_status_say_how_much_is_not_sent_and_for_how_long(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
     changes, seconds = metrics.UNSENT.name, metrics.UNSENT_SECONDS.name
     assert set(shown(connection).values()) == {0.0}
     announced(connection, *Published)
@@ -221,8 +224,14 @@ def test_the_gauges_say_how_much_is_not_sent_and_for_how_long(connection: psycop
     assert found[changes, "corrections"] == 1
     assert found[seconds, "windows"] == pytest.approx(100, abs=5)
     assert found[seconds, "corrections"] == pytest.approx(200, abs=5)
+    told = read_unpublished(database)[Job.BILLING]
+    assert told.changes == 3
+    assert told.since is not None
+    assert (datetime.now(UTC) - told.since).total_seconds() == pytest.approx(200, abs=5)
     Told(connection).drain()
+    connection.commit()
     assert set(shown(connection).values()) == {0.0}
+    assert read_unpublished(database)[Job.BILLING] == Unpublished(0, None)
 
 
 def test_corrections_of_before_get_their_numbers_in_the_order_of_usage(database: str) -> None:
