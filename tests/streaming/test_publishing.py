@@ -25,7 +25,7 @@ from jobs.billing.outbox import announce
 from jobs.billing.publishing import Publisher, PublishingThread
 from jobs.runtime.errors import Fenced
 from jobs.runtime.postgres.ownership import Ownership
-from metering.words import Published
+from metering.words import Outcome, Published
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from tests.following import Follower, committed, table, truth
@@ -36,8 +36,9 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 TOPICS = tuple(Published)
-ROWS = 6_000
-"""Of usage; about half a minute of folding."""
+ROWS = 3_000
+"""Of usage; about ten seconds of folding."""
+STRIKES = 9
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +84,18 @@ class Started:
     def __init__(self, log: Path, *command: str) -> None:
         self._command = (sys.executable, *command)
         self._log = log
+        self._starts = 0
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        self._starts += 1
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with self._log.open("ab") as log:
             return subprocess.Popen(self._command, cwd=ROOT, stdout=log, stderr=log, env=environment)
+
+    def runs(self) -> bool:
+        """Whether the last one that was started has said so."""
+        return self._log.read_text().count("runs\n") == self._starts
 
     def again(self) -> None:
         """Kill it, and start it anew."""
@@ -131,7 +138,6 @@ def test_the_example_ends_with_the_tables_each_correction_once_under_kills(
     chance, file = random.Random(15), tmp_path / "followed.sqlite"
     driver = ("-m", "tests.streaming.folding_driver", database, topics, str(ROWS))
     frozen: list[subprocess.Popen[bytes]] = []
-    kills = 0
     with (
         psycopg.connect(database, autocommit=True) as connection,
         started(tmp_path / "driver.log", *driver) as billing,
@@ -142,19 +148,19 @@ def test_the_example_ends_with_the_tables_each_correction_once_under_kills(
             found = connection.execute("SELECT next_position FROM positions").fetchone()
             return found is not None and found[0] > ROWS
 
-        while not is_folded() or kills < 8:
-            time.sleep(chance.uniform(0.5, 4))
-            kills += 1
-            match kills % 4:
-                case 0:
-                    frozen.append(billing.followed())
-                case 1 | 2:
-                    billing.again()
-            if chance.random() < 0.5:
+        for strike in range(STRIKES):
+            wait_until(billing.runs, "billing running", 60)
+            time.sleep(chance.uniform(0.1, 1.5))
+            if strike % 3 == 2:
+                frozen.append(billing.followed())
+            else:
+                billing.again()
+            if strike % 2:
                 example.again()
-            if kills % 4 == 2 and frozen:
-                # It wakes beside its successor, and has messages in hand.
+            if strike % 3 == 0 and frozen:
+                # It wakes beside its successor's successor, and may have messages in hand.
                 frozen[-1].send_signal(signal.SIGCONT)
+        wait_until(is_folded, "all being folded", 60, every_seconds=0.5)
         for zombie in frozen:
             zombie.send_signal(signal.SIGCONT)
 
@@ -227,7 +233,7 @@ def test_a_driver_that_ends_after_kafka_has_committed_sends_it_again_and_nobody_
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         dying = publisher_of(owner(database), database, topics)
-        bill(connection, [usage_row(1, delay=LATE)])
+        bill(connection, [usage_row(1, delay=LATE, outcome=Outcome.ABANDONED)])
         dying._outbox.sent = lambda *_: None  # type: ignore[method-assign]
         publish_all(dying)
         publisher = publisher_of(owner(database), database, topics)
