@@ -29,16 +29,22 @@ Message = tuple[bytes, bytes]
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=lru_cache(1_000)(rfc3339)).encode
 
 
+# An open window is sent again and again.
+@lru_cache(20_000)
+def _identity(*parts: object) -> str:
+    return _json(parts)
+
+
 def window_message(row: Mapping[str, Any]) -> Message:
     """A row of `usage_windows`. Its key is its id, a JSON array (`WINDOW_ID`): so the topic is a table."""
-    identity = _json([row[name] for name in WINDOW_ID])
+    identity = _identity(*map(row.__getitem__, WINDOW_ID))
     said = {name: value for name, value in row.items() if name != "updated_at"}
     return identity.encode(), _event(Published.WINDOWS, row["updated_at"], {"id": identity, **said})
 
 
 def correction_message(row: Mapping[str, Any]) -> Message:
     """A row of `corrections`. Its key is the account: those of one account keep their order. Id: `CORRECTION_ID`."""
-    identity = _json([row["usage_lsns"][0], row["meter"]])
+    identity = _identity(row["usage_lsns"][0], row["meter"])
     said = {name: value for name, value in row.items() if name != "number"}
     data = {"id": identity, "version": ONLY_VERSION, **said}
     return row["account"].encode(), _event(Published.CORRECTIONS, row["corrected_at"], data)

@@ -277,7 +277,8 @@ def test_a_topic_that_is_missing_is_waited_for_and_the_other_goes_on(topics: str
 def test_without_kafka_billing_folds_and_ends_as_quickly_and_says_that_publishing_waits(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         ownership = owner(database)
-        thread = PublishingThread(publisher_of(ownership, database, "127.0.0.1:1"), 0.1)
+        nowhere = {"bootstrap.servers": "127.0.0.1:1"}
+        thread = PublishingThread(Publisher(database, nowhere, [Published.WINDOWS], ownership.epoch), 0.1)
         bill(connection, [usage_row(1)])
         wait_until(lambda: waits(Published.WINDOWS) == 1, "publishing waiting", 40)
         bill(connection, [usage_row(2)])
