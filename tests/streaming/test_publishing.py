@@ -24,6 +24,7 @@ from deployment.topics import ensure_topics
 from jobs.billing.outbox import announce
 from jobs.billing.publishing import Publisher, PublishingThread
 from jobs.runtime.errors import Fenced
+from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.postgres.ownership import Ownership
 from metering.words import Outcome, Published
 from monitoring import metrics
@@ -277,7 +278,7 @@ def test_a_topic_that_is_missing_is_waited_for_and_the_other_goes_on(topics: str
 def test_without_kafka_billing_folds_and_ends_as_quickly_and_says_that_publishing_waits(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         ownership = owner(database)
-        nowhere = {"bootstrap.servers": "127.0.0.1:1"}
+        nowhere: KafkaSettings = {"bootstrap.servers": "127.0.0.1:1"}
         thread = PublishingThread(Publisher(database, nowhere, [Published.WINDOWS], ownership.epoch), 0.1)
         bill(connection, [usage_row(1)])
         wait_until(lambda: waits(Published.WINDOWS) == 1, "publishing waiting", 40)
