@@ -6,8 +6,9 @@ from enum import StrEnum
 
 import polars as pl
 
-from jobs.audit.recomputed import OUTCOME, SAID
-from jobs.metered import ENTRY, METERED_COLUMNS, metered
+from jobs.audit.recomputed import OUTCOME, PARTS, SAID
+from jobs.metered import ENTRY, METERED_COLUMNS, METERS, metered
+from metering.words import UsageCause
 
 
 class Kind(StrEnum):
@@ -21,11 +22,14 @@ class Kind(StrEnum):
     """Usage has it, and the journal makes none."""
     OTHERWISE = "otherwise"
     """It says something else."""
+    REVERSAL = "reversal"
+    """A row takes back, or replaces, something else than what it names."""
 
 
 DIFFERENCES = pl.Schema(
     {
         "kind": pl.String(),
+        "of": pl.String(),
         "account": pl.String(),
         "request_id": pl.String(),
         "request_lsn": pl.Int64(),
@@ -37,8 +41,8 @@ DIFFERENCES = pl.Schema(
     }
 )
 """A row per outcome, and of one that says otherwise per column that does. `usage_lsn`: the last row of the outcome.
-`found` of one that is COUNTED: how often."""
-_COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
+`found` of one that is COUNTED: how often. `of`: what was compared, where there is more than one thing."""
+COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
 
 
 def net(usage: pl.DataFrame) -> pl.DataFrame:
@@ -53,41 +57,118 @@ def net(usage: pl.DataFrame) -> pl.DataFrame:
     return standing.join(rows, on="usage_lsn", how="left")
 
 
+def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (what stands, as `net` has it; DIFFERENCES).
+
+    A row that takes back is a copy of the one row that it names, which nobody else takes back; what replaces others
+    names rows that are taken back. Any other is a difference, and takes nothing back.
+    """
+    said = [name for name in dict.fromkeys((*SAID, *METERED_COLUMNS)) if name in usage.columns and name not in OUTCOME]
+    put, taken = usage.filter(pl.col("sign") > 0), usage.filter(pl.col("sign") <= 0)
+    first = pl.col("corrects_lsns").list.first()
+    named = taken.with_columns(named=first).join(
+        put.select(pl.col("lsn").alias("named"), *OUTCOME, *said),
+        on=["named", *OUTCOME],
+        how="left",
+        suffix="_named",
+        nulls_equal=True,
+        coalesce=True,
+    )
+    known = put.select(named="lsn", is_there=pl.lit(value=True))
+    named = named.join(known, on="named", how="left")
+    is_copy = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_named")) for name in said)
+    is_sound = (
+        (pl.col("corrects_lsns").list.len() == 1)
+        & pl.col("is_there").fill_null(value=False)
+        & is_copy
+        & pl.col("named").is_first_distinct()
+    )
+    named = named.sort("lsn").with_columns(is_sound=is_sound.fill_null(value=False))
+    gone = named.filter(pl.col("is_sound")).select(lsn="named")
+    replacing = put.filter(pl.col("cause") != UsageCause.STREAM.value).explode("corrects_lsns")
+    unfounded = replacing.filter(pl.col("corrects_lsns").is_not_null()).join(
+        gone, left_on="corrects_lsns", right_on="lsn", how="anti"
+    )
+    broken = pl.concat([rows.select(*OUTCOME, "lsn") for rows in (named.filter(~pl.col("is_sound")), unfounded)])
+    faults = _told(broken.rename({"lsn": "usage_lsn"}), Kind.REVERSAL)
+    return net(put.join(gone, on="lsn", how="anti")), faults
+
+
 def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """`net` usage beside `recomputed` outcomes → DIFFERENCES, none where they are the same."""
-    was, must = _comparable(found, "usage_lsn", "count"), _comparable(expected)
+    return told(beside(*_without_same(found, expected)))
+
+
+def _without_same(found: pl.DataFrame, expected: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Nearly all outcomes are to the bit what they must be: only what is left is put into words."""
+    if METERS not in found.columns:
+        return found, expected
+    said = [name for name in SAID if name not in PARTS]
+    both = expected.select(SAID).join(
+        found.select(*SAID, "count"), on=PARTS, how="inner", suffix="_found", nulls_equal=True
+    )
+    is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_found")) for name in said)
+    same = both.filter((pl.col("count") == 1) & pl.col(METERS).is_not_null() & is_same).select(PARTS)
+    found, expected = (rows.join(same, on=PARTS, how="anti", nulls_equal=True) for rows in (found, expected))
+    return found, expected
+
+
+def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    """`net` usage and `recomputed` outcomes → one row per outcome, with what either says of it.
+
+    `is_found`, `is_expected`, `usage_lsn`, `count` and, of each of what is compared, NAME and NAME_found: texts of all
+    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices but for which version
+    says them (`priced`).
+    """
+    has_list = pl.col(METERS).is_not_null() if METERS in found.columns else pl.lit(value=False)
+    was = _comparable(found.with_columns(is_listed=has_list), "usage_lsn", "count", "is_listed")
+    must = _comparable(expected)
     both = must.with_columns(is_expected=True).join(
         was.with_columns(is_found=True), on=OUTCOME, how="full", suffix="_found", nulls_equal=True, coalesce=True
     )
-    is_expected, is_found = pl.col("is_expected").fill_null(False), pl.col("is_found").fill_null(False)
-    same = both.filter(is_expected & is_found)
+    return both.with_columns(pl.col("is_expected", "is_found").fill_null(value=False))
+
+
+def told(both: pl.DataFrame) -> pl.DataFrame:
+    """`beside` → DIFFERENCES, none where both say the same."""
+    same = both.filter(pl.col("is_expected") & pl.col("is_found"))
     parts = [
-        _told(both.filter(is_expected & ~is_found), Kind.LOST),
-        _told(both.filter(~is_expected), Kind.PHANTOM),
+        _told(both.filter(pl.col("is_expected") & ~pl.col("is_found")), Kind.LOST),
+        _told(both.filter(~pl.col("is_expected")), Kind.PHANTOM),
         _told(same.filter(pl.col("count") != 1).with_columns(count_found="count", count=1), Kind.COUNTED, "count"),
     ]
-    for name in (*_COMPARED, "entries"):
-        # What an earlier release did not write is not told otherwise.
-        differs = pl.col(name).ne_missing(pl.col(f"{name}_found"))
-        if name == "day":
-            differs &= pl.col("day_found").is_not_null()
-        parts.append(_told(same.filter(differs), Kind.OTHERWISE, name))
+    parts += [_told(same.filter(differs(name)), Kind.OTHERWISE, name) for name in (*COMPARED, "entries")]
     return pl.concat(parts)
 
 
+def differs(name: str) -> pl.Expr:
+    """Whether both sides say something else of it. What an earlier release did not write is not told otherwise."""
+    is_other = pl.col(name).ne_missing(pl.col(f"{name}_found"))
+    return is_other & (pl.col("day_found").is_not_null() | pl.col("is_listed")) if name == "day" else is_other
+
+
 def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
-    """The same with `entries`, a text of all meters with a quantity, in the order of their names."""
     numbered = rows.with_row_index("row")
     kept = [name for name in METERED_COLUMNS if name in rows.columns]
     entries = (
         metered(numbered.select("row", "outcome", *kept).lazy())
         .filter(pl.col("quantity") != 0)
-        .select("row", pl.concat_str(*ENTRY, separator=" ", ignore_nulls=False).alias("priced"), *ENTRY)
+        .select("row", *ENTRY)
         .collect()
     )
-    priced = pl.coalesce("priced", pl.concat_str("meter", "quantity", separator=" ") + " unpriced")
-    listed = entries.sort("meter").group_by("row").agg(priced.str.join("; ").alias("entries"))
-    plain = numbered.select("row", *OUTCOME, *_COMPARED, *more)
+    counted = pl.concat_str("meter", "quantity", separator=" ")
+    texts = {"entries": tuple(ENTRY), "priced": ("meter", "quantity", "unit_price", "amount")}
+    said = [
+        pl.coalesce(pl.concat_str(*names, separator=" ", ignore_nulls=False), counted + " unpriced").alias(text)
+        for text, names in texts.items()
+    ]
+    listed = (
+        entries.sort("meter")
+        .select("row", counted.alias("counted"), *said)
+        .group_by("row", maintain_order=True)
+        .agg(pl.col("counted", *texts).str.join("; "))
+    )
+    plain = numbered.select("row", *OUTCOME, *COMPARED, *more)
     return plain.join(listed, on="row", how="left").drop("row")
 
 
@@ -97,6 +178,7 @@ def _told(rows: pl.DataFrame, kind: Kind, column: str | None = None) -> pl.DataF
         said = (pl.col(f"{column}_found").cast(pl.String), pl.col(column).cast(pl.String))
     return rows.select(
         pl.lit(kind.value).alias("kind"),
+        pl.lit(None, pl.String).alias("of"),
         *OUTCOME,
         "usage_lsn",
         pl.lit("meters" if column == "entries" else column, pl.String).alias("column"),

@@ -17,7 +17,7 @@ from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
 from metering.pricing import Version, account_as_of, price_as_of
 from metering.windows import tumbling
-from metering.words import BILLABLE, Disposition, EventType, Outcome
+from metering.words import BILLABLE, Disposition, EventType, Outcome, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
 
@@ -45,7 +45,11 @@ def outcomes(found: Found) -> Iterator[str]:
     wanted: Counter[Decision] = Counter()
     for rows in keys.values():
         wanted.update(step((), rows, FOR_EVER_US)[1])
-    told = Counter(Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"]) for r in found.usage)
+    told = Counter(
+        Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"])
+        for r in found.usage
+        if r["cause"] == UsageCause.STREAM
+    )
     if told != wanted:
         yield f"I4: outcomes {list((told - wanted).elements())} instead of {list((wanted - told).elements())}"
 
@@ -53,8 +57,10 @@ def outcomes(found: Found) -> Iterator[str]:
 def prices(found: Found) -> Iterator[str]:
     """I10: what an outcome says, counts and costs, from its rows, the meters then declared, the versions before it."""
     by_lsn = {row["lsn"]: row for row in found.journal}
-    accounts, prices = _versions(found)
-    for usage, meters in _metered(found.usage):
+    accounts, prices = versions(found)
+    for usage, meters in metered_by(found.usage):
+        if usage["cause"] != UsageCause.STREAM:
+            continue
         parts = [by_lsn[lsn] for lsn in {usage["request_lsn"], usage["completion_lsn"]} if lsn is not None]
         decided = max(part["lsn"] for part in parts)
         request, completion = by_lsn.get(usage["request_lsn"]), by_lsn.get(usage["completion_lsn"])
@@ -66,7 +72,7 @@ def prices(found: Found) -> Iterator[str]:
         wanted |= {"model": None if request is None else request["model"], "cause": "stream"}
         wanted |= {"day": said["event_time"].date(), **dict.fromkeys(EARLIER)}
         entries: dict[str, tuple[Any, ...]] = {}
-        for meter, quantity in _quantities(meters, usage["outcome"], completion).items():
+        for meter, quantity in quantities(meters, usage["outcome"], completion).items():
             unit = None
             if usage["outcome"] in BILLED and quantity is not None:
                 unit = price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
@@ -88,7 +94,7 @@ ENTRY = ("quantity", "price_version", "unit_price", "amount")
 Meters = Mapping[str, Mapping[str, Any]]
 
 
-def _metered(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
+def metered_by(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
     """Each row with the meters that its driver has declared: the first row of a commit says what changed."""
     meters: Meters = {}
     for row in usage:
@@ -97,7 +103,7 @@ def _metered(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
         yield row, meters
 
 
-def _quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[str, Any]:
+def quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[str, Any]:
     """What is counted and summed of an outcome; None: not reported, though it is expected."""
     found: dict[str, Any] = {}
     for name, meter in meters.items():
@@ -113,7 +119,7 @@ def _quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[st
 Versions = defaultdict[Any, list[Version[Any]]]
 
 
-def _versions(found: Found) -> tuple[Versions, Versions]:
+def versions(found: Found) -> tuple[Versions, Versions]:
     accounts: Versions = defaultdict(list)
     prices: Versions = defaultdict(list)
     last: dict[Any, Any] = {}
@@ -142,20 +148,25 @@ def windows(found: Found) -> Iterator[str]:
     """I6, I10: every signed quantity is in the window or the straggler that the rule says, to the last digit."""
     windows: dict[Any, Row] = {}
     stragglers: dict[Any, Row] = {}
+    corrected = {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for usage in found.usage:
         held = held_at(found.graces, usage["lsn"])
-        window = tumbling(usage["event_time"])
+        window, is_judged = tumbling(usage["event_time"]), usage["cause"] == UsageCause.STREAM
         for entry in usage["meters"]:
             meter, quantity, version, unit, amount = (entry[name] for name in ("meter", *ENTRY))
-            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None
+            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None and is_judged
             if not quantity and not is_unmetered:
                 continue
+            quantity, amount = signed(usage, quantity), signed(usage, amount)
             grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
             grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
-            came = arrival(usage["received_at"], window, grace, closed_before)
+            came = arrival(usage["received_at"], window, grace, closed_before) if is_judged else None
             # A meter that billing does not know yet corrects.
             policy = held.rules["late_policy"].get(meter, "correct")
             decision = policy if came is Arrival.STRAGGLER else None
+            if not is_judged:
+                named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
+                decision = min((row["decision"] for row in named if row is not None), default=None)
             if decision is not None and quantity:
                 stragglers[usage["lsn"], meter] = {
                     "decision": decision,
@@ -174,7 +185,7 @@ def windows(found: Found) -> Iterator[str]:
             row["late_rows"] += int(bool(quantity) and came is Arrival.LATE)
             row["late_quantity"] += quantity or 0 if came is Arrival.LATE else 0
             row["unmetered_rows"] += int(is_unmetered)
-            row["corrected"] |= bool(quantity) and came is Arrival.STRAGGLER
+            row["corrected"] |= bool(quantity) and (came is Arrival.STRAGGLER or (usage["lsn"], meter) in corrected)
     names = ("window_start", "account", "model", "meter", "currency", "price_version")
     told = {tuple(row[name] for name in names): {n: row[n] for n in (*_EMPTY, "unit_price")} for row in found.windows}
     yield from differ_by_key("I6: window", told, windows)
@@ -187,23 +198,34 @@ def windows(found: Found) -> Iterator[str]:
     )
 
 
-def corrections(found: Found) -> Iterator[str]:
-    """I8: each straggler that corrects is one correction, and a window is what it was before them and what they made.
+def signed(usage: Row, number: Any) -> Any:
+    """A quantity or amount as its row says it."""
+    return number if number is None else usage["sign"] * number
 
-    Nothing but stragglers corrects here: all usage is of cause `stream`.
-    """
-    correcting = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "correct"}
-    told = [(row["usage_lsn"], row["meter"]) for row in found.corrections if row["usage_lsns"] == [row["usage_lsn"]]]
-    if sorted(told) != sorted(correcting) or len(told) != len(found.corrections):
+
+def corrections(found: Found) -> Iterator[str]:
+    """I8: each straggler that corrects is one correction; a window is what it was before them and what they made."""
+    causes = {row["lsn"]: row["cause"] for row in found.usage}
+    correcting = {
+        (row["usage_lsn"], row["meter"])
+        for row in found.stragglers
+        if row["decision"] == "correct" and causes[row["usage_lsn"]] == UsageCause.STREAM
+    }
+    told = [(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]]
+    of_stream = [each for each in told if causes[each[0]] == UsageCause.STREAM]
+    if sorted(of_stream) != sorted(correcting) or len(told) != len(set(told)):
         yield f"I8: the corrections are {told}, but {correcting} correct"
-    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
+    if any(row["usage_lsn"] != min(row["usage_lsns"]) for row in found.corrections):
+        yield "I8: a correction is not named by its lowest usage lsn"
+    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "drop"} | set(told)
     sums: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
     for usage in found.usage:
         for entry in usage["meters"]:
             if entry["quantity"] and (usage["lsn"], entry["meter"]) not in decided:
                 start, meter = tumbling(usage["event_time"]).start, entry["meter"]
-                sums[start, usage["account"], usage["model"], meter, usage["currency"]][0] += entry["quantity"]
-                sums[start, usage["account"], usage["model"], meter, usage["currency"]][1] += entry["amount"] or 0
+                key = start, usage["account"], usage["model"], meter, usage["currency"]
+                sums[key][0] += signed(usage, entry["quantity"])
+                sums[key][1] += signed(usage, entry["amount"]) or 0
     names = ("window_start", "account", "model", "meter", "currency")
     for row in found.corrections:
         sums[tuple(row[name] for name in names)][0] += row["new_quantity"] - row["old_quantity"]
