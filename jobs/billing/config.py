@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from jobs.billing.rules import METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.meters import MOST_METERS
-from metering.words import Decision
+from metering.words import Decision, Published
 
 
 class BillingConfig(JobConfig):
@@ -32,6 +32,26 @@ class BillingConfig(JobConfig):
         description="What a straggler does to its closed window, by meter: correct (default) or drop. A meter's own "
         "`late_policy` in `meters` is the same.",
     )
+
+    publish: tuple[Published, ...] = Field(
+        default=tuple(Published),
+        max_length=len(Published),
+        description="What billing tells Kafka, each on the topic of that name: corrections, windows, both (default) or "
+        "nothing. What is named again after it was not is sent again, all of it.",
+    )
+    publish_every_seconds: int = Field(
+        default=5,
+        ge=1,
+        le=3_600,
+        description="How often what changed is published; a window that changes several times meanwhile is sent once.",
+    )
+
+    @field_validator("publish")
+    @classmethod
+    def _told_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
+        if len(set(topics)) < len(topics):
+            raise ValueError(f"publish names a topic twice: {', '.join(topics)}")
+        return topics
 
     @model_validator(mode="after")
     def _of_declared_meters(self) -> BillingConfig:

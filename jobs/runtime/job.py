@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,10 +33,11 @@ Counts = Mapping[tuple[CounterMetric, *tuple[str, ...]], int]
 
 @dataclass(frozen=True)
 class Fold:
-    """Frontiers around a batch: stored with the position before it, and to be stored with it."""
+    """Around a batch: frontiers, stored with the position before it and to be stored with it, and the next position."""
 
     previous_frontier: datetime | None
     frontier: datetime | None
+    next_position: int
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,8 @@ class PostgresJob(Generic[C]):
     `following`: what decides where rules come after others. `closes_after`: how long after its end a result is closed
     under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
     which end. Without it nothing is said to be.
+
+    `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
     """
 
     name: str
@@ -219,6 +223,7 @@ class PostgresJob(Generic[C]):
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     totals: TotalsOf = no_totals
+    beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
 
     @property
     def tables(self) -> tuple[Table, ...]:

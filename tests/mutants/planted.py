@@ -24,6 +24,7 @@ OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
 OF_REPLAYS = "tests/rules/test_replays.py"
 OF_BILLING = "tests/pipelines/test_billing.py"
+OF_PUBLISHING = "tests/streaming/test_publishing.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
@@ -196,6 +197,27 @@ MUTANTS = (
         "staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false",
         "true, false",
         (f"{OF_CORRECTIONS}::test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed",),
+    ),
+    Mutant(
+        "what a driver publishes is not fenced by its successor",
+        "jobs/billing/publishing.py",
+        "Transactions(self._kafka, NAME)",
+        'Transactions(self._kafka, f"{NAME}-{self._epoch}")',
+        (f"{OF_PUBLISHING}::test_of_each_window_a_newer_state_never_stands_before_an_older_one",),
+    ),
+    Mutant(
+        "what waits for Kafka forgets since when",
+        "jobs/billing/outbox.py",
+        "min(version) AS version, min(changed_at)",
+        "max(version) AS version, min(changed_at)",
+        ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+    ),
+    Mutant(
+        "a version that may stay as it was",
+        "jobs/billing/fold.py",
+        "greatest(old.version + 1, excluded.version)",
+        "old.version",
+        ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
     ),
     Mutant(
         "the audit does not count",

@@ -177,7 +177,8 @@ def _is_whole(row: dict[str, Any]) -> bool:
 
 def bill(connection: psycopg.Connection[Any], rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> Counts:
     """Reduce and fold one batch."""
-    return fold_table(connection, JOB, built(rows, config), config)
+    position = max((row["lsn"] for row in rows), default=0) + 1
+    return fold_table(connection, JOB, built(rows, config), config, next_position=position)
 
 
 def stored(connection: psycopg.Connection[Any]) -> Billed:
@@ -188,6 +189,7 @@ def stored(connection: psycopg.Connection[Any]) -> Billed:
         key = tuple(row.pop(name) for name in names)
         assert row.pop("window_end") - key[0] == MINUTE
         row.pop("updated_at")
+        row.pop("version")
         assert key not in result.windows
         result.windows[key] = row
     for row in rows_of(connection, "SELECT * FROM stragglers"):

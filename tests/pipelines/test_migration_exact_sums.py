@@ -79,6 +79,7 @@ def test_every_row_keeps_its_quantity_and_its_amount_to_the_last_digit(
     for old, new in zip(chain(*before), chain(*after), strict=True):
         version = new.pop("price_version")
         assert new.pop("cause", "stream") == "stream"
+        assert new.pop("version", 0) == 0
         assert new.pop("unit_price") == (None if version is None else PRICES[version])
         assert new == {name: value for name, value in old.items() if name != "price_version"}
         assert str(new["amount"]) == str(old["amount"])

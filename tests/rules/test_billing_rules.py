@@ -116,6 +116,10 @@ def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
         ("late_policy", {"tokens": "drop"}),
         ("late_policy", "drop"),
         ("late_policies", {}),
+        ("publish", ["events"]),
+        ("publish", ["windows", "windows"]),
+        ("publish", "windows"),
+        ("publish_every_seconds", 0),
     ],
 )
 def test_a_wrong_billing_value_is_refused_with_its_field(field: str, value: Any) -> None:

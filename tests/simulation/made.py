@@ -36,6 +36,7 @@ class Found:
     meters: dict[str, Row]
     removed: frozenset[int]
     """Rows of the journal that retention has taken by now."""
+    unsent: list[Row]
 
 
 def found_in(world: World) -> Found:
@@ -43,9 +44,9 @@ def found_in(world: World) -> Found:
     journal, usage = (DeltaTable(str(world.tables / table)) for table in (Table.JOURNAL, Table.USAGE))
     with psycopg.connect(world.database) as connection:
         cursor = connection.cursor(row_factory=dict_row)
-        windows, stragglers, corrections, sessions = (
+        windows, stragglers, corrections, sessions, unsent = (
             cursor.execute(f"SELECT * FROM {table}").fetchall()
-            for table in ("usage_windows", "stragglers", "corrections", "sessions")
+            for table in ("usage_windows", "stragglers", "corrections", "sessions", "unsent_windows")
         )
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
@@ -59,7 +60,7 @@ def found_in(world: World) -> Found:
     timeouts = read_history(usage)[0]
     removed = frozenset(world.removed[Table.JOURNAL])
     made = (windows, stragglers, corrections, sessions, meters)
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, *made, removed)
+    return Found(rows, journal, outcomes, timeouts, graces, gaps, *made, removed, unsent)
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:

@@ -102,7 +102,7 @@ class PostgresSink:
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             stage(cursor, self._job.staged, summary)
-            counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
+            counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier, after.next_lsn))
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
