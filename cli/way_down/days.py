@@ -25,9 +25,8 @@ def placed(stored: Stored, entries: Iterable[Entry]) -> tuple[Entry, ...]:
     holding: defaultdict[tuple[Any, ...], list[date]] = defaultdict(list)
     for row in stored.days_holding(asked) if asked else ():
         holding[tuple(row[name] for name in (*WindowKey._fields, "price_version"))].append(row["day"])
-    return tuple(
-        one if one.has_day else replace(one, day=_day(one, holding[*one.window, one.price_version])) for one in entries
-    )
+    days = (one.day if one.has_day else _day(one, holding[*one.window, one.price_version]) for one in entries)
+    return tuple(one if one.day == day else replace(one, day=day) for one, day in zip(entries, days, strict=True))
 
 
 def _day(entry: Entry, days: Sequence[date]) -> date:
