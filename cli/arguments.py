@@ -21,7 +21,14 @@ class Arguments(TyperGroup):
             try:
                 one.encode()
             except UnicodeEncodeError:
-                if not Path(one).exists():
+                if not _is_file(one):
                     shown = one.encode(errors="backslashreplace").decode()
                     raise typer.BadParameter(f"{shown} is no text in UTF-8.", ctx) from None
         return super().parse_args(ctx, args)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False

@@ -39,18 +39,18 @@ def wrong_prices(entries: Iterable[Entry], prices: Iterable[Row]) -> list[str]:
 
 
 def wrong_lines(entries: Iterable[Entry], lines: Iterable[Row]) -> list[str]:
-    """Where a line of a month has another unit price than the usage that is on it, as sentences."""
+    """Where usage is on no line of its month, or on one with another unit price, as sentences."""
     key = ("account", "month", "model", "meter", "currency", "price_version")
     known = {tuple(row[name] for name in key): row["unit_price"] for row in lines}
     found = []
     for one in entries:
         of = one.window
         line = (of.account, one.month, of.model, of.meter, of.currency, one.price_version)
-        if one.counts and known.get(line, one.unit_price) != one.unit_price:
-            found.append(
-                f"usage lsn {one.usage_lsn}, {of.meter}: price version {one.price_version} has another unit price in "
-                "its line"
-            )
+        where = f"usage lsn {one.usage_lsn}, {of.meter}"
+        if one.counts and line not in known:
+            found.append(f"{where}: it is on no line of {one.month:%Y-%m}")
+        elif one.counts and known[line] != one.unit_price:
+            found.append(f"{where}: price version {one.price_version} has another unit price in its line")
     return found
 
 

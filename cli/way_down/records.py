@@ -12,7 +12,7 @@ from cli.way_down.files import Files, is_among
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
 from metering.windows import Window
-from metering.words import REQUESTS, Disposition
+from metering.words import REQUESTS, Disposition, UsageCause
 
 RECORD = (
     *("topic", "partition", "offset", "lsn", "received_at", "disposition", "reason", "violation", "first_lsn"),
@@ -87,7 +87,7 @@ class Tables:
             events = pl.concat([events, self._records_of("request_id", text, period)])
         lsns = self._mine_of(self._with_repeats(_with_firsts(events)))
         records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
-        naming = sorted(self._usage_naming(records))
+        naming = sorted(self._with_parted(self._usage_naming(records)))
         found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
         return found if len(naming) <= self.limit else replace(found, usage_found=len(naming))
 
@@ -136,6 +136,13 @@ class Tables:
         files = self.usage.between("received_at", since, None)
         parts = (files.rows(is_among(side, records["lsn"]), ("lsn",)) for side in ("request_lsn", "completion_lsn"))
         return {lsn for part in parts for lsn in part["lsn"]}
+
+    def _with_parted(self, lsns: set[int]) -> set[int]:
+        """The lsns of usage, and those of what was billed of the other part of a pair before it was put together."""
+        rows = self.usage.by_lsn(lsns, ("cause", "request_lsn", "completion_lsn"))
+        pairs = rows.filter(pl.col("cause") == UsageCause.REJOINED)
+        parts = {*pairs["request_lsn"].drop_nulls(), *pairs["completion_lsn"].drop_nulls()}
+        return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
 
     def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
         """Records of the period with this text (lsn, first_lsn, account, request_id, received_at).
