@@ -416,7 +416,7 @@ def test_what_is_another_accounts_is_told_as_what_is_not_there(told: Told) -> No
 
 def test_a_row_without_a_day_is_on_the_line_that_it_was_billed_on(told: Told) -> None:
     last_minutes = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
-    more = {"request_id": "r", "request_lsn": 4, "completion_lsn": 5, "plan": "p", "price": PRICES[1]}
+    more: dict[str, Any] = {"request_id": "r", "request_lsn": 4, "completion_lsn": 5, "plan": "p", "price": PRICES[1]}
     row = usage_row(1, last_minutes, **more)
     back = {**row, "lsn": 2, "sign": -1, "cause": "duplicate", "corrects_lsns": [1]}
     told.journal(event(4), event(5, family="completion"))
