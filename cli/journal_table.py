@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -11,7 +10,6 @@ import pyarrow.compute as pc
 import typer
 from deltalake import DeltaTable
 
-from cli.journal import RowKey
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 
@@ -37,17 +35,6 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
     for fragment in fragments:
         read = fragment.to_table(schema=dataset.schema, columns=[*held, "lsn"], filter=where)
         yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
-
-
-def count_rows(journal: DeltaTable) -> Counter[RowKey]:
-    """How many rows the journal has per topic, partition, disposition and reason; one batch in memory at a time."""
-    keys = ["topic", "partition", "disposition", "reason"]
-    found: Counter[RowKey] = Counter()
-    for batch in journal.to_pyarrow_dataset().scanner(columns=keys).to_batches():
-        grouped = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
-        for row in grouped.to_pylist():
-            found[row["topic"], row["partition"], row["disposition"], row["reason"]] += row["count_all"]
-    return found
 
 
 def _first_lsn_by_file(journal: DeltaTable) -> dict[str, int]:

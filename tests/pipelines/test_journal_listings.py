@@ -12,9 +12,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
-from cli.journal import Consumed, RowKey, summary_rows
-from cli.journal_offsets import consumed_ranges
-from cli.journal_table import count_rows, open_journal
+from cli.journal import summary_rows
+from cli.journal_table import open_journal
+from jobs.audit.conservation import consumed_ranges, count_rows
+from jobs.audit.consumed import Consumed, RowKey
 from jobs.runtime.delta.growth import missing_columns
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import JOURNAL, Table
