@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobs.billing.audit_totals import audit_totals
 from jobs.billing.straggler_totals import StragglerTotals
 from jobs.runtime.postgres.totals import Statement, Totals
 from metering.lateness import WINDOW_STATE_SQL
@@ -16,5 +17,5 @@ _WINDOWS = f"""
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of the tables `usage_windows` and `stragglers`."""
-    return (Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN), StragglerTotals())
+    """Gauges of the tables `usage_windows`, `stragglers` and `audits`."""
+    return (Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN), StragglerTotals(), *audit_totals(job))

@@ -58,6 +58,9 @@ GAUGES = {
     "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",
     "weir_usage_windows": f"500+3{STEADY}",
+    "weir_audit_proved_timestamp_seconds": f"-600+0{STEADY}",
+    "weir_audit_found": f"0+0{STEADY}",
+    "weir_audit_corrected": f"30+1{STEADY}",
 }
 
 
