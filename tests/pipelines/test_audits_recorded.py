@@ -13,12 +13,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
+from shutil import copytree
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -38,7 +41,7 @@ from jobs.audit.run import Audit, NotBilledError
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.streams import Table
+from jobs.streams import EVENTS_TOPIC, Table
 from tests.clocks import HandClock
 from tests.dashboard.reader import reader_url
 from tests.simulation.applications import simulated
@@ -92,21 +95,45 @@ def rows_of(database: str) -> list[Row]:
         return connection.execute("SELECT * FROM audits ORDER BY audit_id").fetchall()
 
 
-@pytest.fixture
-def history(tmp_path: Path, spark: SparkSession) -> Iterator[Audited]:
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """What is there when all drivers of a history have ended."""
     configured = structlog.get_config()
     structlog.configure(processors=[dropped])
-    with quick_database(tmp_path / "postgres") as url:
+    folder = tmp_path_factory.mktemp("recorded")
+    with quick_database(folder / "postgres") as url:
         partitions, steps = drawn(SEED)
-        world = World(tmp_path, emptied(url), SEED, partitions)
+        world = World(folder, emptied(url), SEED, partitions)
         with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
             for step in steps:
                 if not isinstance(step, AuditStep):
                     step.do(world)
             world.settle(is_audited=True)
+            world.close()
+        yield world
+    structlog.configure(**configured)
+
+
+@pytest.fixture
+def history(left: World, tmp_path: Path, spark: SparkSession) -> Iterator[Audited]:
+    """A copy of it, that goes on."""
+    with fresh_copy(left.database) as url:
+        world = World(tmp_path, url, SEED, len(left.kafka.topics[EVENTS_TOPIC]))
+        copytree(left.tables, world.tables, dirs_exist_ok=True)
+        world.settings, world.clock = left.settings, left.clock
+        with simulated(left.kafka, world.clock, left.most_few_rows, queries_rest=left.queries_rest):
             yield Audited(world, spark)
             world.close()
-    structlog.configure(**configured)
+
+
+@contextmanager
+def fresh_copy(url: str) -> Iterator[str]:
+    """A database with what another one holds, to which nobody is connected."""
+    address = urlsplit(url)
+    with psycopg.connect(address._replace(path="/postgres").geturl(), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE copied TEMPLATE {address.path[1:]}")
+        yield address._replace(path="/copied").geturl()
+        server.execute("DROP DATABASE copied WITH (FORCE)")
 
 
 def amounts(rows: list[Row]) -> dict[str, dict[str, Decimal]]:
