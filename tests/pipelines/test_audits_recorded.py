@@ -28,6 +28,7 @@ import pytest
 import structlog
 from deltalake import DeltaTable
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from cli.output import Format, print_rows
@@ -163,20 +164,20 @@ def test_a_row_has_what_an_audit_came_to_and_what_it_changed_to_the_last_digit(h
     told = {cause: {c: Decimal(text) for c, text in of.items()} for cause, of in row["changed"].items()}
     assert told == amounts(history.added())
     assert any(amount for of_cause in told.values() for amount in of_cause.values())
-    # A second one puts nothing right, and its row says so.
-    list(recorded(history.audit(), lambda: [SOUND]))
-    assert (history.rows()[1]["corrected"], history.rows()[1]["is_proved"]) == ({}, True)
 
 
-def test_a_period_stands_in_its_row(history: Audited) -> None:
-    since, until = NOW - timedelta(days=700), NOW
-    list(recorded(history.audit(asked=Asked(since, until)), lambda: [SOUND]))
-    (row,) = history.rows()
-    assert (row["received_from"], row["occurred_to"], row["is_proved"]) == (since, until, True)
-
-
-def test_a_dry_run_leaves_no_row(history: Audited) -> None:
-    assert len(list(recorded(history.audit(appends=False), lambda: [SOUND]))) > 1
+@pytest.mark.parametrize("rejoin_seconds", [None, 0])
+def test_a_dry_run_leaves_no_row_and_rejoins_within_what_joins_was_started_with(
+    history: Audited, rejoin_seconds: int | None
+) -> None:
+    if rejoin_seconds is not None:
+        config = Jsonb({"rejoin_seconds": rejoin_seconds})
+        with psycopg.connect(history.world.database) as connection:
+            connection.execute("UPDATE jobs SET config = config || %s WHERE job = 'joins'", [config])
+    checks = {check.check: check for check in recorded(history.audit(appends=False), lambda: [SOUND])}
+    assert all(check.holds for check in checks.values())
+    assert ("rows of cause rejoined" in checks["I8"].says) == (rejoin_seconds is None)
+    assert "rows of cause duplicate" in checks["I8"].says
     assert history.rows() == []
 
 
@@ -192,10 +193,12 @@ def test_an_audit_that_found_a_fault_has_finished_and_proved_nothing(history: Au
     assert row["unexpected"]["I6"] > 0
 
 
-def test_an_audit_that_fails_says_why_and_what_it_had_put_right(history: Audited) -> None:
+def test_an_audit_that_fails_says_why_of_what_period_and_what_it_had_put_right(history: Audited) -> None:
+    asked = Asked(NOW - timedelta(days=700), NOW)
     with pytest.raises(NotBilledError):
-        list(recorded(history.audit(wait_seconds=0), lambda: [SOUND]))
+        list(recorded(history.audit(asked=asked, wait_seconds=0), lambda: [SOUND]))
     (row,) = history.rows()
+    assert (row["received_from"], row["occurred_to"]) == (asked.since, asked.until)
     assert row["finished_at"] is not None
     assert row["is_proved"] is False
     assert "audit again when billing goes on" in row["failure"]
@@ -211,19 +214,6 @@ def test_an_audit_that_is_killed_leaves_what_it_had_found_and_no_end(history: Au
     assert (row["finished_at"], row["is_proved"], row["failure"]) == (None, False, None)
     assert row["unexpected"] == {"I2": 2}
     assert [each["check"] for each in row["checks"] if each["found"]] == ["I2"]
-
-
-def test_a_completion_is_rejoined_within_what_joins_was_started_with(history: Audited) -> None:
-    assert {row["cause"] for row in history.added()} == set()
-    with psycopg.connect(history.world.database) as connection:
-        connection.execute("""UPDATE jobs SET config = config || '{"rejoin_seconds": 0}' WHERE job = 'joins'""")
-    found = {check.check: check for check in recorded(history.audit(), tuple)}
-    assert all(check.holds for check in found.values())
-    assert "rejoined" not in {row["cause"] for row in history.added()}
-    with psycopg.connect(history.world.database) as connection:
-        connection.execute("""UPDATE jobs SET config = config - 'rejoin_seconds' WHERE job = 'joins'""")
-    list(recorded(history.audit(), tuple))
-    assert "rejoined" in {row["cause"] for row in history.added()}
 
 
 def test_a_database_of_another_version_is_refused(history: Audited) -> None:
@@ -304,19 +294,15 @@ def test_an_application_without_a_broker_ends_with_1_and_says_so_in_its_row(
 
 @pytest.mark.parametrize("is_broken", [True, False])
 def test_the_exit_status_says_whether_all_was_proved(
-    history: Audited, monkeypatch: pytest.MonkeyPatch, *, is_broken: bool
+    database: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, is_broken: bool
 ) -> None:
     """With the test's own Spark and what Kafka would say."""
-    monkeypatch.setattr("jobs.audit.application.spark_session", lambda *_, **__: history.spark)
-    monkeypatch.setattr(history.spark, "stop", lambda: None)
+    monkeypatch.setattr("jobs.audit.application.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
     monkeypatch.setattr("jobs.audit.application.conservation", lambda *_: BROKEN if is_broken else SOUND)
-    where = Environment(
-        kafka=KafkaAccess(bootstrap="127.0.0.1:1"),
-        postgres_url=history.world.database,
-        tables=str(history.world.tables),
-        checkpoints=Path(),
-        jars=Path(),
-    )
-    status = run(AuditConfig(), where, EVERYTHING, HandClock(NOW), appends=False)
+    kafka, tables = KafkaAccess(bootstrap="127.0.0.1:1"), str(tmp_path)
+    where = Environment(kafka=kafka, postgres_url=database, tables=tables, checkpoints=Path(), jars=Path())
+    status = run(AuditConfig(), where, EVERYTHING, HandClock(NOW), appends=True)
     assert status == (ExitStatus.CRASHED if is_broken else ExitStatus.STOPPED)
-    assert history.rows() == []
+    (row,) = rows_of(database)
+    assert (row["is_proved"], row["failure"]) == (not is_broken, None)

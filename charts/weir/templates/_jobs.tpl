@@ -14,7 +14,8 @@
 {{- define "weir.jobConfigValue" -}}
 {{- $root := index . 0 -}}
 {{- $config := (include "weir.ownValues" (list $root (index . 1)) | fromJson).config -}}
-{{- $defaults := index ($root.Files.Get "files/jobs.yaml" | fromYaml).defaults (index . 1) -}}
+{{- $facts := $root.Files.Get "files/jobs.yaml" | fromYaml -}}
+{{- $defaults := eq (index . 1) "audit" | ternary $facts.audit (get $facts.defaults (index . 1)) -}}
 {{- get (hasKey $config (index . 2) | ternary $config $defaults) (index . 2) | int64 -}}
 {{- end }}
 
