@@ -247,13 +247,10 @@ def test_what_was_proved_last_is_known_from_the_first_billed_usage_on(database: 
     proved = "weir_audit_proved_timestamp_seconds"
     with shown("billing", database) as gauges:
         assert gauges.value(proved, audited="everything") is None
-        batch = {"job": "billing", "epoch": 1, "first_position": 1, "next_position": 2, "counts": Jsonb({})}
-        for hours in (90, 80):
-            write(
-                database,
-                "batches",
-                {**batch, "first_position": 100 - hours, "committed_at": F - timedelta(hours=hours)},
-            )
+        batch = {"job": "billing", "epoch": 1, "next_position": 100, "records": 1, "duration_ms": 1}
+        for first, hours in ((1, 90), (9, 80)):
+            at = F - timedelta(hours=hours)
+            write(database, "batches", {**batch, "first_position": first, "committed_at": at})
         began = (F - timedelta(hours=90)).timestamp()
         assert [gauges.value(proved, audited=each) for each in ("everything", "anything")] == [began, began]
         unfinished = {**audited(1), "finished_at": None, "is_proved": False}
