@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from jobs.audit.check import Check
 from jobs.audit.listed import listed
-from jobs.audit.money import Changed, added, money_by_cause, rows_by_cause
+from jobs.audit.money import EXACT, Changed, added, money_by_cause, rows_by_cause
 from jobs.audit.pinned import Asked
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.stored import connected
@@ -30,7 +30,7 @@ _APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
 _FINISH = "UPDATE audits SET finished_at = now(), is_proved = %s, failure = %s WHERE audit_id = %s"
 
 
-def recorded(audit: Audit, others: Callable[[], Iterable[Check]] = tuple) -> Iterator[Check]:
+def recorded(audit: Audit, others: Callable[[], Iterable[Check]] = tuple) -> Generator[Check]:
     """The checks that `others` makes and then those of `audit`, written down as they come; a dry run is not.
 
     Raises what `Audit.run` and `others` raise, and Refused for a database of another version.
@@ -80,7 +80,7 @@ class Record:
         self._changed = added(self._changed, money_by_cause(corrections))
         money: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for (cause, currency), amount in sorted(self._changed.items()):
-            money[cause][currency] = f"{amount:f}"
+            money[cause][currency] = f"{amount.normalize(EXACT):f}"
         self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
 
     def finish(self, failure: str | None = None) -> None:
