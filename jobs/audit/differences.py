@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import polars as pl
 
-from jobs.audit.recomputed import OUTCOME, SAID
-from jobs.metered import ENTRY, METERED_COLUMNS, metered
+from jobs.audit.recomputed import OUTCOME, PARTS, SAID
+from jobs.metered import ENTRY, METERED_COLUMNS, METERS, metered
 
 
 class Kind(StrEnum):
@@ -56,7 +56,21 @@ def net(usage: pl.DataFrame) -> pl.DataFrame:
 
 def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """`net` usage beside `recomputed` outcomes → DIFFERENCES, none where they are the same."""
-    return told(beside(found, expected))
+    return told(beside(*_without_same(found, expected)))
+
+
+def _without_same(found: pl.DataFrame, expected: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Nearly all outcomes are to the bit what they must be: only what is left is put into words."""
+    if METERS not in found.columns:
+        return found, expected
+    said = [name for name in SAID if name not in PARTS]
+    both = expected.select(SAID).join(
+        found.select(*SAID, "count"), on=PARTS, how="inner", suffix="_found", nulls_equal=True
+    )
+    is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_found")) for name in said)
+    same = both.filter((pl.col("count") == 1) & pl.col(METERS).is_not_null() & is_same).select(PARTS)
+    found, expected = (rows.join(same, on=PARTS, how="anti", nulls_equal=True) for rows in (found, expected))
+    return found, expected
 
 
 def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:

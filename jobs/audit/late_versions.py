@@ -25,7 +25,8 @@ def priced_later(outcomes: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
 
 def _begins_before(at: pl.DataFrame, versions: Versions, key: Sequence[str], position: int) -> pl.Series:
     """Whether a version of the same `key`, from the row's `decided_lsn` on and before `position`, begins before it."""
-    known = versions.every.filter(pl.col("lsn") < position).sort("lsn", descending=True)
+    counts = ~pl.col("deleted") if versions.withdraws else pl.lit(value=True)
+    known = versions.every.filter((pl.col("lsn") < position) & counts).sort("lsn", descending=True)
     earliest = known.select(*key, "lsn", earliest_us=pl.col("effective_us").cum_min().over(key)).sort("lsn")
     met = (
         at.with_row_index("row")

@@ -114,9 +114,8 @@ class _Truth:
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
         billed = {}
         for meter, quantity in quantities(meters, fate, completion).items():
-            version = (
-                price_as_of(self._prices[plan, model, meter, currency], at, FOR_EVER_US) if fate in BILLED else None
-            )
+            known = self._prices[plan, model, meter, currency] if fate in BILLED else ()
+            version = price_as_of(known, at, decided, seen_from=FOR_EVER_US)
             if quantity:
                 billed[meter, currency, version and version.value, at, model] = quantity
         return billed
