@@ -6,6 +6,7 @@ It may run beside all others, and beside another of its kind; killed anywhere, t
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import structlog
 from confluent_kafka.admin import AdminClient
@@ -21,7 +22,7 @@ from jobs.runtime.config import Environment
 from jobs.runtime.delta.object_store import spark_settings
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.postgres.away import remedy
-from jobs.runtime.spark import spark_session
+from jobs.runtime.spark import SHUFFLE_PARTITIONS, spark_session
 from metering.instants import Clock
 
 log = structlog.get_logger()
@@ -49,6 +50,12 @@ def run(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, 
     return ExitStatus.STOPPED
 
 
+def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:
+    """How many parts of the keys are recomputed at once: one for each core, also of executors that are not there yet."""
+    asked = [int(settings.get(f"spark.executor.{name}", 1)) for name in ("instances", "cores")]
+    return max(SHUFFLE_PARTITIONS, known_cores, asked[0] * asked[1])
+
+
 def _checks(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, appends: bool) -> list[Check]:
     session = spark_session(
         f"weir-{NAME}",
@@ -57,6 +64,9 @@ def _checks(config: AuditConfig, where: Environment, asked: Asked, clock: Clock,
         memory_mib=config.driver_memory_mib,
         conf={**spark_settings(where.tables, os.environ), "spark.log.level": "ERROR"},
     )
+    settings = dict(session.sparkContext.getConf().getAll())
+    parts = parts_at_once(settings, session.sparkContext.defaultParallelism)
+    session.conf.set("spark.sql.shuffle.partitions", str(parts))
     admin = AdminClient(where.kafka.librdkafka())
     audit = Audit(
         session,
