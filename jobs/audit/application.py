@@ -51,7 +51,7 @@ def run(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, 
 
 
 def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:
-    """How many parts of the keys are recomputed at once: one for each core, also of executors that are not there yet."""
+    """So many parts of the keys are recomputed at once: one for each core, also of executors that are not there yet."""
     asked = [int(settings.get(f"spark.executor.{name}", 1)) for name in ("instances", "cores")]
     return max(SHUFFLE_PARTITIONS, known_cores, asked[0] * asked[1])
 

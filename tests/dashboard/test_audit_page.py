@@ -15,13 +15,12 @@ from jobs.audit.listed import listed
 from tests.dashboard.conftest import Pages, texts
 from tests.database_rows import write
 
-NOW = datetime.now(UTC)
 SOUND = Check("I6", 1_234, 0, "signed usage is windows and stragglers")
 BROKEN = Check("I8", 12, 3, "a fault nobody knows | of *another*", expected=1, corrected=1)
 
 
-def audited(began_hours_ago: float = 1, **values: Any) -> dict[str, Any]:
-    began = NOW - timedelta(hours=began_hours_ago)
+def audited(began_hours_ago: float = 3.5, **values: Any) -> dict[str, Any]:
+    began = datetime.now(UTC) - timedelta(hours=began_hours_ago)
     row = {"started_at": began, "finished_at": began + timedelta(seconds=75), "version": "1.2.3", "is_proved": True}
     return {**row, "checks": Jsonb(listed([SOUND])), **values}
 
@@ -49,7 +48,7 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
     page = open_page("audit")
     shown, audits, checks, causes = texts(page), *(table.value for table in page.dataframe)
     assert ":green-badge[:material/play_arrow: live]" in page.markdown[0].value
-    assert metrics(page)["Everything proved"] == "60 min ago"
+    assert metrics(page)["Everything proved"] == "3 h ago"
     assert (metrics(page)["Put right"], metrics(page)["Put right, EUR"]) == ("11 rows", "≈ 2.50 EUR")
     assert audits["of"].tolist() == ["everything", "everything"]
     assert audits["result"].tolist() == ["✓ proved", "✓ proved"]
@@ -66,7 +65,8 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
 
 
 def test_what_was_found_failed_or_did_not_end_is_told_apart(open_page: Pages, connected: str, database: str) -> None:
-    day = {"received_from": NOW - timedelta(days=1), "occurred_to": NOW}
+    now = datetime.now(UTC)
+    day = {"received_from": now - timedelta(days=1), "occurred_to": now}
     faulty = {"is_proved": False, "checks": Jsonb(listed([SOUND, BROKEN])), "unexpected": Jsonb({"I8": 2})}
     write(
         database,
