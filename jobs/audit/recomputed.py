@@ -52,6 +52,8 @@ class Pinned:
     accounts: pa.Table
     prices: pa.Table
     """Every version (streams.ACCOUNTS, PRICES)."""
+    known_from: int = 1
+    """Of rows of the journal before that lsn nobody has kept by which rules they were decided."""
     since: datetime | None = None
     """Of what was received before not every row is read; None: all are."""
     rejoin_within: timedelta = REJOIN_WITHIN

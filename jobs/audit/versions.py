@@ -36,6 +36,14 @@ class Versions:
         """Rows of usage."""
         return self._read(self.usage, columns, where)
 
+    @property
+    def journal_rows(self) -> int:
+        """How many rows of the journal are read."""
+        files = pl.DataFrame(self.journal.get_add_actions(flatten=True))
+        if self.since is not None and len(files):
+            files = files.filter(pl.col("partition.log_date").cast(pl.Date) >= self.since)
+        return int(files["num_records"].sum()) if len(files) else 0
+
     def _read(self, version: DeltaTable, columns: Iterable[str], where: str) -> DataFrame:
         """The columns that the table has got already, from the files that its log names: no need to plan that twice."""
         stored = pa.schema(version.schema().to_arrow())
