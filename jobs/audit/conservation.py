@@ -27,7 +27,8 @@ def conservation(tables: str, admin: AdminClient) -> Check:
     """
     journal = open_table(tables, Table.JOURNAL)
     rows = Counter[RowKey]() if journal is None else count_rows(journal)
-    ranges = {} if journal is None else consumed_ranges(journal, topics_read(admin, rows))
+    topics = topics_read(admin, rows)
+    ranges = {} if journal is None else consumed_ranges(journal, topics)
     of_partition = Counter[Partition]()
     for (topic, partition, *_), count in rows.items():
         of_partition[topic, partition] += count
