@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from sqlalchemy.exc import DBAPIError
 
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
@@ -31,7 +32,7 @@ def asking_database(url: str) -> Iterator[None]:
             f"The database at {place(url)} refuses ({_first_line(error)}): WEIR_POSTGRES_URL must name the role that "
             "owns Weir's tables."
         ) from None
-    except psycopg.Error as error:
+    except (psycopg.Error, DBAPIError) as error:
         if (sentence := database_sentence(error, url)) is None:
             raise
         raise CannotRun(sentence) from None

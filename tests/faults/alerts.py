@@ -35,13 +35,14 @@ BY_FAULTS: Mapping[str, frozenset[Struck]] = {
     "DatabaseUnreadable": _of("postgres"),
     "WaitingForDatabase": _of("postgres"),
     "WaitingForKafka": _of("kafka"),
+    "PublishingBehind": _of("kafka") | _of("postgres"),
     "WaitingForStore": _of(STORE),
     "WaitingForBrokerClock": frozenset({(Kind.CLOCK_AHEAD, "kafka")}),
 }
 NEVER = frozenset(
     {"ConservationBroken", "AbsentOffsetsUnproved", "WritesRefused", "WaitingForMemory", "JoinsMemoryHigh"}
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
-    | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull"}
+    | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

@@ -21,6 +21,7 @@ SCHEMA: dict[str, Any] = {
     "offset": pl.Int64,
     "stamped_at": pl.Datetime("us", "UTC"),
     "is_broker_stamp": pl.Boolean,
+    "replay_mark": pl.Binary,
     "reason": pl.String,
     "violation": pl.String,
     "id": pl.String,
@@ -29,6 +30,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+START = datetime(2026, 1, 1, tzinfo=UTC)
 records = st.tuples(
     st.sampled_from([None, "malformed"]),
     st.sampled_from([None, 0, 1, 512, MOST_KEY_BYTES, MOST_KEY_BYTES + 1, LARGEST]),
@@ -41,7 +43,19 @@ records = st.tuples(
 def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]]) -> None:
     frame = pl.DataFrame(
         [
-            ("events", 0, at, datetime(2026, 1, 1, tzinfo=UTC), True, reason, reason, "id", _text(key), _text(value))
+            (
+                "events",
+                0,
+                at,
+                datetime(2026, 1, 1, tzinfo=UTC),
+                True,
+                b"mark",
+                reason,
+                reason,
+                "id",
+                _text(key),
+                _text(value),
+            )
             for at, (reason, key, value, _) in enumerate(rows)
         ],
         schema=SCHEMA,
