@@ -104,9 +104,10 @@ def _of_window(sources: Sources, question: Question) -> dict[str, Any]:
 
 def _of_straggler(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.straggler is not None
-    if not sources.stored.has_straggler(question.straggler):
+    lsns = sources.stored.straggler(question.straggler)
+    if not lsns:
         raise CannotRun(f"Usage lsn {question.straggler} is no straggler. `weir stragglers` lists them by `usage_lsn`.")
-    return explain_found(sources, sources.tables.of_usage([question.straggler]))
+    return explain_found(sources, sources.tables.of_usage(lsns))
 
 
 def _of_correction(sources: Sources, question: Question) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from cli.way_down.arithmetic import Cell, Row, WindowKey
 STRAGGLER = (
     *("usage_lsn", "meter", "account", "model", "window_start", "event_time", "received_at", "late_seconds"),
     *("decision", "quantity", "unit_price", "amount", "currency", "price_version", "request_id"),
+    *("hold_until", "decided_at", "decided_by", "reason", "decided_lsn"),
 )
 CORRECTION = (
     *("usage_lsn", "meter", "usage_lsns", "window_start", "account", "model", "currency", "cause", "decision"),
@@ -39,7 +40,7 @@ _CORRECTIONS = f"""
     WHERE %(lsns)s::bigint[] IS NULL OR usage_lsns && %(lsns)s::bigint[]
     ORDER BY usage_lsn, meter
 """
-_STRAGGLER = "SELECT FROM stragglers WHERE usage_lsn = %s LIMIT 1"
+_STRAGGLER = "SELECT usage_lsn, decided_lsn FROM stragglers WHERE usage_lsn = %s"
 _CORRECTION = "SELECT usage_lsns FROM corrections WHERE usage_lsn = %s"
 _SESSION = """
     SELECT session_id, account, user_id, session_start, session_end, events, version, retracted_at
@@ -92,9 +93,10 @@ class Stored:
         """Rows (CORRECTION) of these minutes, by any of these rows of usage or all (None)."""
         return list(self.database.execute(_CORRECTIONS, _parameters(asked, lsns)).fetchall())
 
-    def has_straggler(self, lsn: int) -> bool:
-        """Whether this row of usage is one."""
-        return self.database.execute(_STRAGGLER, [lsn]).fetchone() is not None
+    def straggler(self, lsn: int) -> set[int]:
+        """This row of usage and those that say what was decided of it; none where it is no straggler."""
+        rows = self.database.execute(_STRAGGLER, [lsn]).fetchall()
+        return {said for row in rows for said in row.values() if said is not None}
 
     def corrected_by(self, lsn: int) -> list[int]:
         """The rows of usage that are one correction with this one, the lowest of them; none where there is none."""

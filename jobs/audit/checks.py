@@ -29,7 +29,7 @@ from jobs.runtime.delta.table import open_table
 from jobs.runtime.families import FAMILY_SQL
 from jobs.sessionization.pipeline import CONCERNS
 from jobs.streams import Table
-from metering.words import BILLABLE, Disposition
+from metering.words import BILLABLE, Disposition, UsageCause
 
 ROWS_PER_BUCKET = 100_000
 """Of the journal: about what a task holds at once."""
@@ -93,7 +93,7 @@ def _outcomes(
         f"AND {_as_stored(FAMILY_SQL, journal)} IN ({families})"
     )
     rows = _read(spark, f"{tables}/{Table.JOURNAL}", journal, journal_read(pinned), concerned)
-    outcomes = _read(spark, f"{tables}/{Table.USAGE}", usage, USAGE_READ)
+    outcomes = _read(spark, f"{tables}/{Table.USAGE}", usage, USAGE_READ, f"cause <> '{UsageCause.DECIDED}'")
     buckets = 1 + (pinned.position // ROWS_PER_BUCKET)
 
     def examine(journal_rows: pa.Table, usage_rows: pa.Table) -> pa.Table:
@@ -156,7 +156,7 @@ def _windows(spark: SparkSession, tables: str, usage: DeltaTable, made: Stored, 
         parts = [part.filter(pl.col("window_start") >= whole) for part in parts]
         said = f"; not before {whole}, of which usage was removed"
     broken = [*unequal_minutes(*parts), *made.days.broken]
-    sound = "signed usage is windows and dropped stragglers, per meter and price, and days add up to the minutes"
+    sound = "signed usage is windows and unbilled stragglers, per meter and price, and days add up to the minutes"
     return Check("I6", len(parts[0]), len(broken), (_first(broken) or sound) + said)
 
 

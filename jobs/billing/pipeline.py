@@ -1,6 +1,7 @@
 """usage → sums per minute window, meter and price → Postgres `usage_windows`, and all that comes of them.
 
-Every signed quantity and amount is in exactly one window or dropped straggler, to the last digit; currencies never mix.
+Every signed quantity and amount is in exactly one window, or straggler that is dropped, rejected or waits, to the last
+digit; currencies never mix.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.gauges import totals
+from jobs.billing.holding import is_due
 from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, sums
@@ -35,5 +37,6 @@ JOB = PostgresJob(
     fold=fold,
     following=following,
     closes_after=grace,
+    is_due=is_due,
     totals=totals,
 )

@@ -68,7 +68,7 @@ class Catalog:
         """Store the changes among journal rows (lsn, topic, value) that end before `position`."""
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
-            versions = [_version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
+            versions = [change_in_journal(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
             rows = [version for version in versions if version is not None]
             news = without_repeats(table, self._tables[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
             if news.num_rows:
@@ -100,8 +100,8 @@ class Catalog:
         return self._days.days(outcomes)
 
 
-def _version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
-    """The version that an accepted change makes; None where only an older ingestion could have accepted it."""
+def change_in_journal(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
+    """What an accepted change says (`parse_change`); None where only an older ingestion could have accepted it."""
     try:
         return parse_change(topic, value, lsn)
     except InvalidChangeError as error:

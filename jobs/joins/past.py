@@ -13,7 +13,7 @@ from jobs.joins.memory import CARRIED, Memory, Schema, column_of
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import History
-from metering.words import BILLABLE, Disposition
+from metering.words import BILLABLE, Disposition, UsageCause
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
@@ -107,7 +107,7 @@ def _outcomes_since(past: Past, oldest: datetime) -> pl.DataFrame:
     """Outcomes that may name a row received at `oldest` or later: an outcome is a fact when its last part is."""
     logged = pl.col("log_date") >= (oldest - CLOCK_SKEW).date()
     return (
-        past.usage.filter((pl.col("received_at") >= oldest) & logged)
+        past.usage.filter((pl.col("received_at") >= oldest) & logged & (pl.col("outcome") != UsageCause.DECIDED.value))
         .select("outcome", "request_lsn", "completion_lsn", "model")
         .collect()
     )

@@ -133,6 +133,11 @@ def only_the_later(_last: Rules, present: Rules) -> Rules:
     return present
 
 
+def never(_cursor: psycopg.Cursor[Any], _frontier: datetime | None) -> bool:
+    """`PostgresJob.is_due` where only rows change what is stored."""
+    return False
+
+
 def no_totals(_job: str) -> tuple[Totals, ...]:
     """For a job whose results stand in no database."""
     return ()
@@ -205,6 +210,8 @@ class PostgresJob(Generic[C]):
     `following`: what decides where rules come after others. `closes_after`: how long after its end a result is closed
     under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
     which end. Without it nothing is said to be.
+
+    `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without rows.
     """
 
     name: str
@@ -218,6 +225,7 @@ class PostgresJob(Generic[C]):
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
+    is_due: Callable[[psycopg.Cursor[Any], datetime | None], bool] = never
     totals: TotalsOf = no_totals
 
     @property

@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "dropped straggler billed",
         "jobs/billing/fold.py",
-        "WHERE decision IS DISTINCT FROM 'drop'",
-        "WHERE true",
+        "FROM staged\nWHERE {IS_BILLED}\nGROUP BY",
+        "FROM staged\nGROUP BY",
         ("tests/pipelines/test_billing.py::test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored",),
     ),
     Mutant(
