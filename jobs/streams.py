@@ -154,7 +154,8 @@ older versions); a row that corrects others (`corrects_lsns`) copies it. `rules`
 
 A row of cause and outcome `decided` bills nothing. Somebody decided about the straggler that `corrects_lsns` names: of
 the meter of its one entry, whose quantity is null; `dimensions` has the decision, the reason and who gave it;
-`request_lsn` is the lsn of the record that says so. It was received when that was, and not before the F that usage had."""
+`request_lsn` is the lsn of the record that says so. It was received when that was, but not before the F that usage
+had."""
 
 ACCOUNTS = pa.schema(
     [

@@ -80,7 +80,8 @@ _CORRECTIONS = """
 WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
 SELECT usage_lsn, meter, 'changed a window and is no correction'
 FROM stragglers
-WHERE decision IN ('correct', 'approve') AND cause = 'stream' AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
+WHERE decision IN ('correct', 'approve') AND cause = 'stream'
+  AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
 UNION ALL
 SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
 FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)

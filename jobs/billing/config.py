@@ -71,7 +71,7 @@ class BillingConfig(JobConfig):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the late policy of every meter, the grace of those that have their own, and how others wait (`rules`)."""
+        """With the late policy of every meter, the grace of those that have their own, and who waits how (`rules`)."""
         policies = {name: policy.value for name, policy in self.policies.items()}
         own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
         holds = {name: hold.model_dump(mode="json", exclude_none=True) for name, hold in self.holds.items()}

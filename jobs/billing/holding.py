@@ -1,4 +1,4 @@
-"""Stragglers that wait: which of them do, and what a decision or their deadline makes of them and of what corrects them.
+"""Stragglers that wait: which of them do, and what a decision or their deadline makes of them and what corrects them.
 
 A decision is a row of usage, so it is applied where usage says it, once: in the transaction that reads it. It counts if
 it was received before the deadline, and the first that counts does. F ends the waiting of all others. joins gives no

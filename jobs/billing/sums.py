@@ -117,9 +117,7 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     other = pl.when(said == LatePolicy.HOLD.value).then(pl.lit(CHANGES_A_WINDOW)).otherwise(said)
     return summed.with_columns(
         decision=pl.when(is_held).then(pl.lit(Decision.HOLD.value)).when(is_straggler).then(other),
-        hold_until=pl.when(is_held).then(
-            pl.col("received_at") + of_hold(pl.Duration("us"), lambda hold: hold.time)
-        ),
+        hold_until=pl.when(is_held).then(pl.col("received_at") + of_hold(pl.Duration("us"), lambda hold: hold.time)),
         hold_expires=pl.when(is_held).then(of_hold(pl.String(), lambda hold: hold.expires.value)),
         hold_above=pl.when(is_held & ~is_old).then(above),
     )

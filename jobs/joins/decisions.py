@@ -1,4 +1,4 @@
-"""What people decided about stragglers → rows of usage that bill nothing, so that billing reads them in usage's order."""
+"""What people decided about stragglers → rows of usage that bill nothing: billing reads them in the order of usage."""
 
 from __future__ import annotations
 

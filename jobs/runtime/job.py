@@ -211,7 +211,8 @@ class PostgresJob(Generic[C]):
     under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
     which end. Without it nothing is said to be.
 
-    `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without rows.
+    `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
+    row.
     """
 
     name: str

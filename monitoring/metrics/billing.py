@@ -19,8 +19,8 @@ LATE = CounterMetric(
 STRAGGLERS = CounterMetric(
     "weir_stragglers_total",
     "rows",
-    "Usage rows received after their window's grace, by what the meter's late policy decided; of one that waited (hold), "
-    "later also by what became of it.",
+    "Usage rows received after their window's grace, by what the meter's late policy decided; of one that waited "
+    "(hold), later also by what became of it.",
     {"meter": GIVEN_AT_START, "decision": tuple(Decision)},
     BILLING,
 )
