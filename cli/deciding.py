@@ -36,7 +36,7 @@ say = partial(typer.echo, err=True)
 _FOUND = """
     SELECT usage_lsn, meter, stragglers.account, stragglers.request_id, stragglers.decision, cause, corrects_lsns,
            hold_until, hold_until <= now() AS is_over, coalesce(stragglers.decided_by, said.decided_by) AS decided_by,
-           said.decision AS said
+           said.decision AS said, settled IS NOT NULL AS has_waited
     FROM stragglers LEFT JOIN catalog.decisions AS said USING (usage_lsn, meter)
     WHERE (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
       AND (%(accounts)s::text[] IS NULL OR stragglers.account = ANY (%(accounts)s))
@@ -127,7 +127,9 @@ def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[lis
     rows = database.execute(_FOUND, {"lsns": lsns, "meters": meters, "accounts": accounts}).fetchall()
     found: dict[bool, list[Waiting]] = {True: [], False: []}
     problems = list(_missing(asked, rows))
-    for row in rows:
+    # Of a row of usage that has other meters than those that wait, those are meant.
+    waited = {row["usage_lsn"] for row in rows if row["has_waited"]}
+    for row in (row for row in rows if row["has_waited"] or row["usage_lsn"] not in waited):
         is_so = decision in (row["said"], row["decision"])
         found[is_so].append(Waiting(row["usage_lsn"], row["meter"], row["account"], row["request_id"]))
         problems += [] if is_so else list(_problem(row))

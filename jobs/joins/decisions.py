@@ -18,11 +18,11 @@ def decisions(changes: pl.DataFrame, frontier: datetime | None) -> pa.Table:
     """Accepted changes of the catalog (lsn, topic, value, received_at) → rows of USAGE, one per decision, by lsn.
 
     `frontier` is the F that usage had before these: who has read as far may have ended what waited until then, so none
-    was received before it. A decision that was deleted again is one that was made.
+    was received before it. That a decision is deleted takes nothing back: it was made.
     """
-    said = changes.filter(pl.col("topic") == CatalogTopic.DECISIONS.value).sort("lsn")
-    read = ((change_in_journal(*row[:3]), row[3]) for row in said.select("topic", "value", "lsn", "received_at").rows())
-    rows = [_row(decision, received_at, frontier) for decision, received_at in read if decision is not None]
+    told = changes.filter(pl.col("topic") == CatalogTopic.DECISIONS.value).sort("lsn")
+    read = ((change_in_journal(*row[:3]), row[3]) for row in told.select("topic", "value", "lsn", "received_at").rows())
+    rows = [_row(said, received_at, frontier) for said, received_at in read if said is not None and not said["deleted"]]
     return pa.Table.from_pylist(rows, schema=pa.schema([USAGE.field(name) for name in _NAMES]))
 
 

@@ -27,11 +27,12 @@ def fold_table(
     staged: pa.Table,
     config: Any,
     previous_frontier: datetime | None = None,
+    frontier: datetime | None = None,
 ) -> Counts:
     """Fold what `build` returned, in one transaction, without the position that the sink moves with it."""
     with connection.transaction(), connection.cursor() as cursor:
         stage(cursor, job.staged, staged)
-        return job.fold(cursor, config, Fold(previous_frontier, None))
+        return job.fold(cursor, config, Fold(previous_frontier, frontier))
 
 
 def rows_of(connection: psycopg.Connection[Any], query: str) -> list[dict[str, Any]]:

@@ -116,10 +116,10 @@ def test_oracle_what_corrects_inherits_and_any_cut_bills_the_same_to_the_last_di
     told = [(lsn, one["meter"]) for one in made for lsn in one["usage_lsns"]]
     assert sorted(told) == sorted(expected.corrections), "each row that corrects is in one correction"
     assert {lsn for lsn, _ in told} & {row["lsn"] for row in rows if row["cause"] != "stream"}
-    _explains_every_window(rows, expected.corrections, made, found.windows, expected.dropped)
+    explains_every_window(rows, expected.corrections, made, found.windows, expected.dropped)
 
 
-def _explains_every_window(
+def explains_every_window(
     rows: Iterable[Row], correcting: set[Any], made: list[Row], windows: dict[Any, Row], dropped: set[Any]
 ) -> None:
     """I8: what a window was without its corrections, and what each of them made of it, is what it is."""
