@@ -115,7 +115,7 @@ def billed_by_history(
     for row in rows:
         if row["cause"] != UsageCause.DECIDED:
             for meter in Meter:
-                _bill(result, row, meter, held_at(history, row["lsn"]), closed_until, settled)
+                _bill(result, row, meter, held_at(history, row["lsn"]), closed_until, settled=settled)
     return result
 
 
@@ -125,6 +125,7 @@ def _bill(
     meter: Meter,
     held: Held,
     closed_until: datetime | None,
+    *,
     settled: Settled,
 ) -> None:
     grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
@@ -203,10 +204,10 @@ def policy_of(row: dict[str, Any], meter: Meter, held: Held) -> Decision:
 
 def built(rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Table:
     """What billing reduces `rows` to; every second one is as an earlier release wrote it, if it could."""
-    is_written = [
-        row["cause"] == UsageCause.DECIDED or (number % 2 and _is_whole(row)) for number, row in enumerate(rows)
+    written = [
+        row if row["cause"] == UsageCause.DECIDED or (number % 2 and _is_whole(row)) else listed(row)
+        for number, row in enumerate(rows)
     ]
-    written = [row if so else listed(row) for row, so in zip(rows, is_written, strict=True)]
     columns = [name for name in USAGE.names if name in COLUMNS]
     nullable = pa.schema([field.with_nullable(True) for field in USAGE])
     return sums(pa.Table.from_pylist(written, schema=nullable).select(columns), Held(1, config.deciding))

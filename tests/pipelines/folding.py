@@ -27,6 +27,7 @@ def fold_table(
     staged: pa.Table,
     config: Any,
     previous_frontier: datetime | None = None,
+    *,
     frontier: datetime | None = None,
 ) -> Counts:
     """Fold what `build` returned, in one transaction, without the position that the sink moves with it."""

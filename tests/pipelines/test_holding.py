@@ -259,11 +259,8 @@ def test_a_decision_about_something_else_than_what_stands_there_changes_nothing(
 
 
 def test_what_was_decided_before_it_came_is_not_decided(connection: psycopg.Connection[Any]) -> None:
-    for part in (
-        [decided(1, 2, "approve", RECEIVED), straggler(2)],
-        [decided(3, 4, "approve", RECEIVED)],
-        [straggler(4)],
-    ):
+    at_once = [decided(1, 2, "approve", RECEIVED), straggler(2)]
+    for part in (at_once, [decided(3, 4, "approve", RECEIVED)], [straggler(4)]):
         bill(connection, part, ALL)
     assert [one["decision"] for one in stored(connection).stragglers.values()] == ["hold", "hold"]
 
@@ -289,10 +286,7 @@ def test_what_corrects_it_waits_and_is_decided_with_it(
 
 def test_what_stands_for_two_waits_as_long_as_one_that_may_bill_it_does(connection: psycopg.Connection[Any]) -> None:
     bill(connection, [straggler(1), straggler(2), straggler(3)], ALL)
-    both = [
-        usage_row(lsn, NOON, LATE, outcome=Outcome.ABANDONED, cause="rejoined", corrects_lsns=[1, 2]) for lsn in (4,)
-    ]
-    bill(connection, [taken_back(5, 3), *both], ALL)
+    bill(connection, [straggler(4, cause="rejoined", corrects_lsns=[1, 2]), taken_back(5, 3)], ALL)
     bill(connection, [decided(6, 1, "reject", RECEIVED)], ALL)
     assert stored(connection).stragglers[4, "requests"]["decision"] == "hold"
     bill(connection, [decided(7, 2, "approve", RECEIVED)], ALL)
