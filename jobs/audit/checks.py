@@ -29,7 +29,7 @@ from jobs.runtime.delta.table import open_table
 from jobs.runtime.families import FAMILY_SQL
 from jobs.sessionization.pipeline import CONCERNS
 from jobs.streams import Table
-from metering.words import BILLABLE, Disposition, UsageCause
+from metering.words import BILLABLE, Disposition
 
 ROWS_PER_BUCKET = 100_000
 """Of the journal: about what a task holds at once."""
@@ -93,7 +93,7 @@ def _outcomes(
         f"AND {_as_stored(FAMILY_SQL, journal)} IN ({families})"
     )
     rows = _read(spark, f"{tables}/{Table.JOURNAL}", journal, journal_read(pinned), concerned)
-    outcomes = _read(spark, f"{tables}/{Table.USAGE}", usage, USAGE_READ, f"cause <> '{UsageCause.DECIDED}'")
+    outcomes = _read(spark, f"{tables}/{Table.USAGE}", usage, USAGE_READ)
     buckets = 1 + (pinned.position // ROWS_PER_BUCKET)
 
     def examine(journal_rows: pa.Table, usage_rows: pa.Table) -> pa.Table:

@@ -8,6 +8,7 @@ import polars as pl
 
 from jobs.audit.recomputed import OUTCOME, SAID
 from jobs.metered import ENTRY, METERED_COLUMNS, metered
+from metering.words import UsageCause
 
 
 class Kind(StrEnum):
@@ -44,8 +45,9 @@ _COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
 def net(usage: pl.DataFrame) -> pl.DataFrame:
     """Rows of usage (lsn, sign, SAID, METERED_COLUMNS) → one per outcome that is not taken back, with usage_lsn, count.
 
-    It says what the last row of it says that took nothing back; `count` is how often it is billed.
+    It says what the last row of it says that took nothing back; `count` is how often it is billed. A decision is none.
     """
+    usage = usage.filter(pl.col("outcome") != UsageCause.DECIDED.value)
     last = pl.coalesce(pl.col("lsn").filter(pl.col("sign") > 0).max(), pl.max("lsn"))
     standing = usage.group_by(OUTCOME).agg(pl.sum("sign").alias("count"), last.alias("usage_lsn"))
     rows = usage.rename({"lsn": "usage_lsn"}).drop("sign")

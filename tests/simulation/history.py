@@ -17,6 +17,7 @@ from tests.simulation.steps import (
     Compact,
     Configure,
     CutLog,
+    Decide,
     Declare,
     Double,
     Exchange,
@@ -127,11 +128,18 @@ def _round(_: random.Random) -> list[Step]:
     return [Run(job, ENOUGH, Fault.FREEZE) for job in JOBS]
 
 
+HELD = {"output_tokens": "hold", "input_tokens": "hold"}
 CHANGES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("joins", "completion_timeout_seconds"): (60, 600, 1_200),
     ("joins", "completion_timeouts"): ({}, {"slow": 30}, {"slow": 1_500}),
     ("billing", "grace_seconds"): (0, 60, 900, 7_200),
-    ("billing", "late_policy"): ({}, {"output_tokens": "drop"}),
+    ("billing", "late_policy"): ({}, {"output_tokens": "drop"}, HELD, {**HELD, "requests": "hold"}),
+    ("billing", "hold"): (
+        {"seconds": 60, "expires": "correct"},
+        {"seconds": 600},
+        {"seconds": 4_000, "above_amount": "0.000500"},
+        {"seconds": 90_000, "above_age_seconds": 1_000},
+    ),
     ("sessionization", "session_gap_seconds"): (30, 1_800, 3_600),
 }
 
@@ -147,6 +155,25 @@ def _configure(chance: random.Random) -> list[Step]:
         steps += [waits, Pass(chance.choice([1, 60, 300, 700]), ALL), *_round(chance)]
         # Later it is its completion that comes, or another request of the same user.
         waits = replace(waits, kind=chance.choice(["completion", "request", "usage"]), ago_s=chance.choice(AGO_S))
+    return steps
+
+
+def _decide(chance: random.Random) -> list[Step]:
+    """Stragglers that wait, and somebody who decides about some of them, twice now and then, or too late."""
+    policy = chance.choice([HELD, HELD, {**HELD, "requests": "hold"}])
+    hold = {"seconds": chance.choice([60, 600, 4_000, 90_000]), "expires": chance.choice(["drop", "correct"])}
+    hold |= chance.choice([{}, {}, {"above_amount": "0.000500"}, {"above_age_seconds": 1_000}])
+    steps: list[Step] = []
+    if chance.random() < 0.7:
+        steps = [Configure("billing", "late_policy", policy), Configure("billing", "hold", hold)]
+        steps.append(Run("billing", 0, Fault.CRASH))
+    for _ in range(chance.randint(1, 3)):
+        usage = _sent(chance, "usage")
+        steps.append(replace(usage, ago_s=chance.choice([1_800, 4_000, 90_000]), tokens=chance.choice([1, 7, 10**10])))
+    steps += [Pass(chance.choice([1, 30, 300]), ALL), *_round(chance)]
+    for _ in range(chance.randint(1, 4)):
+        steps.append(Decide(chance.randrange(8), chance.choice(["approve", "reject"]), chance.random() < 0.1))
+        steps += chance.choice([_pass, _run, _round, _send, lambda _: []])(chance)
     return steps
 
 
@@ -215,6 +242,7 @@ DRAWS: dict[Draw, int] = {
     lambda chance: [Wake(_job(chance), chance.randrange(3), _calls(chance))]: 4,
     _configure: 4,
     _declare: 4,
+    _decide: 4,
     _announced: 1,
     _add_partition: 3,
     lambda chance: [Compact(chance.choice([Table.JOURNAL, Table.USAGE]).value)]: 2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.rules_in_force import History, read_history
 from jobs.streams import Table
+from metering.words import UsageCause
 from tests.simulation.world import World
 
 Row = dict[str, Any]
@@ -29,11 +30,18 @@ class Found:
     timeouts: History
     graces: History
     gaps: list[tuple[int, timedelta]]
+    billed_until: datetime | None
+    """F as billing has it."""
     windows: list[Row]
     stragglers: list[Row]
     corrections: list[Row]
     sessions: list[Row]
     meters: dict[str, Row]
+
+    @property
+    def outcomes(self) -> list[Row]:
+        """Usage that is no decision."""
+        return [row for row in self.usage if row["cause"] != UsageCause.DECIDED]
 
 
 def found_in(world: World) -> Found:
@@ -48,6 +56,7 @@ def found_in(world: World) -> Found:
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
         graces = stored_history(connection, "billing")
+        reached = connection.execute("SELECT frontier FROM positions WHERE job = 'billing'").fetchone()
     rows, outcomes = (
         [*world.removed[table].values(), *found.to_pyarrow_table().to_pylist()]
         for table, found in ((Table.JOURNAL, journal), (Table.USAGE, usage))
@@ -55,7 +64,20 @@ def found_in(world: World) -> Found:
     for each in (rows, outcomes):
         each.sort(key=lambda row: row["lsn"])
     timeouts = read_history(usage)[0]
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, windows, stragglers, corrections, sessions, meters)
+    return Found(
+        journal=rows,
+        journal_state=journal,
+        usage=outcomes,
+        timeouts=timeouts,
+        graces=graces,
+        gaps=gaps,
+        billed_until=reached[0] if reached else None,
+        windows=windows,
+        stragglers=stragglers,
+        corrections=corrections,
+        sessions=sessions,
+        meters=meters,
+    )
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:

@@ -17,9 +17,10 @@ from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
 from metering.pricing import Version, account_as_of, price_as_of
 from metering.windows import tumbling
-from metering.words import BILLABLE, Disposition, EventType, Outcome
+from metering.words import BILLABLE, Disposition, EventType, Outcome, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_waiting import first_decision, settled_in
 
 SIDES = {EventType.REQUEST: Side.REQUEST, EventType.COMPLETION: Side.COMPLETION, EventType.USAGE: Side.BOTH}
 FOR_EVER_US = 10**16
@@ -45,7 +46,7 @@ def outcomes(found: Found) -> Iterator[str]:
     wanted: Counter[Decision] = Counter()
     for rows in keys.values():
         wanted.update(step((), rows, FOR_EVER_US)[1])
-    told = Counter(Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"]) for r in found.usage)
+    told = Counter(Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"]) for r in found.outcomes)
     if told != wanted:
         yield f"I4: outcomes {list((told - wanted).elements())} instead of {list((wanted - told).elements())}"
 
@@ -55,6 +56,8 @@ def prices(found: Found) -> Iterator[str]:
     by_lsn = {row["lsn"]: row for row in found.journal}
     accounts, prices = _versions(found)
     for usage, meters in _metered(found.usage):
+        if usage["cause"] == UsageCause.DECIDED:
+            continue
         parts = [by_lsn[lsn] for lsn in {usage["request_lsn"], usage["completion_lsn"]} if lsn is not None]
         decided = max(part["lsn"] for part in parts)
         request, completion = by_lsn.get(usage["request_lsn"]), by_lsn.get(usage["completion_lsn"])
@@ -142,7 +145,8 @@ def windows(found: Found) -> Iterator[str]:
     """I6, I10: every signed quantity is in the window or the straggler that the rule says, to the last digit."""
     windows: dict[Any, Row] = {}
     stragglers: dict[Any, Row] = {}
-    for usage in found.usage:
+    settled = settled_in(found)
+    for usage in found.outcomes:
         held = held_at(found.graces, usage["lsn"])
         window = tumbling(usage["event_time"])
         for entry in usage["meters"]:
@@ -153,9 +157,9 @@ def windows(found: Found) -> Iterator[str]:
             grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
             grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
             came = arrival(usage["received_at"], window, grace, closed_before)
-            # A meter that billing does not know yet corrects.
-            policy = held.rules["late_policy"].get(meter, "correct")
-            decision = policy if came is Arrival.STRAGGLER else None
+            decision = None
+            if came is Arrival.STRAGGLER:
+                decision = settled.get((usage["lsn"], meter)) or first_decision(held, usage, entry)
             if decision is not None and quantity:
                 stragglers[usage["lsn"], meter] = {
                     "decision": decision,
@@ -166,7 +170,7 @@ def windows(found: Found) -> Iterator[str]:
                     "price_version": version,
                     **{name: usage[name] for name in COPIED},
                 }
-            if decision == "drop":
+            if decision in ("drop", "hold", "reject"):
                 continue
             key = (window.start, usage["account"], usage["model"], meter, usage["currency"], version)
             row = windows.setdefault(key, {**_EMPTY, "unit_price": unit})
@@ -192,13 +196,14 @@ def corrections(found: Found) -> Iterator[str]:
 
     Nothing but stragglers corrects here: all usage is of cause `stream`.
     """
-    correcting = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "correct"}
+    billed = [row for row in found.stragglers if row["decision"] in ("correct", "approve")]
+    correcting = {(row["usage_lsn"], row["meter"]) for row in billed}
     told = [(row["usage_lsn"], row["meter"]) for row in found.corrections if row["usage_lsns"] == [row["usage_lsn"]]]
     if sorted(told) != sorted(correcting) or len(told) != len(found.corrections):
         yield f"I8: the corrections are {told}, but {correcting} correct"
     decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
     sums: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    for usage in found.usage:
+    for usage in found.outcomes:
         for entry in usage["meters"]:
             if entry["quantity"] and (usage["lsn"], entry["meter"]) not in decided:
                 start, meter = tumbling(usage["event_time"]).start, entry["meter"]
