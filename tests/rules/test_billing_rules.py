@@ -118,9 +118,9 @@ def test_a_meters_own_hold_takes_the_place_of_that_of_all_and_is_refused_where_n
     found = holds(config.deciding)
     assert found["a"] == Hold(timedelta(days=7), Decision.DROP, above_amount=Decimal("0.1"))
     assert found["b"] == Hold(timedelta(seconds=60), Decision.CORRECT)
-    for policy in (None, "correct", "drop"):
+    for other in (None, "correct", "drop"):
         with pytest.raises(ValidationError, match=r"meters\.a\.hold says how stragglers wait, but its late_policy is"):
-            BillingConfig.model_validate({"meters": {"a": {**call, "late_policy": policy, "hold": {}}}})
+            BillingConfig.model_validate({"meters": {"a": {**call, "late_policy": other, "hold": {}}}})
 
 
 AMOUNTS = st.none() | st.decimals(-10, 10, places=3)
