@@ -135,6 +135,10 @@ class UsageCause(StrEnum):
     """Nothing is billed: somebody has decided about a straggler that waits (`corrects_lsns`). Also its `outcome`."""
 
 
+CORRECTING = tuple(cause for cause in UsageCause if cause is not UsageCause.DECIDED)
+"""Causes of what is billed, and so of what changes a window."""
+
+
 class LatePolicy(StrEnum):
     """What a meter's straggler does: it changes its closed window, is only recorded, or waits for somebody's word."""
 

@@ -141,6 +141,10 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "Money of stragglers",
             (("sum by (decision, currency) (weir_straggler_amount)", "{{decision}} {{currency}}"),),
         ),
+        Panel(
+            "Stragglers that wait: first deadline",
+            (("min by (meter) (weir_straggler_deadline_seconds)", "{{meter}}"),),
+        ),
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),
         Panel("Usage without a quantity", _rate("weir_unmetered_usage_rows_total", "meter")),
     ),

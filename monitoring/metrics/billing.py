@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import Decision, Job, UsageCause
+from metering.words import CORRECTING, Decision, Job
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 
@@ -53,7 +53,7 @@ CORRECTIONS = CounterMetric(
     "weir_corrections_total",
     "corrections",
     "Changes of windows that were shown closed (table corrections), by cause.",
-    {"meter": GIVEN_AT_START, "cause": tuple(UsageCause)},
+    {"meter": GIVEN_AT_START, "cause": CORRECTING},
     BILLING,
 )
 WINDOWS = GaugeMetric(
