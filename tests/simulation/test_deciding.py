@@ -47,8 +47,8 @@ def test_what_is_approved_comes_into_its_window_once_what_is_rejected_does_not_a
     histories: str,
 ) -> None:
     decided: list[Step] = [Decide(0, "approve", False), *ROUND, Decide(0, "reject", False), *ROUND]
-    # Once more, and otherwise: those that were decided come last.
-    again: list[Step] = [Decide(1, "reject", False), Decide(2, "approve", False), *ROUND]
+    # Once more, and otherwise. Those that were decided come last, each with the meters that wait for nobody.
+    again: list[Step] = [Decide(2, "reject", False), Decide(5, "approve", False), *ROUND]
     states, window = ended(histories, [*held(), *decided, *again])
     assert states == [("approve", "ann", True), ("hold", None, False), ("reject", "ann", True)]
     assert window[0] == 1

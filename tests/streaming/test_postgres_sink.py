@@ -147,7 +147,7 @@ def test_what_the_passing_of_time_alone_changes_is_folded_with_f_and_counted_wit
             passed.append(frontiers.frontier)
             if len(passed) == 1:
                 raise ConnectionError
-            return {(metrics.SESSION_CHANGES, "begun"): 7}
+            return {(metrics.SESSIONS, "begun"): 7}
         return JOB.fold(cursor, config, frontiers)
 
     due = START + timedelta(minutes=30)
@@ -165,7 +165,7 @@ def test_what_the_passing_of_time_alone_changes_is_folded_with_f_and_counted_wit
     assert stage.rows("SELECT frontier FROM positions") == [(due,)]
     assert passed == [due, due]
     stage.append(40)
-    assert driver.process(stage.batch(3, 4)).counts[metrics.SESSION_CHANGES, "begun"] == 8
+    assert driver.process(stage.batch(3, 4)).counts[metrics.SESSIONS, "begun"] == 8
 
 
 def test_a_failure_inside_the_fold_leaves_nothing_behind(stage: Stage) -> None:
