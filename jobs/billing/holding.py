@@ -60,7 +60,7 @@ WHERE decision = 'hold' AND cause = %(stream)s
 # A decision names one straggler thrice (lsn, account, request): what else stands there now is not what somebody saw.
 _DECIDE = """
 CREATE TEMP TABLE decided ON COMMIT DROP AS
-SELECT DISTINCT ON (usage_lsn, meter)
+SELECT DISTINCT ON (usage_lsn, staged.meter)
        usage_lsn, staged.meter, coalesce(said.decision, hold_expires) AS decision, decided_lsn, decided_by, reason,
        coalesce(said.received_at, hold_until) AS decided_at
 FROM staged LEFT JOIN said
@@ -68,7 +68,7 @@ FROM staged LEFT JOIN said
    = (staged.usage_lsn, staged.meter, staged.account, staged.request_id)
  AND said.received_at < hold_until AND decided_lsn > usage_lsn
 WHERE staged.decision = 'hold' AND (decided_lsn IS NOT NULL OR hold_until <= %(frontier)s)
-ORDER BY usage_lsn, meter, decided_lsn
+ORDER BY usage_lsn, staged.meter, decided_lsn
 """
 _APPLY = """
 UPDATE staged SET decision = decided.decision, is_correction = decided.decision IN ('correct', 'approve'),
