@@ -54,8 +54,8 @@ def test_what_is_approved_comes_into_its_window_once_what_is_rejected_does_not_a
     assert window[0] == 1
 
 
-@pytest.mark.parametrize(("expires", "quantity"), [("drop", None), ("correct", 6)])
-def test_the_deadline_decides_where_only_time_passes(histories: str, expires: str, quantity: int | None) -> None:
+@pytest.mark.parametrize(("expires", "quantity"), [("drop", 0), ("correct", 6)])
+def test_the_deadline_decides_where_only_time_passes(histories: str, expires: str, quantity: int) -> None:
     states, window = ended(histories, [*held(expires, 600), Pass(601, ALL), *ROUND])
     assert states == [(expires, None, False)] * 3
     assert window[0] == quantity
