@@ -5,6 +5,7 @@ Whoever is first has decided: a row is never changed. Billing applies it where i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from catalog import outbox as catalog_outbox
-from catalog.change import Change, compact_json, envelope
+from catalog.change import Change, envelope
 from deployment.errors import CannotRun
 from jobs.runtime.catalog_changes import change_problem
 from jobs.streams import CatalogTopic
@@ -88,5 +89,5 @@ def _change(one: Waiting, said: Said, decided_at: datetime) -> Change:
 def _refuse_unfit(said: Said) -> None:
     """Ingestion would make a dead letter of it, which no one who decides would see."""
     change = _change(Waiting(1, "meter", "account", "request"), said, EPOCH)
-    if problem := change_problem(change.topic, None, compact_json(envelope(change)).encode()):
+    if problem := change_problem(change.topic, None, json.dumps(envelope(change)).encode()):
         raise CannotRun(f"This cannot be kept: {problem}.")
