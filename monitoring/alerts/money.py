@@ -21,8 +21,8 @@ MONEY = (
         "StragglersExpire",
         Severity.TICKET,
         f"min by (meter) (weir_straggler_deadline_seconds) < {EXPIRE_SECONDS}",
-        "Stragglers of {{ $labels.meter }} wait for a decision, the first for less than a day more",
-        "In {{ $value | humanizeDuration }} hold.expires decides it, and by default it is on no bill. "
+        "Stragglers of {{ $labels.meter }} wait for a decision",
+        "For the first of them hold.expires decides in {{ $value | humanizeDuration }}: by default it is on no bill. "
         "`weir stragglers --decision hold` lists what waits; `weir stragglers approve` or `reject` decides.",
     ),
     Alert(

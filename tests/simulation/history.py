@@ -45,7 +45,16 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     steps += _configure(chance) if chance.random() < 0.2 else []
     for _ in range(chance.randint(4, 14)):
         steps += chance.choices(list(weights), list(weights.values()))[0](chance)
-    return chance.randint(1, 3), steps
+    return chance.randint(1, 3), _with_decisions(seed, steps)
+
+
+def _with_decisions(seed: int, steps: list[Step]) -> list[Step]:
+    """In a third of all histories something waits, wherever that comes; all others are what they were."""
+    chance = random.Random(f"{seed} waits")
+    if chance.random() > 1 / 3:
+        return steps
+    place = chance.randint(0, len(steps))
+    return [*steps[:place], *_decide(chance), *steps[place:]]
 
 
 ALL = (0, 1, 2, 3)
@@ -128,18 +137,11 @@ def _round(_: random.Random) -> list[Step]:
     return [Run(job, ENOUGH, Fault.FREEZE) for job in JOBS]
 
 
-HELD = {"output_tokens": "hold", "input_tokens": "hold"}
 CHANGES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("joins", "completion_timeout_seconds"): (60, 600, 1_200),
     ("joins", "completion_timeouts"): ({}, {"slow": 30}, {"slow": 1_500}),
     ("billing", "grace_seconds"): (0, 60, 900, 7_200),
-    ("billing", "late_policy"): ({}, {"output_tokens": "drop"}, HELD, {**HELD, "requests": "hold"}),
-    ("billing", "hold"): (
-        {"seconds": 60, "expires": "correct"},
-        {"seconds": 600},
-        {"seconds": 4_000, "above_amount": "0.000500"},
-        {"seconds": 90_000, "above_age_seconds": 1_000},
-    ),
+    ("billing", "late_policy"): ({}, {"output_tokens": "drop"}),
     ("sessionization", "session_gap_seconds"): (30, 1_800, 3_600),
 }
 
@@ -158,15 +160,27 @@ def _configure(chance: random.Random) -> list[Step]:
     return steps
 
 
+HELD = "reasoning held"
+WAITS = {"output_tokens": "hold", "input_tokens": "hold"}
+HOLDS: tuple[dict[str, Any], ...] = (
+    {"seconds": 60, "expires": "correct"},
+    {"seconds": 600},
+    {"seconds": 4_000, "expires": "correct", "above_amount": "0.000500"},
+    {"seconds": 90_000, "above_age_seconds": 1_000},
+    {"seconds": 31_000_000, "above_amount": 1, "above_age_seconds": 4_000},
+)
+
+
 def _decide(chance: random.Random) -> list[Step]:
     """Stragglers that wait, and somebody who decides about some of them, twice now and then, or too late."""
-    policy = chance.choice([HELD, HELD, {**HELD, "requests": "hold"}])
-    hold = {"seconds": chance.choice([60, 600, 4_000, 90_000]), "expires": chance.choice(["drop", "correct"])}
-    hold |= chance.choice([{}, {}, {"above_amount": "0.000500"}, {"above_age_seconds": 1_000}])
-    steps: list[Step] = []
-    if chance.random() < 0.7:
-        steps = [Configure("billing", "late_policy", policy), Configure("billing", "hold", hold)]
-        steps.append(Run("billing", 0, Fault.CRASH))
+    policy = chance.choice([WAITS, WAITS, {**WAITS, "requests": "hold"}])
+    steps: list[Step] = [
+        Configure("billing", "late_policy", policy),
+        Configure("billing", "hold", chance.choice(HOLDS)),
+    ]
+    if chance.random() < 0.2:
+        steps += [Declare(HELD), *[Run(job, 0, Fault.CRASH) for job in JOBS]]
+    steps.append(Run("billing", 0, Fault.CRASH))
     for _ in range(chance.randint(1, 3)):
         usage = _sent(chance, "usage")
         steps.append(replace(usage, ago_s=chance.choice([1_800, 4_000, 90_000]), tokens=chance.choice([1, 7, 10**10])))
@@ -174,6 +188,8 @@ def _decide(chance: random.Random) -> list[Step]:
     for _ in range(chance.randint(1, 4)):
         steps.append(Decide(chance.randrange(8), chance.choice(["approve", "reject"]), chance.random() < 0.1))
         steps += chance.choice([_pass, _run, _round, _send, lambda _: []])(chance)
+    if chance.random() < 0.3:
+        steps += [Configure("billing", "hold", chance.choice(HOLDS)), Run("billing", 0, Fault.CRASH)]
     return steps
 
 
@@ -181,7 +197,7 @@ def _declare(chance: random.Random) -> list[Step]:
     """Other meters twice, with what waits over each change; each application gets them when it starts again."""
     waits = _sent(chance, "request")
     steps: list[Step] = [waits]
-    for meters in chance.sample(list(DECLARED), 2):
+    for meters in chance.sample([name for name in DECLARED if name != HELD], 2):
         steps.append(Declare(meters))
         if chance.random() < 0.2:
             steps.append(Configure("joins", "completion_timeout_seconds", chance.choice([60, 600, 1_200])))
@@ -242,7 +258,6 @@ DRAWS: dict[Draw, int] = {
     lambda chance: [Wake(_job(chance), chance.randrange(3), _calls(chance))]: 4,
     _configure: 4,
     _declare: 4,
-    _decide: 4,
     _announced: 1,
     _add_partition: 3,
     lambda chance: [Compact(chance.choice([Table.JOURNAL, Table.USAGE]).value)]: 2,

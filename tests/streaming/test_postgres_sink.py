@@ -164,7 +164,7 @@ def test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batc
     driver.advance()
     assert stage.rows("SELECT frontier FROM positions") == [(due,)]
     assert passed == [due, due]
-    stage.append(40)
+    stage.append(50)
     assert driver.process(stage.batch(3, 4)).counts[metrics.SESSIONS, "begun"] == 8
 
 
