@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +14,12 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.progress import telling
+from cli.reading import FromOption, ToOption, check_range
 
 if TYPE_CHECKING:
     from deployment.stack import Deployment
-    from jobs.audit.checks import Check
-    from jobs.audit.stored import Stored
+    from jobs.audit.check import Check
+    from jobs.audit.pinned import Asked
 
 COLUMNS = ("check", "holds", "examined", "found", "corrected", "says")
 NOT_EXAMINED = {
@@ -30,31 +32,63 @@ JARS_VARIABLE = "WEIR_JARS"
 
 def audit(
     *,
+    start: FromOption = None,
+    end: ToOption = None,
+    day: Annotated[
+        datetime | None,
+        typer.Option(
+            "--date",
+            formats=["%Y-%m-%d"],
+            help="One day (UTC): what was received from its start on, and occurred before its end.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
     memory_mib: Annotated[int, typer.Option(min=512, help="Java heap, in MiB.")] = 1024,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Recompute what the journal makes, and compare it with usage, windows, days and corrections. Changes nothing.
+    """Recompute what the journal makes, put right what is known better by now, and prove what was billed.
 
-    Exit status 0 when all that was examined holds, else 1; where nothing could be examined it says why. Applications
-    may run meanwhile: versions of the tables and one snapshot of the database are examined.
+    What differs for a known cause (an event accepted twice, a completion that came too late for its request, a price
+    that came late) gets signed rows of usage; it returns when they are in the windows. Anything else that differs is
+    told, and left as it is. --from selects by the time of receipt, --to by when things occurred; both are whole
+    minutes. What belongs together with something from before --from is left to an audit without it.
+
+    Exit status 0 when whatever differed had a known cause, else 1; where nothing could be examined it says why.
+    Applications run meanwhile: versions of the tables and one snapshot of the database are examined.
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment
-    from jobs.audit.stored import stored
+    from jobs.audit.pinned import Asked
 
+    asked = Asked(*_period(start, end, day))
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url):
-        made = stored(stack.postgres_url)
-    found = [*_conservation(stack), *_checks(stack, made, memory_mib)]
+        found = [*_conservation(stack), *_checks(stack, asked, memory_mib, appends=not dry_run)]
     rows = sorted([*map(_row, found), *_not_examined()], key=lambda row: int(str(row["check"])[1:]))
     print_rows(rows, COLUMNS, form)
     if not all(check.holds for check in found):
         raise typer.Exit(1)
 
 
+def _period(
+    start: datetime | None, end: datetime | None, day: datetime | None
+) -> tuple[datetime | None, datetime | None]:
+    """From --from and --to, or --date. Raises `typer.BadParameter`."""
+    check_range(start, end)
+    if day is None:
+        if any(instant is not None and (instant.second or instant.microsecond) for instant in (start, end)):
+            raise typer.BadParameter("--from and --to are whole minutes, as windows are.")
+        return start, end
+    if start is not None or end is not None:
+        raise typer.BadParameter("--date is a period by itself: leave out --from and --to.")
+    midnight = day.replace(tzinfo=UTC)
+    return midnight, midnight + timedelta(days=1)
+
+
 def _row(check: Check) -> Row:
-    return {**asdict(check), "holds": check.holds, "corrected": 0}
+    said = asdict(check)
+    return {**{name: said[name] for name in COLUMNS if name in said}, "holds": check.holds}
 
 
 def _not_examined() -> Iterator[Row]:
@@ -68,7 +102,7 @@ def _conservation(stack: Deployment) -> Iterator[Check]:
     from cli.journal_offsets import consumed_ranges, kafka_topics
     from cli.journal_table import count_rows, open_journal
     from deployment.asking import asking_kafka
-    from jobs.audit.checks import Check
+    from jobs.audit.check import Check
     from jobs.streams import EVENTS_TOPIC, CatalogTopic
 
     table = open_journal(stack.tables)
@@ -83,19 +117,25 @@ def _conservation(stack: Deployment) -> Iterator[Check]:
     yield Check("I2", sum(rows.values()), len(wrong), says)
 
 
-def _checks(stack: Deployment, made: Stored, memory_mib: int) -> Iterator[Check]:
-    from jobs.audit.checks import audit as examine
+def _checks(stack: Deployment, asked: Asked, memory_mib: int, *, appends: bool) -> Iterator[Check]:
+    from deployment.errors import CannotRun
+    from jobs.audit.run import Audit, NotBilledError
+    from jobs.runtime.clock import MachineClock
     from jobs.runtime.delta.object_store import spark_settings
+    from jobs.runtime.errors import Refused
     from jobs.runtime.spark import spark_session
 
     conf = {**spark_settings(stack.tables, os.environ), "spark.log.level": "ERROR"}
     with telling("Auditing:") as tell:
         tell("Spark starts")
         session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
+        audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), asked, appends=appends, tell=tell)
         try:
-            for check in examine(session, stack.tables, made):
+            for check in audit.run():
                 tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
                 yield check
+        except (NotBilledError, Refused) as error:
+            raise CannotRun(str(error)) from error
         finally:
             session.stop()
 

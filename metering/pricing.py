@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -31,12 +31,16 @@ def account_as_of(versions: Iterable[Version[Value]], event_time: datetime, deci
     return begun[-1] if begun and begun[-1].value is not None else None
 
 
-def price_as_of(versions: Iterable[Version[Value]], event_time: datetime, decided_lsn: int) -> Version[Value] | None:
+def price_as_of(
+    versions: Sequence[Version[Value]], event_time: datetime, decided_lsn: int, seen_from: int | None = None
+) -> Version[Value] | None:
     """The version of one (plan, model, meter, currency) that holds at `event_time`, seen from `decided_lsn`.
 
-    A deletion withdraws what its `effective_from` began, so that the price before it goes on.
+    A deletion withdraws what its `effective_from` began, so that the price before it goes on. Who looks back from lsn
+    `seen_from` knows the prices that came since, too; one that was withdrawn since was in force all the same.
     """
-    visible = [v for v in versions if v.lsn < decided_lsn and v.effective_from <= event_time]
+    is_known = [v.lsn < decided_lsn or (v.value is not None and v.lsn < (seen_from or 0)) for v in versions]
+    visible = [v for v, known in zip(versions, is_known, strict=True) if known and v.effective_from <= event_time]
     newest: dict[datetime, Version[Value]] = {}
     for version in sorted(visible, key=lambda version: version.lsn):
         newest[version.effective_from] = version

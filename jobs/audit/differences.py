@@ -27,6 +27,7 @@ class Kind(StrEnum):
 DIFFERENCES = pl.Schema(
     {
         "kind": pl.String(),
+        "of": pl.String(),
         "account": pl.String(),
         "request_id": pl.String(),
         "request_lsn": pl.Int64(),
@@ -38,8 +39,8 @@ DIFFERENCES = pl.Schema(
     }
 )
 """A row per outcome, and of one that says otherwise per column that does. `usage_lsn`: the last row of the outcome.
-`found` of one that is COUNTED: how often."""
-_COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
+`found` of one that is COUNTED: how often. `of`: what was compared, where there is more than one thing."""
+COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
 
 
 def net(usage: pl.DataFrame) -> pl.DataFrame:
@@ -57,39 +58,63 @@ def net(usage: pl.DataFrame) -> pl.DataFrame:
 
 def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """`net` usage beside `recomputed` outcomes → DIFFERENCES, none where they are the same."""
+    return told(beside(found, expected))
+
+
+def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    """`net` usage and `recomputed` outcomes → one row per outcome, with what either says of it.
+
+    `is_found`, `is_expected`, `usage_lsn`, `count` and, of each of what is compared, NAME and NAME_found: texts of all
+    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices but for which version
+    says them (`priced`).
+    """
     was, must = _comparable(found, "usage_lsn", "count"), _comparable(expected)
     both = must.with_columns(is_expected=True).join(
         was.with_columns(is_found=True), on=OUTCOME, how="full", suffix="_found", nulls_equal=True, coalesce=True
     )
-    is_expected, is_found = pl.col("is_expected").fill_null(False), pl.col("is_found").fill_null(False)
-    same = both.filter(is_expected & is_found)
+    return both.with_columns(pl.col("is_expected", "is_found").fill_null(value=False))
+
+
+def told(both: pl.DataFrame) -> pl.DataFrame:
+    """`beside` → DIFFERENCES, none where both say the same."""
+    same = both.filter(pl.col("is_expected") & pl.col("is_found"))
     parts = [
-        _told(both.filter(is_expected & ~is_found), Kind.LOST),
-        _told(both.filter(~is_expected), Kind.PHANTOM),
+        _told(both.filter(pl.col("is_expected") & ~pl.col("is_found")), Kind.LOST),
+        _told(both.filter(~pl.col("is_expected")), Kind.PHANTOM),
         _told(same.filter(pl.col("count") != 1).with_columns(count_found="count", count=1), Kind.COUNTED, "count"),
     ]
-    for name in (*_COMPARED, "entries"):
-        # What an earlier release did not write is not told otherwise.
-        differs = pl.col(name).ne_missing(pl.col(f"{name}_found"))
-        if name == "day":
-            differs &= pl.col("day_found").is_not_null()
-        parts.append(_told(same.filter(differs), Kind.OTHERWISE, name))
+    parts += [_told(same.filter(differs(name)), Kind.OTHERWISE, name) for name in (*COMPARED, "entries")]
     return pl.concat(parts)
 
 
+def differs(name: str) -> pl.Expr:
+    """Whether both sides say something else of it. What an earlier release did not write is not told otherwise."""
+    is_other = pl.col(name).ne_missing(pl.col(f"{name}_found"))
+    return is_other & pl.col("day_found").is_not_null() if name == "day" else is_other
+
+
 def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
-    """The same with `entries`, a text of all meters with a quantity, in the order of their names."""
     numbered = rows.with_row_index("row")
     kept = [name for name in METERED_COLUMNS if name in rows.columns]
     entries = (
         metered(numbered.select("row", "outcome", *kept).lazy())
         .filter(pl.col("quantity") != 0)
-        .select("row", pl.concat_str(*ENTRY, separator=" ", ignore_nulls=False).alias("priced"), *ENTRY)
+        .select("row", *ENTRY)
         .collect()
     )
-    priced = pl.coalesce("priced", pl.concat_str("meter", "quantity", separator=" ") + " unpriced")
-    listed = entries.sort("meter").group_by("row").agg(priced.str.join("; ").alias("entries"))
-    plain = numbered.select("row", *OUTCOME, *_COMPARED, *more)
+    counted = pl.concat_str("meter", "quantity", separator=" ")
+    texts = {"entries": tuple(ENTRY), "priced": ("meter", "quantity", "unit_price", "amount")}
+    said = [
+        pl.coalesce(pl.concat_str(*names, separator=" ", ignore_nulls=False), counted + " unpriced").alias(text)
+        for text, names in texts.items()
+    ]
+    listed = (
+        entries.sort("meter")
+        .select("row", counted.alias("counted"), *said)
+        .group_by("row", maintain_order=True)
+        .agg(pl.col("counted", *texts).str.join("; "))
+    )
+    plain = numbered.select("row", *OUTCOME, *COMPARED, *more)
     return plain.join(listed, on="row", how="left").drop("row")
 
 
@@ -99,6 +124,7 @@ def _told(rows: pl.DataFrame, kind: Kind, column: str | None = None) -> pl.DataF
         said = (pl.col(f"{column}_found").cast(pl.String), pl.col(column).cast(pl.String))
     return rows.select(
         pl.lit(kind.value).alias("kind"),
+        pl.lit(None, pl.String).alias("of"),
         *OUTCOME,
         "usage_lsn",
         pl.lit("meters" if column == "entries" else column, pl.String).alias("column"),

@@ -1,42 +1,103 @@
-"""All rows of some keys, of the journal and of usage → how much was examined, and what is not as it must be."""
+"""All rows of some keys, of the journal and of usage → how much was examined, what is wrong, and what is put right."""
 
 from __future__ import annotations
 
 import polars as pl
+import pyarrow as pa
 
+from jobs.audit.corrected import Standing, as_rows, corrections, suspects
 from jobs.audit.differences import DIFFERENCES, differences, net
 from jobs.audit.recomputed import OUTCOME, SAID, Pinned, recomputed
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
+from metering.words import UsageCause
 
-SUM = "sum"
-EXAMINED = pl.Schema({**DIFFERENCES, "rows": pl.Int64(), "outcomes": pl.Int64()})
-"""DIFFERENCES, and one row of the kind SUM: how many rows of the journal and outcomes of usage were examined."""
-USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", *SAID, *METERED_COLUMNS)))
+SUM, STANDING = "sum", "standing"
+EXAMINED = pl.Schema(
+    {
+        **DIFFERENCES,
+        "rows": pl.Int64(),
+        "outcomes": pl.Int64(),
+        "changes": pl.Int64(),
+        "corrections": pl.Binary(),
+    }
+)
+"""DIFFERENCES of what the stream made (`of` null) and of what stands by now (STANDING), and one row of the kind SUM:
+how many rows of the journal and outcomes were examined, how many rows put them right, and the first of those (an Arrow
+stream of `corrected.CORRECTIONS`)."""
+USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", *SAID, *METERED_COLUMNS)))
 
 
 def journal_read(pinned: Pinned) -> tuple[str, ...]:
     """The columns of the journal that `examined` wants."""
-    return columns_read(pinned.schema)
+    return (*columns_read(pinned.schema), "identity")
 
 
 def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
-    A column that the journal has not got yet is null. Keys with a row from before `pinned.since` are left out.
+    A column that the journal has not got yet is null. Keys with a row from before `pinned.since` are left out, and
+    those of which all that occurred is from `pinned.until` on.
     """
-    if pinned.since is not None:
-        old = [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
-        left_out = pl.concat(old).unique()
-        journal, usage = (rows.join(left_out, on=KEY, how="anti") for rows in (journal, usage))
-    kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
+    journal, usage = _within(journal, usage, pinned)
+    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
-    standing = net(usage)
-    expected = recomputed(carried, standing.select(*OUTCOME, "usage_lsn"), pinned)
-    counted = pl.DataFrame({"kind": [SUM], "rows": [len(journal)], "outcomes": [len(standing)]})
-    return pl.concat([differences(standing, expected), counted], how="diagonal").select(
-        pl.col(name).cast(kind) for name, kind in EXAMINED.items()
+    stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
+    is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
+    standing = Standing(stream, stream if is_untouched else net(usage))
+    expected = recomputed(carried, stream.select(*OUTCOME, "usage_lsn"), pinned)
+    wrong = differences(stream, expected)
+    # What the stream has made wrong is nothing to build upon.
+    keys = suspects(carried, expected, standing, pinned).join(wrong, on=KEY, how="anti")
+    concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
+    faults, rows = corrections(concerned, decided, _of(standing, keys), pinned)
+    counted = pl.DataFrame(
+        {
+            "kind": [SUM],
+            "rows": [len(journal)],
+            "outcomes": [len(standing.stream)],
+            "changes": [len(rows)],
+            "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
+        }
     )
+    parts = [wrong, faults.with_columns(of=pl.lit(STANDING)), counted]
+    return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINED.items())
+
+
+def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Without the keys that are left out."""
+    left_out = []
+    if pinned.since is not None:
+        left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
+    if pinned.until is not None:
+        is_later = pl.min("event_time") >= pinned.until
+        times = pl.concat([rows.select(*KEY, "event_time") for rows in (journal, usage)])
+        left_out.append(times.group_by(KEY).agg(is_later=is_later).filter("is_later").select(KEY))
+    if not left_out:
+        return journal, usage
+    keys = pl.concat(left_out).unique()
+    return journal.join(keys, on=KEY, how="anti"), usage.join(keys, on=KEY, how="anti")
+
+
+def _of(standing: Standing, keys: pl.DataFrame) -> Standing:
+    return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (standing.stream, standing.now)))
+
+
+def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """About so many, all of the last key."""
+    return rows.filter(pl.int_range(pl.len()).min().over(KEY) < most)
+
+
+def _as_stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def as_table(stream: bytes) -> pa.Table:
+    """`corrections` of EXAMINED."""
+    return pa.ipc.open_stream(stream).read_all()

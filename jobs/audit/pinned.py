@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 
 import polars as pl
 from deltalake import DeltaTable
 
 from jobs.audit.kept import Kept
-from jobs.audit.recomputed import Pinned
+from jobs.audit.recomputed import REJOIN_WITHIN, Pinned
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
@@ -19,7 +20,27 @@ from jobs.runtime.rules_in_force import Held, parse_history, read_history
 from jobs.streams import SCHEMAS, Table
 
 
-def pin(usage: DeltaTable, held: Iterable[Kept], tables: str, present: JoinsConfig) -> Pinned:
+@dataclass(frozen=True)
+class Asked:
+    """What is audited: all that the tables hold, or what was received from `since` on and occurred before `until`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    rejoin_within: timedelta = REJOIN_WITHIN
+    most_rows: int = 1_000_000
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no period was asked for."""
+        return self.since is None and self.until is None
+
+
+EVERYTHING = Asked()
+
+
+def pin(
+    usage: DeltaTable, held: Iterable[Kept], tables: str, present: JoinsConfig, asked: Asked = EVERYTHING
+) -> Pinned:
     """What `usage` was made from, and by which rules; `held`: what it and the journal still have of their rows.
 
     `present` rules are those of usage that kept none, as releases before 0.2.0.
@@ -33,6 +54,7 @@ def pin(usage: DeltaTable, held: Iterable[Kept], tables: str, present: JoinsConf
     )
     stored = pl.scan_pyarrow_dataset(usage.to_pyarrow_dataset())
     told = stored.filter(pl.col("rules").is_not_null()).select("lsn", "rules").sort("lsn").collect()
+    timeouts = Timeouts(history)
     return Pinned(
         position=position_in(usage, Table.JOURNAL).next_lsn,
         frontier=instant_of(usage.transaction_version(FRONTIER)),
@@ -40,14 +62,30 @@ def pin(usage: DeltaTable, held: Iterable[Kept], tables: str, present: JoinsConf
         metered=[(lsn, parse_history(rules)[-1].rules) for lsn, rules in told.iter_rows()],
         accounts=accounts,
         prices=prices,
-        since=_since(held, Timeouts(history)),
+        since=_since(held, timeouts, asked),
+        until=asked.until,
+        rejoin_within=asked.rejoin_within,
+        most_rows=asked.most_rows,
     )
 
 
-def _since(held: Iterable[Kept], timeouts: Timeouts) -> datetime | None:
-    """From when on nothing that belongs together has lost a row."""
-    whole = [one.since for one in held if one.since is not None]
-    if not whole:
+def first_log_date(usage: DeltaTable, present: JoinsConfig, asked: Asked) -> date | None:
+    """The log date from which on all is read that can belong to what was received since `asked.since`."""
+    if asked.since is None:
         return None
-    longest = timedelta(microseconds=max(configured.longest_us for configured in timeouts.configured))
-    return datetime.combine(max(whole), time(), UTC) + CLOCK_SKEW + longest
+    history = read_history(usage)[0] or (Held(1, present.deciding),)
+    return (asked.since - CLOCK_SKEW - _longest(Timeouts(history))).date()
+
+
+def _since(held: Iterable[Kept], timeouts: Timeouts, asked: Asked) -> datetime | None:
+    """From when on nothing that belongs together lacks a row: it was removed, or is not read."""
+    whole = [
+        datetime.combine(one.since, time(), UTC) + CLOCK_SKEW + _longest(timeouts)
+        for one in held
+        if one.since is not None
+    ]
+    return max([*whole, *([] if asked.since is None else [asked.since])], default=None)
+
+
+def _longest(timeouts: Timeouts) -> timedelta:
+    return timedelta(microseconds=max(configured.longest_us for configured in timeouts.configured))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
 
 from jobs.joins.billing_days import BillingDays
-from jobs.joins.catalog_versions import account_versions, price_versions
+from jobs.joins.catalog_versions import Versions, account_versions, price_versions
 from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Schema, carried
 from jobs.joins.pricing import price
@@ -33,6 +34,7 @@ SAID = (
 PARTS = ("request_lsn", "completion_lsn")
 OUTCOME = ("account", "request_id", *PARTS)
 """By what it is known."""
+REJOIN_WITHIN = timedelta(days=35)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,28 @@ class Pinned:
     prices: pa.Table
     """Every version (streams.ACCOUNTS, PRICES)."""
     since: datetime | None = None
-    """What was received before has lost rows to `weir retain`, or may have; None: nothing was removed."""
+    """Of what was received before not every row is read; None: all are."""
+    rejoin_within: timedelta = REJOIN_WITHIN
+    """So long after an abandoned request its completion may come, and is one pair with it."""
+    until: datetime | None = None
+    """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
+    most_rows: int = 1_000_000
+    """About so many rows of a part of the keys are put right at once."""
+
+    @cached_property
+    def accounts_known(self) -> Versions:
+        """The accounts, as `price` wants them."""
+        return account_versions(self.accounts.cast(ACCOUNTS))
+
+    @cached_property
+    def prices_known(self) -> Versions:
+        """The prices, as `price` wants them."""
+        return price_versions(self.prices.cast(PRICES))
+
+    @cached_property
+    def days(self) -> BillingDays:
+        """The days of all accounts."""
+        return BillingDays(self.accounts)
 
     @property
     def schema(self) -> Schema:
@@ -64,17 +87,30 @@ class Pinned:
 def recomputed(rows: pl.DataFrame, found: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Requests and completions (Pinned.schema without what joins adds), all of their keys → SAID, a row per outcome.
 
-    `found` (OUTCOME, usage_lsn) says which row of usage has an outcome: of one that waited in vain its meters follow.
+    `found` (OUTCOME, usage_lsn) says which row of usage the stream gave an outcome: of one that waited in vain its
+    meters follow.
     """
-    timed = rows.with_columns(Timeouts(pinned.history).of_row())
-    timed = timed.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False)
-    outcomes = resolve(timed.select(*pinned.schema), pinned.frontier)
+    return said(decided(rows, pinned), found, pinned)
+
+
+def timed(rows: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """The rows as joins has them before anything is decided (Pinned.schema)."""
+    waiting = rows.with_columns(Timeouts(pinned.history).of_row())
+    return waiting.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False).select(*pinned.schema)
+
+
+def decided(rows: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Rows of whole keys → their outcomes (`resolve`)."""
+    return resolve(timed(rows, pinned), pinned.frontier)
+
+
+def said(outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_from: int | None = None) -> pl.DataFrame:
+    """Outcomes (`resolve`) → SAID: with the prices known when each was decided, or those before lsn `seen_from`."""
     outcomes = outcomes.join(found, on=OUTCOME, how="left", nulls_equal=True, maintain_order="left")
-    accounts, prices = account_versions(pinned.accounts.cast(ACCOUNTS)), price_versions(pinned.prices.cast(PRICES))
-    days = BillingDays(pinned.accounts)
+    accounts, prices, days = pinned.accounts_known, pinned.prices_known, pinned.days
     made = []
     for part, rules in _by_rules(outcomes, pinned):
-        priced = pl.DataFrame(price(part, restored(rules.get("meters")), accounts, prices))
+        priced = pl.DataFrame(price(part, restored(rules.get("meters")), accounts, prices, seen_from=seen_from))
         named = part.with_columns(dimensions(rules.get("dimensions", ())))["dimensions"]
         made.append(priced.with_columns(day=days.days(part), dimensions=named).select(SAID))
     return pl.concat(made, how="vertical_relaxed")

@@ -8,9 +8,11 @@ from typing import Any
 import polars as pl
 import psycopg
 import pyarrow as pa
+from psycopg import sql
 from pyarrow import csv
 
 from jobs.audit.minutes import MINUTES
+from jobs.audit.pinned import EVERYTHING, Asked
 from jobs.joins.config import JoinsConfig
 from jobs.streams import Table
 from metering.words import Job
@@ -93,24 +95,42 @@ ORDER BY 1, 2
 """
 
 
-def stored(postgres_url: str) -> Stored:
-    """What the database holds now."""
-    with psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC", connect_timeout=10) as connection:
+def connected(postgres_url: str) -> psycopg.Connection[Any]:
+    """A connection that commits by itself, and says instants in UTC."""
+    return psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC", connect_timeout=10)
+
+
+def billing_position(postgres_url: str) -> int:
+    """The next lsn of usage that billing folds."""
+    with connected(postgres_url) as connection:
+        return _position(connection, Job.BILLING, Table.USAGE)
+
+
+def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
+    """What the database holds now: windows, stragglers and corrections of the period that is asked for.
+
+    Days and sessions have no period: they are read without one.
+    """
+    with connected(postgres_url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
             return Stored(
-                billed=billed(connection),
-                sessions=sessions(connection),
-                days=broken_days(connection),
+                billed=billed(connection, asked),
+                sessions=sessions(connection) if asked.is_everything else Sessions(1, pl.DataFrame(schema=EVENTS), []),
+                days=broken_days(connection) if asked.is_everything else Contradictions(0, []),
                 corrections=broken_corrections(connection),
                 present=joins_config(connection),
             )
 
 
-def billed(connection: psycopg.Connection[Any]) -> Billed:
+def billed(connection: psycopg.Connection[Any], asked: Asked) -> Billed:
     """The windows and what was dropped, within the caller's transaction."""
-    windows, dropped = (_table(connection, statement, MINUTES) for statement in (_WINDOWS, _DROPPED))
+    bounds = (("window_start >= {}", asked.since), ("window_start < {}", asked.until))
+    within = [sql.SQL(compares).format(instant) for compares, instant in bounds if instant is not None]
+    windows, dropped = (
+        _table(connection, sql.SQL(" AND ").join([sql.SQL(said), *within]), MINUTES) for said in (_WINDOWS, _DROPPED)
+    )
     return Billed(_position(connection, Job.BILLING, Table.USAGE), windows, dropped)
 
 
@@ -121,7 +141,7 @@ def sessions(connection: psycopg.Connection[Any]) -> Sessions:
         for account, user, start in connection.execute(_OVERLAPPING).fetchall()
     ]
     position = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
-    return Sessions(position, _table(connection, _EVENTS, EVENTS), overlapping)
+    return Sessions(position, _table(connection, sql.SQL(_EVENTS), EVENTS), overlapping)
 
 
 def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> int:
@@ -157,10 +177,10 @@ def broken_corrections(connection: psycopg.Connection[Any]) -> Contradictions:
     )
 
 
-def _table(connection: psycopg.Connection[Any], statement: str, schema: pl.Schema) -> pl.DataFrame:
+def _table(connection: psycopg.Connection[Any], statement: sql.Composable, schema: pl.Schema) -> pl.DataFrame:
     """The rows of a statement, as Arrow reads them."""
     sink = pa.BufferOutputStream()
-    with connection.cursor().copy(f"COPY ({statement}) TO STDOUT (FORMAT csv, HEADER)") as copy:
+    with connection.cursor().copy(sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, HEADER)").format(statement)) as copy:
         for data in copy:
             sink.write(data)
     kinds = pl.DataFrame(schema=schema).to_arrow().schema

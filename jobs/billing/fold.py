@@ -52,7 +52,7 @@ INSERT INTO usage_windows AS old (
 SELECT window_start, window_start + %s, account, model, meter, currency, price_version,
        trim_scale(sum(quantity)), max(unit_price),
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
-       coalesce(sum(unmetered_rows) FILTER (WHERE cause = 'stream'), 0), bool_or(is_correction)
+       sum(unmetered_rows), bool_or(is_correction)
 FROM staged
 WHERE {IS_BILLED}
 GROUP BY window_start, account, model, meter, currency, price_version

@@ -61,7 +61,8 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
             pl.coalesce(pl.col("lsn").filter(quantity != 0).min(), pl.col("lsn").min()).alias("first_lsn"),
             quantity.sum(),
             metered_rows=(quantity != 0).sum().cast(pl.Int64),
-            unmetered_rows=quantity.is_null().sum().cast(pl.Int64),
+            # Counted as it arrives: what corrects it says again that it was not reported, and leaves nothing.
+            unmetered_rows=(quantity.is_null() & IS_JUDGED).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )
         .filter(pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0)

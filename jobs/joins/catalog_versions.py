@@ -33,8 +33,13 @@ class Versions:
     most_compared: int = 2_000_000
     """Pairs of a row and a version that are looked at together."""
 
-    def as_of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows (key, decided_lsn, event_us, …) → the same with `version_lsn` and `values`; null where none holds."""
+    def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
+        """Rows (key, decided_lsn, event_us, …) → the same with `version_lsn` and `values`; null where none holds.
+
+        `seen_from`: of who looks back, and knows the versions before that lsn, too.
+        """
+        if seen_from is not None:
+            return self._seen_later(rows, seen_from)
         told = rows.with_row_index("_row").join(self._settled, on=list(self.key), how="left", maintain_order="left")
         knows_all = (pl.col("decided_lsn") > pl.col("settled_lsn")).fill_null(value=True)
         between = told.filter(~knows_all)
@@ -106,6 +111,30 @@ class Versions:
             .unique("_row", keep="last", maintain_order=True)
             .select("_row", pl.col("lsn").alias("version_lsn"), *self.values)
         )
+
+    def _seen_later(self, rows: pl.DataFrame, seen_from: int) -> pl.DataFrame:
+        """A price that is withdrawn stays what it was for what was decided before that: it ends, and was."""
+        numbered = rows.with_row_index("_row")
+        parts = self._portions(numbered) if len(numbered) else [numbered]
+        found = [self._searched_later(part, seen_from) for part in parts]
+        return numbered.join(pl.concat(found), on="_row", how="left", maintain_order="left").drop("_row")
+
+    def _searched_later(self, rows: pl.DataFrame, seen_from: int) -> pl.DataFrame:
+        is_known = pl.col("lsn") < pl.col("decided_lsn")
+        if self.withdraws:
+            is_known |= ~pl.col("deleted") & (pl.col("lsn") < seen_from)
+        else:
+            is_known |= pl.col("lsn") < seen_from
+        known = (
+            rows.select("_row", *self.key, *AT)
+            .join(self.every, on=list(self.key), how="inner")
+            .filter(is_known & (pl.col("effective_us") <= pl.col("event_us")))
+            .sort(*self.newest, "lsn")
+        )
+        if self.withdraws:
+            known = known.unique(["_row", "effective_us"], keep="last", maintain_order=True).filter(~pl.col("deleted"))
+        holds = known.unique("_row", keep="last", maintain_order=True)
+        return holds.select("_row", pl.col("lsn").alias("version_lsn"), *self.values)
 
 
 def account_versions(accounts: pa.Table) -> Versions:

@@ -104,10 +104,14 @@ def _since(frontier: datetime | None, longest_us: int) -> pl.Expr:
 
 
 def _outcomes_since(past: Past, oldest: datetime) -> pl.DataFrame:
-    """Outcomes that may name a row received at `oldest` or later: an outcome is a fact when its last part is."""
+    """Outcomes that may name a row received at `oldest` or later: an outcome is a fact when its last part is.
+
+    What the audit has found later is none of joins' decisions: the stream goes on as if nobody had looked.
+    """
     logged = pl.col("log_date") >= (oldest - CLOCK_SKEW).date()
+    is_decided_here = pl.col("cause") == UsageCause.STREAM.value
     return (
-        past.usage.filter((pl.col("received_at") >= oldest) & logged & (pl.col("outcome") != UsageCause.DECIDED.value))
+        past.usage.filter((pl.col("received_at") >= oldest) & logged & is_decided_here)
         .select("outcome", "request_lsn", "completion_lsn", "model")
         .collect()
     )

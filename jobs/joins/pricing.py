@@ -21,18 +21,26 @@ from metering.words import UsageCause
 _LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
 
 
-def price(outcomes: pl.DataFrame, meters: Iterable[Declaration], accounts: Versions, prices: Versions) -> pa.Table:
+def price(
+    outcomes: pl.DataFrame,
+    meters: Iterable[Declaration],
+    accounts: Versions,
+    prices: Versions,
+    *,
+    seen_from: int | None = None,
+) -> pa.Table:
     """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns` and `meters`.
 
-    Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null.
+    Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
+    back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
-    contracted = accounts.as_of(at).drop("version_lsn")
+    contracted = accounts.as_of(at, seen_from).drop("version_lsn")
     asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
-    units = prices.as_of(metered.filter(has_price)).select(_LISTED)
+    units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(_LISTED)
     listed = pl.concat([units, rest]).sort("row", "meter")

@@ -69,8 +69,8 @@ class UsageSink:
         verified = upstream.verified(self._job.name, self._at)
         self._catalog.verify(upstream)
         if verified != self._at and verified.next_lsn > 1:
-            adopted = {**transactions_of(Table.JOURNAL, verified), **self._catalog.state(), LSN: self._usage.next_lsn}
-            self._usage.commit(USAGE.empty_table(), adopted)
+            adopted = {**transactions_of(Table.JOURNAL, verified), **self._catalog.state()}
+            self._usage.append(lambda next_lsn: (USAGE.empty_table(), {**adopted, LSN: next_lsn}))
         self._at = verified
 
     @property
@@ -145,8 +145,8 @@ class UsageSink:
         )
 
     def _commit(self, usage: pa.Table, known: Known, after: Position) -> None:
-        now, next_lsn = self._clock.now(), self._usage.next_lsn + len(usage)
-        transactions = {**transactions_of(Table.JOURNAL, after), LSN: next_lsn, **known.memory.waiting()}
+        now = self._clock.now()
+        transactions = {**transactions_of(Table.JOURNAL, after), **known.memory.waiting()}
         transactions |= {
             name: said for name, said in self._catalog.state().items() if self._usage.known.get(name) != said
         }
@@ -154,9 +154,13 @@ class UsageSink:
             transactions[FRONTIER] = microseconds_of(known.frontier)
         # Rules that changed hold from the next batch on: what decides is kept before it decides.
         rules = self._rules.said_of(known.history, now) if len(usage) else {}
-        if rules:
-            transactions[RULES] = self._usage.next_lsn
-        self._usage.commit(usage_rows(usage, self._usage.next_lsn, now, rules_text(rules)), transactions)
+
+        def numbered(first_lsn: int) -> tuple[pa.Table, dict[str, int]]:
+            said = {RULES: first_lsn} if rules else {}
+            rows = usage_rows(usage, first_lsn, now, rules_text(rules))
+            return rows, {**transactions, **said, LSN: first_lsn + len(rows)}
+
+        self._usage.append(numbered)
         if rules:
             self._rules.kept_of(known.history, now)
         self._known, self._at = known, after

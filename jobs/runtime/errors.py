@@ -25,6 +25,13 @@ class Fenced(RuntimeError):
     """Another driver of this job has taken over, or this driver's memory is stale: it must not write again."""
 
 
+class Outrun(Fenced):
+    """Another application has appended to the table meanwhile: what this driver knows stands, its numbers do not.
+
+    Who is alone to append to a table has been taken over, as with any Fenced.
+    """
+
+
 BEGIN_ANEW = "or begin anew with no tables and an empty database, never with one of the two alone"
 """The end of a remedy. What was made of a table and the table belong together, wherever each of them is kept."""
 

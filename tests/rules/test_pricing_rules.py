@@ -41,12 +41,17 @@ def lsn_of(version: Version[int] | None) -> int | None:
 MOMENTS = [(event_time, decided) for event_time in (day(-1), *map(day, range(4))) for decided in range(5, 80, 5)]
 
 
-def found(versions: Versions, key: dict[str, str], most_compared: int) -> list[int | None]:
+LOOKS_BACK_FROM = 55
+
+
+def found(
+    versions: Versions, key: dict[str, str], most_compared: int, seen_from: int | None = None
+) -> list[int | None]:
     """The lsn of the version that holds for a key at each of MOMENTS; one without a plan holds nothing."""
     events_us = [(event_time - EPOCH) // timedelta(microseconds=1) for event_time, _ in MOMENTS]
     asked = pl.DataFrame({"event_us": events_us, "decided_lsn": [decided for _, decided in MOMENTS]})
     rows = replace(versions, most_compared=most_compared).as_of(
-        asked.with_columns(pl.lit(v).alias(n) for n, v in key.items())
+        asked.with_columns(pl.lit(v).alias(n) for n, v in key.items()), seen_from
     )
     assert rows.select(asked.columns).equals(asked), "the rows stay in their order"
     value = versions.values[0]
@@ -64,6 +69,8 @@ def test_differential_the_accounts_version_is_the_one_of_the_rule(versions: list
     wanted = [lsn_of(account_as_of(versions, event_time, decided)) for event_time, decided in MOMENTS]
     table = account_versions(pa.Table.from_pylist(changes, schema=ACCOUNTS))
     assert found(table, {"account": "a"}, portion) == wanted
+    later = [lsn_of(account_as_of(versions, at, max(decided, LOOKS_BACK_FROM))) for at, decided in MOMENTS]
+    assert found(table, {"account": "a"}, portion, LOOKS_BACK_FROM) == later
     assert found(table, {"account": "another"}, portion) == [None] * len(MOMENTS)
 
 
@@ -87,6 +94,8 @@ def test_differential_the_prices_version_is_the_one_of_the_rule(
         wanted = [lsn_of(price_as_of(versions, event_time, decided)) for event_time, decided in MOMENTS]
         key = {"plan": "p", "model": "m", "meter": meter, "currency": "USD"}
         assert found(table, key, portion) == wanted
+        later = [lsn_of(price_as_of(versions, at, decided, LOOKS_BACK_FROM)) for at, decided in MOMENTS]
+        assert found(table, key, portion, LOOKS_BACK_FROM) == later
 
 
 def test_an_accounts_first_version_holds_from_the_beginning_of_time() -> None:
@@ -153,3 +162,11 @@ def test_a_withdrawn_price_leaves_the_one_before_it_in_force() -> None:
     versions = history((0, 1), (2, 2), (2, None))
     assert lsn_of(price_as_of(versions, day(3), 30)) == 20
     assert lsn_of(price_as_of(versions, day(3), 31)) == 10
+
+
+def test_who_looks_back_sees_a_price_that_came_late_and_no_withdrawal() -> None:
+    late, withdrawn = history((0, 1), (0, 2)), history((0, 1), (0, None))
+    assert lsn_of(price_as_of(late, day(1), 15, seen_from=99)) == 20
+    assert lsn_of(price_as_of(late, day(1), 15, seen_from=20)) == 10
+    assert lsn_of(price_as_of(withdrawn, day(1), 15, seen_from=99)) == 10, "it was in force then"
+    assert price_as_of(withdrawn, day(1), 25, seen_from=99) is None, "it was withdrawn before"

@@ -14,6 +14,7 @@ from tests.simulation.declared import ALL_METERS, DECLARED
 from tests.simulation.steps import (
     ENOUGH,
     AddPartition,
+    Audit,
     Compact,
     Configure,
     CutLog,
@@ -45,16 +46,52 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     steps += _configure(chance) if chance.random() < 0.2 else []
     for _ in range(chance.randint(4, 14)):
         steps += chance.choices(list(weights), list(weights.values()))[0](chance)
-    return chance.randint(1, 3), _with_decisions(seed, steps)
+    partitions = chance.randint(1, 3)
+    steps = _with_decisions(random.Random(f"{seed} holds"), steps)
+    return partitions, _with_audits(random.Random(f"{seed} audits"), steps)
 
 
-def _with_decisions(seed: int, steps: list[Step]) -> list[Step]:
-    """In a third of all histories something waits, wherever that comes; all others are what they were."""
-    chance = random.Random(f"{seed} waits")
-    if chance.random() > 1 / 3:
-        return steps
+def _with_decisions(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """In a third of all histories something waits, wherever that comes."""
     place = chance.randint(0, len(steps))
-    return [*steps[:place], *_decide(chance), *steps[place:]]
+    return [*steps[:place], *_decide(chance), *steps[place:]] if chance.random() < 1 / 3 else steps
+
+
+def _with_audits(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Half of the histories have something in their middle that is known better later, and audits."""
+    places = [chance.randrange(len(steps) + 1) for _ in range(chance.choice([0, 0, 0, 1, 2, 4]))]
+    for place in sorted(places, reverse=True):
+        draw = chance.choice([_priced_late, _priced_late, _sent_anew, _given_up, _nothing_more])
+        steps[place:place] = [*draw(chance), Audit()]
+    return steps
+
+
+def _priced_late(chance: random.Random) -> list[Step]:
+    """Prices and contracts that hold from before the usage that is decided already."""
+    late = [step for step in [*_publish(chance), *_publish(chance)] if isinstance(step, Publish)]
+    late = [replace(step, from_s=chance.choice([-90_000, -3_600, 0])) for step in late]
+    prices = [step for step in chance.sample(_catalog(), 3) if isinstance(step, Publish)]
+    dated = [replace(step, amount=chance.randrange(1_000)) for step in prices if step.what != "account"]
+    return [*_pair(chance), *_round(chance), *late, *dated, Pass(1, ALL), *_round(chance)]
+
+
+def _sent_anew(chance: random.Random) -> list[Step]:
+    """A gateway sends an event again hours later, with another time: it is taken for another."""
+    first = replace(_sent(chance, chance.choice(["request", "usage", "completion"])), ago_s=0)
+    anew = replace(first, kind="anew", again=-1, partition=chance.randrange(4))
+    return [first, *_round(chance), Pass(chance.choice([3_601, 4_000, 90_000]), ALL), anew, *_round(chance)]
+
+
+def _given_up(chance: random.Random) -> list[Step]:
+    """A completion that comes after its request was given up."""
+    request = replace(_sent(chance, "request"), ago_s=0, behind_s=0)
+    completion = replace(_sent(chance, "completion"), account=request.account, request=request.request, ago_s=0)
+    waits = Pass(chance.choice([1_801, 4_000, 36 * 86_400]), ALL)
+    return [request, waits, *_round(chance), completion, Pass(1_801, ALL), *_round(chance)]
+
+
+def _nothing_more(_: random.Random) -> list[Step]:
+    return []
 
 
 ALL = (0, 1, 2, 3)

@@ -44,7 +44,7 @@ def differences(world: World) -> Iterator[str]:
     yield from _sessions(found)
     yield from _closed(found, world)
     yield from _rules(found, world)
-    yield from audited(world)
+    yield from audited(found, world)
 
 
 def _sessions(found: Found) -> Iterator[str]:
@@ -68,14 +68,15 @@ def _session(row: Row) -> Row:
 
 def _closed(found: Found, world: World) -> Iterator[str]:
     """What was shown closed stays: a window but for stragglers, a session but for its retraction."""
-    stragglers = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
+    told = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
+    told |= {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for position, closed_until in world.closed_usage:
         for row in found.usage[position - 1 :]:
             end = tumbling(row["event_time"]).end
             for meter in (entry["meter"] for entry in row["meters"] if entry["quantity"]):
                 is_in_closed = end <= closed_until.get(meter, datetime.min.replace(tzinfo=UTC))
-                if is_in_closed and (row["lsn"], meter) not in stragglers:
-                    yield f"I6: {meter} of usage {row['lsn']} is in a window that was shown closed, and no straggler"
+                if is_in_closed and (row["lsn"], meter) not in told:
+                    yield f"I6: {meter} of usage {row['lsn']} is in a window that was shown closed, and nobody is told"
     names = ("account", "user_id", "session_start", "session_end", "events")
     stored = {row["session_id"]: tuple(row[name] for name in names) for row in found.sessions}
     for session_id, shown in world.closed_sessions.items():

@@ -1,28 +1,144 @@
-"""What the audit says of a history: the shipped recomputation of outcomes finds nothing, whatever has happened."""
+"""What the audit says of a history: the stream made of the journal what it must, and what was found later is put right.
+
+What must stand in the end is said row by row, by the rules of `metering`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
 
-import polars as pl
-from deltalake import DeltaTable
-
-from jobs.audit.examined import SUM, USAGE_READ, examined, journal_read
-from jobs.audit.kept import kept
-from jobs.audit.pinned import pin
-from jobs.joins.config import JoinsConfig
-from jobs.joins.past import is_paired
-from jobs.streams import Table
+from jobs.audit.recomputed import REJOIN_WITHIN
+from jobs.runtime.delta.table import microseconds_of
+from jobs.runtime.rules_in_force import rules_at
+from metering.joining import Decision, step
+from metering.joining import Row as TimedRow
+from metering.pricing import account_as_of, price_as_of
+from metering.words import BILLABLE, Disposition, EventType, Outcome, UsageCause
+from tests.simulation.audits import Examined, audit
+from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_money import (
+    BILLED,
+    FOR_EVER_US,
+    SIDES,
+    Meters,
+    metered_by,
+    quantities,
+    signed,
+    versions,
+)
 from tests.simulation.world import World
 
+Parts = tuple[int | None, int | None]
 
-def audited(world: World) -> Iterator[str]:
-    """I4, I10: a sentence for each outcome that is not as the journal, as far as it is kept, makes it."""
-    usage, journal = (DeltaTable(str(world.tables / table)) for table in (Table.USAGE, Table.JOURNAL))
-    pinned = pin(usage, [kept(journal), kept(usage)], str(world.tables), JoinsConfig())
-    read = {*journal_read(pinned), "disposition"} & {field.name for field in journal.schema().fields}
-    rows = pl.DataFrame(journal.to_pyarrow_table(columns=sorted(read)))
-    concerned = rows.filter((pl.col("lsn") < pinned.position) & is_paired())
-    found = examined(concerned, pl.DataFrame(usage.to_pyarrow_table(columns=list(USAGE_READ))), pinned)
-    for wrong in found.filter(pl.col("kind") != SUM).iter_rows(named=True):
-        yield f"audit: {wrong}"
+
+def audited(found: Found, world: World) -> Iterator[str]:
+    """I4, I8, I10: nothing is otherwise than the journal, as far as it is kept, makes it; no audit adds anything."""
+    said = audit(str(world.tables), world.clock.now(), appends=False)
+    if said is None:
+        return
+    yield from (f"audit: {wrong}" for wrong in said.faults)
+    if said.appended:
+        yield f"audit: {said.appended} rows are to be put right after the last audit"
+    yield from _stands(found, said)
+
+
+def _stands(found: Found, said: Examined) -> Iterator[str]:
+    """I8: what stands of each key is what all that is known by now makes of it."""
+    keys = defaultdict(list)
+    for row in found.journal:
+        if row["disposition"] == Disposition.ACCEPTED and row["family"] in BILLABLE:
+            keys[row["account"], row["request_id"]].append(row)
+    since = said.pinned.since
+    whole = {key: rows for key, rows in keys.items() if since is None or all(r["received_at"] >= since for r in rows)}
+    truth = _Truth(found)
+    wanted = {parts: billed for rows in whole.values() for parts, billed in truth.of(rows) if billed}
+    told: dict[Parts, dict[Any, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    for usage in found.usage:
+        if (usage["account"], usage["request_id"]) not in whole:
+            continue
+        for entry in usage["meters"]:
+            if entry["quantity"]:
+                place = entry["meter"], usage["currency"], entry["unit_price"], usage["event_time"], usage["model"]
+                told[usage["request_lsn"], usage["completion_lsn"]][place] += signed(usage, entry["quantity"])
+    stands = {parts: {place: many for place, many in billed.items() if many} for parts, billed in told.items()}
+    yield from differ_by_key("I8: outcome", {parts: b for parts, b in stands.items() if b}, wanted)
+
+
+class _Truth:
+    """What the rows of a key come to, by all that the journal holds."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+        self._accounts, self._prices = versions(found)
+        self._meters: dict[Parts, Meters] = {
+            (usage["request_lsn"], usage["completion_lsn"]): meters
+            for usage, meters in metered_by(found.usage)
+            if usage["cause"] == UsageCause.STREAM
+        }
+
+    def of(self, rows: list[Row]) -> Iterator[tuple[Parts, dict[Any, Decimal]]]:
+        """By outcome the quantity of each (meter, currency, unit price, event_time, model)."""
+        firsts: dict[bytes, int] = {}
+        for row in rows:
+            firsts.setdefault(row["identity"], row["lsn"])
+        counted = {row["lsn"]: row for row in rows if firsts[row["identity"]] == row["lsn"]}
+        decisions = step((), map(self._timed, counted.values()), FOR_EVER_US)[1]
+        received = {lsn: row["received_at"] for lsn, row in counted.items()}
+        for decision in _rejoined(decisions, received):
+            parts = decision.request_lsn, decision.completion_lsn
+            request, completion = (None if lsn is None else counted[lsn] for lsn in parts)
+            yield parts, self._billed(decision.fate, parts, request, completion)
+
+    def _timed(self, row: Row) -> TimedRow:
+        rules = rules_at(self._found.timeouts, row["lsn"])
+        default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
+        is_completion = row["type"] == EventType.COMPLETION
+        seconds = max(default_s, *models_s.values(), 0) if is_completion else models_s.get(row["model"], default_s)
+        received_us = microseconds_of(row["received_at"])
+        return TimedRow(row["lsn"], SIDES[EventType(row["type"])], received_us, seconds * 1_000_000)
+
+    def _billed(self, fate: Outcome, parts: Parts, request: Row | None, completion: Row | None) -> dict[Any, Decimal]:
+        said = completion or request
+        assert said is not None
+        decided = max(lsn for lsn in parts if lsn is not None)
+        meters = rules_at(self._found.timeouts, decided)["meters"]
+        if None in parts:
+            # Who gave it up said what is counted of it.
+            meters = self._meters.get(parts, meters)
+        at, model = said["event_time"], None if request is None else request["model"]
+        contract = account_as_of(self._accounts[said["account"]], at, FOR_EVER_US)
+        plan, currency = (None, None) if contract is None or contract.value is None else contract.value
+        billed = {}
+        for meter, quantity in quantities(meters, fate, completion).items():
+            known = self._prices[plan, model, meter, currency] if fate in BILLED else ()
+            version = price_as_of(known, at, decided, seen_from=FOR_EVER_US)
+            if quantity:
+                billed[meter, currency, version and version.value, at, model] = quantity
+        return billed
+
+
+def _rejoined(decisions: list[Decision], received: Mapping[int, datetime]) -> list[Decision]:
+    """A completion that came after its request was given up is one pair with the first that nobody has completed."""
+    alone: dict[int, Decision] = {}
+    matched: set[int] = set()
+    for each in decisions:
+        lsns = [lsn for lsn in (each.request_lsn, each.completion_lsn) if lsn is not None]
+        matched |= set(lsns) if each.fate is Outcome.MATCHED else set()
+        alone |= {lsns[0]: each} if each.fate in (Outcome.ABANDONED, Outcome.ORPHANED) else {}
+    waiting: list[int] = []
+    pairs: dict[int, int] = {}
+    for lsn in sorted({*alone, *matched}):
+        if lsn in matched:
+            waiting = []
+        elif alone[lsn].fate is Outcome.ABANDONED:
+            waiting.append(lsn)
+        else:
+            waiting = [request for request in waiting if received[lsn] - received[request] <= REJOIN_WITHIN]
+            pairs |= {waiting.pop(0): lsn} if waiting else {}
+    joined = {*pairs, *pairs.values()}
+    kept = [d for d in decisions if d not in [alone[lsn] for lsn in joined]]
+    return [*kept, *(Decision(Outcome.MATCHED, request, completion) for request, completion in pairs.items())]

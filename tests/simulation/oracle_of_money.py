@@ -24,6 +24,9 @@ from tests.simulation.oracle_of_waiting import first_decision, settled_in
 
 SIDES = {EventType.REQUEST: Side.REQUEST, EventType.COMPLETION: Side.COMPLETION, EventType.USAGE: Side.BOTH}
 FOR_EVER_US = 10**16
+IN_WINDOWS = ("correct", "approve")
+BY_WEIGHT = (*IN_WINDOWS, "hold", "drop", "reject")
+"""Of several stragglers that a row stands for, the first of these holds for it."""
 
 
 def outcomes(found: Found) -> Iterator[str]:
@@ -46,7 +49,11 @@ def outcomes(found: Found) -> Iterator[str]:
     wanted: Counter[Decision] = Counter()
     for rows in keys.values():
         wanted.update(step((), rows, FOR_EVER_US)[1])
-    told = Counter(Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"]) for r in found.outcomes)
+    told = Counter(
+        Decision(Outcome(r["outcome"]), r["request_lsn"], r["completion_lsn"])
+        for r in found.usage
+        if r["cause"] == UsageCause.STREAM
+    )
     if told != wanted:
         yield f"I4: outcomes {list((told - wanted).elements())} instead of {list((wanted - told).elements())}"
 
@@ -54,9 +61,9 @@ def outcomes(found: Found) -> Iterator[str]:
 def prices(found: Found) -> Iterator[str]:
     """I10: what an outcome says, counts and costs, from its rows, the meters then declared, the versions before it."""
     by_lsn = {row["lsn"]: row for row in found.journal}
-    accounts, prices = _versions(found)
-    for usage, meters in _metered(found.usage):
-        if usage["cause"] == UsageCause.DECIDED:
+    accounts, prices = versions(found)
+    for usage, meters in metered_by(found.usage):
+        if usage["cause"] != UsageCause.STREAM:
             continue
         parts = [by_lsn[lsn] for lsn in {usage["request_lsn"], usage["completion_lsn"]} if lsn is not None]
         decided = max(part["lsn"] for part in parts)
@@ -69,7 +76,7 @@ def prices(found: Found) -> Iterator[str]:
         wanted |= {"model": None if request is None else request["model"], "cause": "stream"}
         wanted |= {"day": said["event_time"].date(), **dict.fromkeys(EARLIER)}
         entries: dict[str, tuple[Any, ...]] = {}
-        for meter, quantity in _quantities(meters, usage["outcome"], completion).items():
+        for meter, quantity in quantities(meters, usage["outcome"], completion).items():
             unit = None
             if usage["outcome"] in BILLED and quantity is not None:
                 unit = price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
@@ -91,7 +98,7 @@ ENTRY = ("quantity", "price_version", "unit_price", "amount")
 Meters = Mapping[str, Mapping[str, Any]]
 
 
-def _metered(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
+def metered_by(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
     """Each row with the meters that its driver has declared: the first row of a commit says what changed."""
     meters: Meters = {}
     for row in usage:
@@ -100,7 +107,7 @@ def _metered(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
         yield row, meters
 
 
-def _quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[str, Any]:
+def quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[str, Any]:
     """What is counted and summed of an outcome; None: not reported, though it is expected."""
     found: dict[str, Any] = {}
     for name, meter in meters.items():
@@ -116,7 +123,7 @@ def _quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[st
 Versions = defaultdict[Any, list[Version[Any]]]
 
 
-def _versions(found: Found) -> tuple[Versions, Versions]:
+def versions(found: Found) -> tuple[Versions, Versions]:
     accounts: Versions = defaultdict(list)
     prices: Versions = defaultdict(list)
     last: dict[Any, Any] = {}
@@ -146,20 +153,26 @@ def windows(found: Found) -> Iterator[str]:
     windows: dict[Any, Row] = {}
     stragglers: dict[Any, Row] = {}
     settled = settled_in(found)
+    corrected = {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for usage in found.outcomes:
         held = held_at(found.graces, usage["lsn"])
-        window = tumbling(usage["event_time"])
+        window, is_judged = tumbling(usage["event_time"]), usage["cause"] == UsageCause.STREAM
         for entry in usage["meters"]:
             meter, quantity, version, unit, amount = (entry[name] for name in ("meter", *ENTRY))
-            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None
+            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None and is_judged
             if not quantity and not is_unmetered:
                 continue
+            quantity, amount = signed(usage, quantity), signed(usage, amount)
             grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
             grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
-            came = arrival(usage["received_at"], window, grace, closed_before)
+            came = arrival(usage["received_at"], window, grace, closed_before) if is_judged else None
             decision = None
             if came is Arrival.STRAGGLER:
                 decision = settled.get((usage["lsn"], meter)) or first_decision(held, usage, entry)
+            if not is_judged:
+                named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
+                of_named = {row["decision"] for row in named if row is not None}
+                decision = next((one for one in BY_WEIGHT if one in of_named), None)
             if decision is not None and quantity:
                 stragglers[usage["lsn"], meter] = {
                     "decision": decision,
@@ -170,7 +183,7 @@ def windows(found: Found) -> Iterator[str]:
                     "price_version": version,
                     **{name: usage[name] for name in COPIED},
                 }
-            if decision in ("drop", "hold", "reject"):
+            if decision is not None and decision not in IN_WINDOWS:
                 continue
             key = (window.start, usage["account"], usage["model"], meter, usage["currency"], version)
             row = windows.setdefault(key, {**_EMPTY, "unit_price": unit})
@@ -178,7 +191,7 @@ def windows(found: Found) -> Iterator[str]:
             row["late_rows"] += int(bool(quantity) and came is Arrival.LATE)
             row["late_quantity"] += quantity or 0 if came is Arrival.LATE else 0
             row["unmetered_rows"] += int(is_unmetered)
-            row["corrected"] |= bool(quantity) and came is Arrival.STRAGGLER
+            row["corrected"] |= bool(quantity) and (came is Arrival.STRAGGLER or (usage["lsn"], meter) in corrected)
     names = ("window_start", "account", "model", "meter", "currency", "price_version")
     told = {tuple(row[name] for name in names): {n: row[n] for n in (*_EMPTY, "unit_price")} for row in found.windows}
     yield from differ_by_key("I6: window", told, windows)
@@ -191,24 +204,35 @@ def windows(found: Found) -> Iterator[str]:
     )
 
 
-def corrections(found: Found) -> Iterator[str]:
-    """I8: each straggler that corrects is one correction, and a window is what it was before them and what they made.
+def signed(usage: Row, number: Any) -> Any:
+    """A quantity or amount as its row says it."""
+    return number if number is None else usage["sign"] * number
 
-    Nothing but stragglers corrects here: all usage is of cause `stream`.
-    """
-    billed = [row for row in found.stragglers if row["decision"] in ("correct", "approve")]
-    correcting = {(row["usage_lsn"], row["meter"]) for row in billed}
-    told = [(row["usage_lsn"], row["meter"]) for row in found.corrections if row["usage_lsns"] == [row["usage_lsn"]]]
-    if sorted(told) != sorted(correcting) or len(told) != len(found.corrections):
+
+def corrections(found: Found) -> Iterator[str]:
+    """I8: each straggler that corrects is one correction; a window is what it was before them and what they made."""
+    causes = {row["lsn"]: row["cause"] for row in found.usage}
+    correcting = {
+        (row["usage_lsn"], row["meter"])
+        for row in found.stragglers
+        if row["decision"] in IN_WINDOWS and causes[row["usage_lsn"]] == UsageCause.STREAM
+    }
+    told = [(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]]
+    of_stream = [each for each in told if causes[each[0]] == UsageCause.STREAM]
+    if sorted(of_stream) != sorted(correcting) or len(told) != len(set(told)):
         yield f"I8: the corrections are {told}, but {correcting} correct"
-    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
+    if any(row["usage_lsn"] != min(row["usage_lsns"]) for row in found.corrections):
+        yield "I8: a correction is not named by its lowest usage lsn"
+    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] not in IN_WINDOWS}
+    decided |= set(told)
     sums: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
     for usage in found.outcomes:
         for entry in usage["meters"]:
             if entry["quantity"] and (usage["lsn"], entry["meter"]) not in decided:
                 start, meter = tumbling(usage["event_time"]).start, entry["meter"]
-                sums[start, usage["account"], usage["model"], meter, usage["currency"]][0] += entry["quantity"]
-                sums[start, usage["account"], usage["model"], meter, usage["currency"]][1] += entry["amount"] or 0
+                key = start, usage["account"], usage["model"], meter, usage["currency"]
+                sums[key][0] += signed(usage, entry["quantity"])
+                sums[key][1] += signed(usage, entry["amount"]) or 0
     names = ("window_start", "account", "model", "meter", "currency")
     for row in found.corrections:
         sums[tuple(row[name] for name in names)][0] += row["new_quantity"] - row["old_quantity"]

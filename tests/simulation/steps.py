@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
 from metering.words import EventType
+from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
 from tests.simulation.declared import DECLARED
 from tests.simulation.world import CONFIGS, World
@@ -64,6 +66,9 @@ class Send:
                 return b"{"
             case "again" if world.sent:
                 return world.sent[self.again % len(world.sent)]
+            case "anew" if world.sent:
+                document = json.loads(world.sent[self.again % len(world.sent)])
+                return json.dumps({**document, "time": rfc3339(world.clock.now())}).encode()
             case "conflict" if world.sent:
                 return world.sent[self.again % len(world.sent)].replace(b'"data": {', b'"data": {"other": 1, ')
         data: dict[str, Any] = {"request_id": f"r{self.request}"}
@@ -267,6 +272,19 @@ class Retain:
     def do(self, world: World) -> str:
         """Remove it."""
         return f"{world.retain(self.days)} rows"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """`weir audit` appends what it puts right, whatever the applications are in the middle of."""
+
+    def do(self, world: World) -> str:
+        """Audit all that is there."""
+        said = audit(str(world.tables), world.clock.now())
+        if said is None:
+            return "there is no usage yet"
+        assert not said.faults, said.faults
+        return f"{said.appended} rows"
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 import obstore
 import polars as pl
 import pyarrow as pa
+import structlog
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
 from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
 from jobs.runtime.delta.held_commit import HeldCommit, Log
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
-from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import SCHEMA_VERSIONS, SCHEMAS, Table
+
+log = structlog.get_logger()
 
 LSN = "lsn"
 FRONTIER = "frontier"
@@ -184,8 +187,8 @@ class DeltaWriter:
     def commit(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         """Append `rows` (the table's schema, lsn from `next_lsn`) and move `transactions` in one commit.
 
-        Raises Fenced when the table is not as this driver's last commit left it. After any other error the outcome is
-        unknown: the driver must end and derive its memory anew.
+        Raises Fenced when the table is not as this driver's last commit left it: Outrun, when it only has more rows.
+        After any other error the outcome is unknown: the driver must end and derive its memory anew.
         """
         held = self._held.log()
         # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
@@ -196,12 +199,35 @@ class DeltaWriter:
         if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, made anew or rolled back below this driver")
         self._table.update_incremental()
-        for name in self._watched:
-            if (found := self._table.transaction_version(name)) != self.known[name]:
-                raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {self.known[name]}")
+        self._refuse_moved()
         self._write(rows, {**self._fence(), **transactions})
         self._held.hold(self._table)
         self.known.update(transactions)
+
+    def append(self, made: Callable[[int], tuple[pa.Table, Mapping[str, int]]]) -> None:
+        """As `commit`, to a table that another application appends to as well: joins and the audit both write usage.
+
+        `made` gives the rows and transactions from the lsn of the next row on; it is asked again when others were
+        faster. A commit that lost against theirs is none: had it come through, what this driver watches had moved.
+        """
+        while True:
+            try:
+                return self.commit(*made(self.next_lsn))
+            except Outrun:
+                log.info("others have appended meanwhile; the rows get other numbers", table=self.path)
+            except CommitFailedError:
+                self._table.update_incremental()
+                if self._table.transaction_version(LSN) == self.known[LSN]:
+                    raise
+
+    def _refuse_moved(self) -> None:
+        moved = [name for name in self._watched if self._table.transaction_version(name) != self.known[name]]
+        for name in moved:
+            found, known = self._table.transaction_version(name), self.known[name]
+            if moved == [LSN] and found is not None and known is not None and found > known:
+                self.known[LSN] = found
+                raise Outrun(f"{self.path} goes on at lsn {found}, this driver left it at {known}")
+            raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {known}")
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         write_deltalake(

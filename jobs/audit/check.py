@@ -1,0 +1,31 @@
+"""What one promise of docs/design.md, section 8, came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """How much was looked at, what is not as it must be, how much of that was expected, and the first of it in words.
+
+    `corrected`: what was put right now. A difference is expected that has one of the audit's known causes.
+    """
+
+    check: str
+    examined: int
+    found: int
+    says: str
+    expected: int = 0
+    corrected: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether whatever differs has a known cause."""
+        return self.found == self.expected
+
+
+def said(check: str, examined: int, broken: Sequence[str], sound: str) -> Check:
+    """The first sentence of what is broken, or what is `sound`."""
+    return Check(check, examined, len(broken), broken[0] if broken else sound)

@@ -1,0 +1,181 @@
+"""Usage as it stands beside usage as it must be by what is known by now → the signed rows that make the one the other.
+
+Only what has one of the known causes is corrected. Anything else is a fault: it is told, and the rows of its key stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.audit.differences import COMPARED, beside, differs, told
+from jobs.audit.late_versions import priced_later
+from jobs.audit.recomputed import OUTCOME, PARTS, Pinned, decided, said, timed
+from jobs.audit.rejoined import may_rejoin, rejoined
+from jobs.joins.memory import KEY
+from jobs.streams import USAGE
+from metering.words import Outcome, UsageCause
+
+CORRECTIONS = pa.schema([field for field in USAGE if field.name not in ("lsn", "log_date", "logged_at", "rules")])
+"""Rows of usage that nobody has numbered yet."""
+_AS_DECIDED = [name for name in COMPARED if name not in ("plan", "currency", "day")]
+"""What a later price changes nothing of."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Usage of whole keys (`differences.net`): what the stream said of them, and what stands by now."""
+
+    stream: pl.DataFrame
+    now: pl.DataFrame
+
+
+def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
+    """The keys (KEY) of which something else may be known by now than when the stream decided.
+
+    `carried`: rows of the journal (Pinned.schema, identity); `expected`: what the stream must have made of them.
+    """
+    changed = standing.now.filter(pl.col("cause") != UsageCause.STREAM.value)
+    negated = standing.stream.join(standing.now, on=OUTCOME, how="anti", nulls_equal=True)
+    found = (repeats(carried), changed, negated, may_rejoin(expected), priced_later(expected, pinned))
+    return pl.concat([rows.select(KEY) for rows in found]).unique()
+
+
+def repeats(carried: pl.DataFrame) -> pl.DataFrame:
+    """Rows (lsn, KEY, identity) of the journal → those whose event was accepted before: same identity, same request."""
+    known = carried.filter(pl.col("identity").is_not_null())
+    return known.filter(pl.col("lsn") > pl.col("lsn").min().over(*KEY, "identity"))
+
+
+def corrections(
+    carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
+
+    The differences are those that have no known cause; a key with one of them has no corrections.
+    """
+    rows = timed(carried.join(repeats(carried), on="lsn", how="anti"), pinned)
+    once = decided(rows, pinned)
+    pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).iter_rows()
+    joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs)
+    must = said(joined, standing.stream.select(*OUTCOME, "usage_lsn"), pinned, seen_from=pinned.position)
+    both = _with_pairs(_moving(beside(standing.now, must)), expected)
+    judged = _judged(both, _otherwise(expected, once), _otherwise(once, joined))
+    faults = judged.filter(pl.col("is_fault"))
+    sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
+    negated = _negated(sound.filter(pl.col("is_found")), standing.now)
+    put = _put(sound.filter(pl.col("is_expected")), must, negated)
+    return told(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
+
+
+def _otherwise(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes (OUTCOME) that are in one of them alone, or became something else."""
+    one, other = (rows.select(*OUTCOME, "outcome") for rows in (before, after))
+    alone = [a.join(b, on=[*OUTCOME, "outcome"], how="anti", nulls_equal=True) for a, b in ((one, other), (other, one))]
+    return pl.concat(alone).select(OUTCOME).unique()
+
+
+def _moving(both: pl.DataFrame) -> pl.DataFrame:
+    """`differences.beside` with what `goes` and `comes`. What is superseded is billed to nobody: it does neither."""
+    is_superseded = pl.col("outcome").eq_missing(Outcome.SUPERSEDED.value)
+    was_superseded = pl.col("outcome_found").eq_missing(Outcome.SUPERSEDED.value)
+    return both.with_columns(
+        is_same=pl.col("is_found") & pl.col("is_expected"),
+        goes=pl.col("is_found") & ~pl.col("is_expected") & ~was_superseded,
+        comes=pl.col("is_expected") & ~pl.col("is_found") & ~is_superseded,
+    )
+
+
+def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    """The same with `is_pair` where one comes, or goes for it: those whose parts stand, if the stream has made them."""
+    pairs = moving.filter(pl.col("comes") & pl.all_horizontal(pl.col(PARTS).is_not_null())).select(*KEY, *PARTS)
+    goes = _alone(moving.filter(pl.col("goes")))
+    gone = _alone(expected).join(goes, on=[*KEY, "lsn"], how="anti")
+    for part in PARTS:
+        pairs = pairs.join(gone, left_on=[*KEY, part], right_on=[*KEY, "lsn"], how="anti")
+    parts = pl.concat([pairs.select(*KEY, lsn=part) for part in PARTS])
+    is_pair = pl.concat(
+        [
+            pairs.select(*KEY, *PARTS),
+            parts.select(*KEY, request_lsn="lsn", completion_lsn=pl.lit(None, pl.Int64)),
+            parts.select(*KEY, request_lsn=pl.lit(None, pl.Int64), completion_lsn="lsn"),
+        ]
+    ).unique()
+    named = is_pair.with_columns(is_pair=pl.lit(value=True))
+    return moving.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
+        pl.col("is_pair").fill_null(value=False)
+    )
+
+
+def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """(KEY, lsn) of those that wait for nobody any more."""
+    is_alone = pl.any_horizontal(pl.col(PARTS).is_null())
+    return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
+
+
+def _judged(both: pl.DataFrame, repeated: pl.DataFrame, joined: pl.DataFrame) -> pl.DataFrame:
+    """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
+
+    Only outcomes that are otherwise without what is `repeated`, or when parts are `joined` (both OUTCOME), may come,
+    go or count otherwise.
+    """
+    for name, known in (("is_repeated", repeated), ("is_joined", joined)):
+        named = known.with_columns(pl.lit(value=True).alias(name))
+        both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
+            pl.col(name).fill_null(value=False)
+        )
+    is_otherwise = pl.col("is_same") & pl.any_horizontal(*(differs(name) for name in (*_AS_DECIDED, "counted")))
+    is_priced_otherwise = pl.col("is_same") & (differs("priced") | differs("currency"))
+    changes = pl.col("goes") | pl.col("comes") | is_otherwise
+    cause = (
+        pl.when(changes & pl.col("is_joined") & pl.col("is_pair"))
+        .then(pl.lit(UsageCause.REJOINED.value))
+        .when(changes & pl.col("is_repeated"))
+        .then(pl.lit(UsageCause.DUPLICATE.value))
+        .when(is_priced_otherwise & ~is_otherwise)
+        .then(pl.lit(UsageCause.REPRICED.value))
+    )
+    is_counted_otherwise = (pl.col("count") != 1).fill_null(value=False)
+    return both.with_columns(cause=cause).with_columns(
+        is_fault=((changes | is_priced_otherwise) & pl.col("cause").is_null()) | is_counted_otherwise
+    )
+
+
+def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """What goes, or is replaced → rows that take back what stands."""
+    rows = now.drop("cause").join(sound.select("usage_lsn", "cause"), on="usage_lsn", how="inner")
+    return rows.with_columns(sign=pl.lit(-1, pl.Int32), corrects_lsns=pl.concat_list("usage_lsn"))
+
+
+def _put(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
+    """What comes, or is put in the place of what stood → rows that name those that it replaces, and copy their day."""
+    rows = must.join(sound.select(*OUTCOME, "cause"), on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
+    parts = [rows.select("row", *KEY, lsn=part, is_completion=pl.lit(part == "completion_lsn")) for part in PARTS]
+    gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part) for part in PARTS]
+    replaced = (
+        pl.concat(parts)
+        .join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner")
+        # An outcome occurred when its completion did.
+        .sort("row", "is_completion", "usage_lsn")
+        .group_by("row", maintain_order=True)
+        .agg(corrects_lsns=pl.col("usage_lsn").unique().sort(), day_before=pl.last("day"))
+    )
+    return (
+        rows.join(replaced, on="row", how="left")
+        .with_columns(pl.coalesce("day_before", "day").alias("day"), sign=pl.lit(1, pl.Int32))
+        .drop("row", "day_before")
+    )
+
+
+def as_rows(made: pl.DataFrame) -> pa.Table:
+    """What `corrections` gave, as CORRECTIONS; columns that only earlier releases filled are null in others."""
+    table = made.drop("usage_lsn", "count", strict=False).to_arrow()
+    have = set(table.column_names)
+    columns = [
+        table[field.name].cast(field.type) if field.name in have else pa.nulls(len(table), field.type)
+        for field in CORRECTIONS
+    ]
+    return pa.table(columns, schema=CORRECTIONS)

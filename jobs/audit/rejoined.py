@@ -1,0 +1,77 @@
+"""An abandoned request and an orphaned completion of one key → one pair: its partner came, but too late to be met."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+import polars as pl
+
+from jobs.audit.recomputed import PARTS
+from jobs.joins.memory import KEY
+from jobs.joins.pairs import FOUND, paired
+from metering.words import Outcome
+
+_TOLD = (Outcome.ABANDONED.value, Outcome.ORPHANED.value, Outcome.MATCHED.value)
+Pair = tuple[int, int]
+"""The lsn of a request and that of its completion."""
+
+
+def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Outcomes (KEY, outcome) → the keys (KEY) that have both an abandoned request and an orphaned completion."""
+    alone = [outcomes.filter(outcome=each).select(KEY) for each in (Outcome.ABANDONED.value, Outcome.ORPHANED.value)]
+    return alone[0].join(alone[1], on=KEY, how="semi").unique()
+
+
+def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standing: Iterable[Pair]) -> pl.DataFrame:
+    """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
+
+    In lsn order, each row once: a completion joins the first request that waits for one, was received at most
+    `within_us` before it, and is not followed by a match. Pairs that are `standing` in usage stay, whatever the limit.
+    """
+    concerned = outcomes.join(may_rejoin(outcomes), on=KEY, how="semi")
+    if concerned.is_empty():
+        return outcomes
+    received_us = dict(zip(rows["lsn"], rows["received_at"].dt.epoch("us"), strict=True))
+    stays = set(standing)
+    events = sorted(
+        ((account, request_id), lsn, outcome)
+        for account, request_id, outcome, *parts in concerned.select(*KEY, "outcome", *PARTS).iter_rows()
+        for lsn in dict.fromkeys(part for part in parts if part is not None)
+        if outcome in _TOLD
+    )
+    found = [
+        (key, pair)
+        for key, of_key in groupby(events, key=lambda event: event[0])
+        for pair in _pairs(((lsn, outcome) for _, lsn, outcome in of_key), received_us, within_us, stays)
+    ]
+    numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
+    listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
+    pairs = paired(rows, pl.DataFrame(listed, schema=FOUND, orient="row"))
+    last_us = pl.max_horizontal("request_us", "completion_us")
+    made = pairs.with_columns(
+        pl.lit(Outcome.MATCHED.value).alias("outcome"), received_at=last_us.cast(pl.Datetime("us", "UTC"))
+    )
+    consumed = [lsn for _, pair in found for lsn in pair]
+    is_over = (pl.col("outcome") != Outcome.SUPERSEDED.value) & pl.coalesce(*PARTS).is_in(consumed)
+    return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
+
+
+def _pairs(
+    events: Iterable[tuple[int, str]], received_us: dict[int, int], within_us: int, stays: set[Pair]
+) -> Iterator[Pair]:
+    """Rows of one key (lsn, what became of it), in lsn order → what belongs together."""
+    waiting: deque[int] = deque()
+    for lsn, outcome in events:
+        if outcome == Outcome.MATCHED:
+            waiting.clear()
+        elif outcome == Outcome.ABANDONED:
+            waiting.append(lsn)
+        else:
+            # What is too old for this one is too old for each that follows.
+            while waiting:
+                request = waiting.popleft()
+                if received_us[lsn] - received_us[request] <= within_us or (request, lsn) in stays:
+                    yield request, lsn
+                    break

@@ -1,0 +1,117 @@
+"""One audit: recompute, put right what has a known cause, wait until billing has it, and prove what billing made."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from jobs.audit import checks
+from jobs.audit.appended import AuditedMeanwhile, append
+from jobs.audit.check import Check
+from jobs.audit.kept import Kept, kept
+from jobs.audit.outcomes import Outcomes, outcomes
+from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
+from jobs.audit.recomputed import Pinned
+from jobs.audit.stored import billing_position, stored
+from jobs.audit.versions import Versions
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.delta.table import open_table
+from jobs.streams import Table
+from metering.instants import Clock
+
+LOOK_SECONDS = 1.0
+
+
+class NotBilledError(RuntimeError):
+    """What was appended is not in the windows yet. The message says what to do."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Where and how one audit runs."""
+
+    spark: SparkSession
+    tables: str
+    postgres_url: str
+    clock: Clock
+    asked: Asked = EVERYTHING
+    appends: bool = True
+    """False: it says what differs and changes nothing."""
+    wait_seconds: float = 600
+    """How long billing may take to have the rows that were appended."""
+    tell: Callable[[str], None] = field(default=lambda _: None)
+
+    def run(self) -> Iterator[Check]:
+        """The checks, in the order in which they are made; nothing where there is no usage yet.
+
+        Raises Refused for tables that this version must not write, NotBilledError where billing does not get on.
+        """
+        present = stored(self.postgres_url).present
+        found, pinned, corrected = self._put_right(present)
+        if found is None or pinned is None:
+            yield Check("I4", 0, 0, "there is no usage yet")
+            return
+        yield from checks.streamed(found, pinned)
+        made = stored(self.postgres_url, self.asked)
+        opened = self._opened(present)
+        assert opened is not None
+        versions, held = opened
+        yield checks.numbers(held)
+        if (lost := held[Table.JOURNAL].since) is not None:
+            yield Check("I5", 0, 0, f"the journal has lost the days before {lost}, and sessions stay for ever")
+        elif self.asked.is_everything:
+            yield checks.sessions(versions, made.sessions)
+        else:
+            yield Check("I5", 0, 0, "sessions have no period; audit without one")
+        yield checks.windows(versions, made, held[Table.USAGE].since, self.asked)
+        yield checks.standing(found, made, corrected)
+
+    def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
+        """What was found first, by which it was judged, and how many rows were appended, by cause."""
+        first: tuple[Outcomes, Pinned] | None = None
+        corrected: Counter[str] = Counter()
+        while True:
+            if (opened := self._opened(present)) is None:
+                return None, None, corrected
+            versions, held = opened
+            pinned = pin(versions.usage, held.values(), self.tables, present, self.asked)
+            found = outcomes(versions, pinned)
+            first = first or (found, pinned)
+            self.tell(f"{found.outcomes:,} outcomes recomputed, {found.changes:,} rows put them right")
+            if not self.appends or not found.changes:
+                return *first, corrected
+            try:
+                after = append(versions.usage, found.corrections, self.clock.now())
+            except AuditedMeanwhile:
+                self.tell("another audit has appended meanwhile; this one begins anew")
+                first = None
+                continue
+            corrected.update(found.causes)
+            self._wait_for_billing(after)
+            if found.is_all:
+                return *first, corrected
+
+    def _opened(self, present: JoinsConfig) -> tuple[Versions, dict[Table, Kept]] | None:
+        """usage, then the journal: what usage was made of is in the journal that is read after it."""
+        usage, journal = open_table(self.tables, Table.USAGE), open_table(self.tables, Table.JOURNAL)
+        if usage is None or journal is None:
+            return None
+        held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+        since = first_log_date(usage, present, self.asked)
+        return Versions(self.spark, self.tables, journal, usage, since), held
+
+    def _wait_for_billing(self, next_lsn: int) -> None:
+        """Until billing has folded the usage before `next_lsn`: who asked reads what the audit wrote."""
+        deadline = self.clock.monotonic() + self.wait_seconds
+        while (left := next_lsn - billing_position(self.postgres_url)) > 0:
+            self.tell(f"billing has {left:,} rows of usage to fold")
+            if self.clock.monotonic() >= deadline:
+                raise NotBilledError(
+                    f"what was found is put right in usage, but after {self.wait_seconds:g} s billing still has {left} "
+                    "rows of it to fold; look at `weir status`, and audit again when billing goes on"
+                )
+            time.sleep(LOOK_SECONDS)

@@ -1,0 +1,66 @@
+"""One version of the tables as Spark reads them, and what goes between Spark and Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.delta.object_store import readable_by_spark
+from jobs.runtime.families import FAMILY_SQL
+from jobs.streams import Table
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What is read: a version of the journal and one of usage, which was made of it; from the log date `since` on."""
+
+    spark: SparkSession
+    tables: str
+    journal: DeltaTable
+    usage: DeltaTable
+    since: date | None = None
+
+    def of_journal(self, columns: Iterable[str], where: str) -> DataFrame:
+        """Rows of the journal; an older one has no `family` to ask for."""
+        return self._read(Table.JOURNAL, self.journal, columns, as_stored(where, self.journal))
+
+    def of_usage(self, columns: Iterable[str], where: str = "true") -> DataFrame:
+        """Rows of usage."""
+        return self._read(Table.USAGE, self.usage, columns, where)
+
+    def _read(self, table: Table, version: DeltaTable, columns: Iterable[str], where: str) -> DataFrame:
+        """The columns that the table has got already."""
+        stored = [field.name for field in version.schema().fields]
+        path = readable_by_spark(f"{self.tables}/{table}")
+        found = self.spark.read.format("delta").option("versionAsOf", version.version()).load(path)
+        recent = where if self.since is None else f"log_date >= DATE '{self.since}' AND ({where})"
+        return found.where(recent).select(*[name for name in columns if name in stored])
+
+
+def as_stored(condition: str, journal: DeltaTable) -> str:
+    """The same of a journal of an earlier release, which has no `family`."""
+    has_one = any(field.name == "family" for field in journal.schema().fields)
+    return condition if has_one else condition.replace(FAMILY_SQL, FAMILY_SQL.replace("coalesce(family,", "coalesce("))
+
+
+def arrow(schema: pl.Schema) -> pa.Schema:
+    """With the texts and bytes that Spark wants."""
+    small = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    fields = pl.DataFrame(schema=schema).to_arrow().schema
+    return pa.schema([field.with_type(small.get(field.type, field.type)) for field in fields])
+
+
+def spark_schema(schema: pl.Schema) -> str:
+    """As Spark writes it."""
+    names = {pl.String: "string", pl.Int64: "bigint", pl.Datetime: "timestamp", pl.Binary: "binary"}
+    return ", ".join(
+        f"`{name}` "
+        + (f"decimal({kind.precision},{kind.scale})" if isinstance(kind, pl.Decimal) else names[type(kind)])
+        for name, kind in schema.items()
+    )

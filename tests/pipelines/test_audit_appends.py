@@ -1,0 +1,250 @@
+"""What is known better by now is put right by signed rows of usage: once, whole, by Spark as by one process.
+
+Method: a history of the simulator that nobody has audited; the audit runs on its tables as `weir audit` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import structlog
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from jobs.audit.appended import AuditedMeanwhile, append
+from jobs.audit.check import Check
+from jobs.audit.pinned import Asked
+from jobs.audit.run import Audit, NotBilledError
+from jobs.joins.sink import usage_rows
+from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
+from jobs.runtime.errors import Fenced
+from jobs.streams import USAGE, Table
+from metering.words import UsageCause
+from tests.clocks import HandClock
+from tests.simulation.applications import simulated
+from tests.simulation.audits import audit
+from tests.simulation.conftest import dropped
+from tests.simulation.history import drawn
+from tests.simulation.simulate import emptied, quick_database
+from tests.simulation.steps import Audit as AuditStep
+from tests.simulation.world import World
+
+SEED = 31
+"""A history in which prices come late, requests are rejoined, and events are accepted twice."""
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Unaudited:
+    """Where a history has left its tables and its rows."""
+
+    tables: Path
+    database: str
+
+
+@pytest.fixture(scope="module")
+def unaudited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unaudited]:
+    configured = structlog.get_config()
+    structlog.configure(processors=[dropped])
+    folder = tmp_path_factory.mktemp("unaudited")
+    with quick_database(folder / "postgres") as url:
+        partitions, steps = drawn(SEED)
+        world = World(folder, emptied(url), SEED, partitions)
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            for step in steps:
+                if not isinstance(step, AuditStep):
+                    step.do(world)
+            world.settle(is_audited=True)
+            world.close()
+        yield Unaudited(world.tables, url)
+    structlog.configure(**configured)
+
+
+@pytest.fixture
+def tables(unaudited: Unaudited, tmp_path: Path) -> str:
+    """A copy of them."""
+    return str(copytree(unaudited.tables, tmp_path / "tables"))
+
+
+def rows_of(tables: str) -> list[Row]:
+    rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: row["lsn"])
+
+
+def added(tables: str) -> list[Row]:
+    return [row for row in rows_of(tables) if row["cause"] != UsageCause.STREAM]
+
+
+def run(spark: SparkSession, tables: str, database: str, **asked: Any) -> dict[str, Check]:
+    return {one.check: one for one in Audit(spark, tables, database, HandClock(NOW), **asked).run()}
+
+
+def test_a_dry_run_tells_and_changes_nothing(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
+    before = rows_of(tables)
+    found = run(spark, tables, unaudited.database, appends=False)
+    assert rows_of(tables) == before
+    assert found["I8"].found == found["I8"].expected > 0
+    assert found["I8"].corrected == 0
+    assert all(one.holds for one in found.values())
+
+
+def test_executors_put_right_what_one_process_does(
+    spark: SparkSession, unaudited: Unaudited, tables: str, tmp_path: Path
+) -> None:
+    alone = str(copytree(tables, tmp_path / "alone"))
+    said = audit(alone, NOW)
+    assert said is not None
+    assert said.faults == []
+    with pytest.raises(NotBilledError, match="audit again"):
+        run(spark, tables, unaudited.database, wait_seconds=0)
+    told = [[{**row, "lsn": None} for row in added(each)] for each in (tables, alone)]
+    assert sorted(map(str, told[0])) == sorted(map(str, told[1]))
+    assert {row["cause"] for row in told[0]} == {"repriced", "rejoined", "duplicate"}
+
+
+def test_a_second_audit_adds_nothing(tables: str) -> None:
+    first = audit(tables, NOW)
+    assert first is not None
+    assert first.appended == len(added(tables)) > 0
+    second = audit(tables, NOW)
+    assert second is not None
+    assert (second.appended, second.faults) == (0, [])
+
+
+def test_what_is_put_right_in_parts_ends_as_what_is_at_once(tables: str, tmp_path: Path) -> None:
+    """Killed anywhere, it goes on where it was: what stands is compared with what must stand."""
+    whole = str(copytree(tables, tmp_path / "whole"))
+    audit(whole, NOW)
+    while (said := audit(tables, NOW, most_rows=1)) is not None and said.appended:
+        assert said.faults == []
+    told = [[{**row, "lsn": None} for row in added(each)] for each in (tables, whole)]
+    assert sorted(map(str, told[0])) == sorted(map(str, told[1]))
+
+
+def test_rows_are_numbered_on_and_say_whose_they_are(tables: str) -> None:
+    before = rows_of(tables)
+    audit(tables, NOW)
+    rows = rows_of(tables)
+    assert rows[: len(before)] == before
+    assert [row["lsn"] for row in rows] == list(range(1, len(rows) + 1))
+    by_lsn = {row["lsn"]: row for row in rows}
+    for row in added(tables):
+        assert row["logged_at"] == NOW
+        named = [by_lsn[lsn] for lsn in row["corrects_lsns"]]
+        if row["sign"] < 0:
+            copied = [name for name in USAGE.names if name not in CHANGED]
+            assert len(named) == 1
+            assert [row[name] for name in copied] == [named[0][name] for name in copied]
+        else:
+            assert row["day"] in [one["day"] for one in named]
+            assert {one["request_id"] for one in named} == {row["request_id"]}
+
+
+CHANGED = ("lsn", "log_date", "logged_at", "rules", "sign", "cause", "corrects_lsns")
+
+
+def test_a_pair_that_is_rejoined_takes_back_its_two_parts(tables: str) -> None:
+    audit(tables, NOW)
+    pairs = [row for row in added(tables) if row["cause"] == "rejoined" and row["sign"] > 0]
+    assert pairs
+    by_lsn = {row["lsn"]: row for row in rows_of(tables)}
+    for pair in pairs:
+        parts = [by_lsn[lsn] for lsn in pair["corrects_lsns"]]
+        assert sorted(part["outcome"] for part in parts) == ["abandoned", "orphaned"]
+        assert {part["request_lsn"] or part["completion_lsn"] for part in parts} == {
+            pair["request_lsn"],
+            pair["completion_lsn"],
+        }
+
+
+def test_two_audits_of_one_version_put_right_once(tables: str) -> None:
+    usage = open_table(tables, Table.USAGE)
+    assert usage is not None
+    slow = open_table(tables, Table.USAGE)
+    assert slow is not None
+    audit(tables, NOW)
+    with pytest.raises(AuditedMeanwhile):
+        append(slow, one_row(usage), NOW)
+    assert len(added(tables)) == len({(row["sign"], *row["corrects_lsns"]) for row in added(tables)})
+
+
+def one_row(usage: DeltaTable) -> pa.Table:
+    return usage.to_pyarrow_table().slice(0, 1).drop_columns(["lsn", "log_date", "logged_at", "rules"])
+
+
+def test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins(tables: str) -> None:
+    usage = open_table(tables, Table.USAGE)
+    assert usage is not None
+    last = rows_of(tables)[-1]["lsn"]
+    epoch = usage.transaction_version("joins.epoch") or 0
+    joins = DeltaWriter(tables, Table.USAGE, "joins", epoch + 1)
+    outcome = one_row(usage)
+    append(usage, outcome, NOW)
+    joins.append(lambda first: (usage_rows(outcome, first, NOW, None), {LSN: first + 1}))
+    append(open_table(tables, Table.USAGE) or usage, outcome, NOW)
+    joins.append(lambda first: (usage_rows(outcome, first, NOW, None), {LSN: first + 1}))
+    assert [row["lsn"] for row in rows_of(tables)[last:]] == [last + 1, last + 2, last + 3, last + 4]
+
+
+def test_joins_that_was_taken_over_is_fenced_although_an_audit_has_appended(tables: str) -> None:
+    usage = open_table(tables, Table.USAGE)
+    assert usage is not None
+    epoch = usage.transaction_version("joins.epoch") or 0
+    zombie = DeltaWriter(tables, Table.USAGE, "joins", epoch + 1)
+    DeltaWriter(tables, Table.USAGE, "joins", epoch + 2)
+    append(open_table(tables, Table.USAGE) or usage, one_row(usage), NOW)
+    with pytest.raises(Fenced):
+        zombie.append(lambda first: (usage_rows(one_row(usage), first, NOW, None), {LSN: first + 1}))
+
+
+def test_a_period_puts_right_what_it_holds_and_an_audit_without_one_the_rest(
+    spark: SparkSession, unaudited: Unaudited, tables: str
+) -> None:
+    received = sorted(row["received_at"] for row in rows_of(tables))
+    middle = received[len(received) // 2].replace(second=0, microsecond=0)
+    everything = run(spark, tables, unaudited.database, appends=False)
+    parts = [
+        run(spark, tables, unaudited.database, appends=False, asked=asked)
+        for asked in (Asked(since=middle), Asked(until=middle))
+    ]
+    assert all(one.holds for found in parts for one in found.values())
+    assert everything["I8"].found >= max(found["I8"].found for found in parts) > 0
+    assert 0 < parts[0]["I10"].examined < everything["I10"].examined
+
+
+PLANTED: dict[str, tuple[Callable[[Row], bool], Callable[[Row], list[Row]]]] = {
+    "a reversal skipped": (lambda row: row["sign"] < 0, lambda _: []),
+    "a replacement lost": (lambda row: row["sign"] > 0, lambda _: []),
+    "a sign turned": (lambda row: row["sign"] < 0, lambda row: [{**row, "sign": 1}]),
+    "a reversal doubled": (lambda row: row["sign"] < 0, lambda row: [row, {**row, "lsn": 90_000}]),
+    "another model": (lambda row: row["sign"] > 0, lambda row: [{**row, "model": "other"}]),
+}
+
+
+@pytest.mark.parametrize("cause", ["repriced", "rejoined"])
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon(tables: str, fault: str, cause: str) -> None:
+    applies, planted = PLANTED[fault]
+    audit(tables, NOW)
+    rows = rows_of(tables)
+    chosen = next(row for row in rows if row["cause"] == cause and applies(row) and has_quantity(row))
+    kept = [row for row in rows if row is not chosen]
+    write_deltalake(
+        f"{tables}/{Table.USAGE}", pa.Table.from_pylist([*kept, *planted(chosen)], schema=USAGE), mode="overwrite"
+    )
+    said = audit(tables, NOW)
+    assert said is not None
+    assert {wrong["request_id"] for wrong in said.faults} == {chosen["request_id"]}
+    assert said.appended == 0
+
+
+def has_quantity(row: Row) -> bool:
+    return any(entry["quantity"] for entry in row["meters"])
