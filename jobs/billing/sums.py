@@ -28,6 +28,8 @@ AT_ONCE = 50_000
 """Rows of usage, of which each entry is for a while a row with all that is kept of it."""
 IS_JUDGED = pl.col("cause") == UsageCause.STREAM.value
 """By its arrival. What corrects a row inherits its decision, which only the database knows."""
+IS_SAID = pl.col("cause") == UsageCause.DECIDED.value
+"""It bills nothing: somebody has decided about a straggler."""
 CHANGES_A_WINDOW = Decision.CORRECT.value
 AMOUNT_KIND = pl.Decimal(AMOUNT.precision, AMOUNT.scale)
 KEY = (
@@ -65,7 +67,7 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
             unmetered_rows=(quantity.is_null() & IS_JUDGED).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )
-        .filter(pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0)
+        .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_SAID)
         .with_columns(quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity))
         .pipe(_decided, held.rules)
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))
