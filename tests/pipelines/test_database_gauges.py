@@ -114,7 +114,7 @@ def test_many_stragglers_are_added_up_in_steps(database: str) -> None:
 def test_what_waits_moves_to_what_was_decided_of_it_and_tells_its_first_deadline(database: str) -> None:
     progress(database, "billing", F)
     hour = timedelta(hours=1)
-    waiting = [{"hold_until": F + hours * hour, "settled": 0} for hours in (30, 20, 25)]
+    waiting: list[dict[str, Any]] = [{"hold_until": F + hours * hour, "settled": 0} for hours in (30, 20, 25)]
     money = {"meter": "requests", "currency": "EUR"}
     with shown("billing", database) as gauges:
         assert gauges.value("weir_straggler_deadline_seconds", meter="requests") is None

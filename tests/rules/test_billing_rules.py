@@ -48,9 +48,9 @@ def test_only_a_completion_that_came_can_leave_a_meter_out(outcome: Outcome) -> 
 
 
 def test_a_meter_without_a_policy_corrects() -> None:
-    assert BillingConfig().policies == dict.fromkeys(Meter, Decision.CORRECT)
+    assert BillingConfig().policies == dict.fromkeys(Meter, LatePolicy.CORRECT)
     policies = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).policies
-    assert policies == {**dict.fromkeys(Meter, Decision.CORRECT), Meter.OUTPUT_TOKENS: Decision.DROP}
+    assert policies == {**dict.fromkeys(Meter, LatePolicy.CORRECT), Meter.OUTPUT_TOKENS: LatePolicy.DROP}
 
 
 def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
@@ -103,7 +103,7 @@ def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
     seconds = {"unit": "second", "sum": "gpu_seconds"}
     own = BillingConfig.model_validate({"meters": {"gpu_seconds": {**seconds, "late_policy": "drop"}}})
     told = BillingConfig.model_validate({"meters": {"gpu_seconds": seconds}, "late_policy": {"gpu_seconds": "drop"}})
-    assert own.policies == told.policies == {"gpu_seconds": Decision.DROP}
+    assert own.policies == told.policies == {"gpu_seconds": LatePolicy.DROP}
     assert own.deciding == told.deciding
     with pytest.raises(ValidationError, match=r"is correct, but .* is drop; leave one out"):
         BillingConfig.model_validate(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from catalog.change import Change, compact_json, envelope
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.decisions import decisions, with_decisions
-from jobs.joins.memory import Memory, carried
+from jobs.joins.memory import Memory, Schema, carried
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
@@ -32,7 +32,7 @@ def record(lsn: int, usage_lsn: int, decision: str = "approve", op: str = "c") -
 
 
 def changes(*rows: dict[str, Any]) -> pl.DataFrame:
-    kinds = {"lsn": pl.Int64, "topic": pl.String, "value": pl.Binary, "received_at": pl.Datetime("us", "UTC")}
+    kinds: Schema = {"lsn": pl.Int64, "topic": pl.String, "value": pl.Binary, "received_at": pl.Datetime("us", "UTC")}
     return pl.DataFrame(list(rows), schema=kinds)
 
 

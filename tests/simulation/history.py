@@ -224,7 +224,7 @@ def _decide(chance: random.Random) -> list[Step]:
     steps += [Pass(chance.choice([1, 30, 300]), ALL), *_round(chance)]
     for _ in range(chance.randint(1, 4)):
         steps.append(Decide(chance.randrange(8), chance.choice(["approve", "reject"]), chance.random() < 0.1))
-        steps += chance.choice([_pass, _run, _round, _send, lambda _: []])(chance)
+        steps += chance.choice([_pass, _run, _round, _send, _nothing_more])(chance)
     if chance.random() < 0.3:
         steps += [Configure("billing", "hold", chance.choice(HOLDS)), Run("billing", 0, Fault.CRASH)]
     return steps
