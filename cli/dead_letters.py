@@ -1,14 +1,15 @@
-"""`weir dead-letters`: the records that ingestion rejected, as they were received."""
+"""`weir dead-letters`: the records that ingestion rejected, as they were received; `replay` sends them again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.dead_letter_replay.command import replay
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import FromOption, ToOption, check_range
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-COLUMNS = ("topic", "partition", "offset", "received_at", "source", "id", "type", "reason", "violation", "value")
+COLUMNS = (
+    *("topic", "partition", "offset", "received_at", "source", "id", "type", "reason", "violation", "replay_mark"),
+    *("came_back_as", "value"),
+)
+_READ = ("lsn", "replays_lsn", *(name for name in COLUMNS if name != "came_back_as"))
 _SHOWN_CHARACTERS = 200
 
 
@@ -34,15 +39,37 @@ def dead_letter_rows(journal: DeltaTable, query: DeadLetterQuery) -> Iterator[Ro
     r"""Rows with the keys `COLUMNS`, in the order of record.
 
     `violation` says which rule of which contract is broken, and where; None of a row that an older version has written.
-    `value` is the record as text. A record that is UTF-8 reads as it was sent; in any other, each byte that is not
-    UTF-8 reads as `\xNN` (the journal keeps the bytes). None: the record had no value.
+    `replay_mark` is that of a dead letter which was sent again and rejected again. `came_back_as` is the lsn of the
+    accepted row that replays it; None while there is none. `value` is the record as text. A record that is UTF-8 reads
+    as it was sent; in any other, each byte that is not UTF-8 reads as `\xNN` (the journal keeps the bytes). None: the
+    record had no value.
     """
     from cli.journal_table import rows_in_order
 
-    for row in rows_in_order(journal, COLUMNS, _where(query)):
-        value = row["value"]
-        text = value.decode("utf-8", errors="backslashreplace") if isinstance(value, bytes) else None
-        yield {**row, "value": text}  # type: ignore[dict-item]  # Arrow's values are those of `Row`
+    back = came_back(journal)
+    rows: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where(query))
+    for row in rows:
+        said = {"came_back_as": back.get(origin_of(row)), "value": text_of(row["value"])}
+        yield {name: said[name] if name in said else row[name] for name in COLUMNS}
+
+
+def origin_of(row: Any) -> int:
+    """The lsn of the dead letter that a rejected row (lsn, replays_lsn) is, or that it was sent again for."""
+    found: int = row["lsn"] if row["replays_lsn"] is None else row["replays_lsn"]
+    return found
+
+
+def came_back(journal: DeltaTable) -> dict[int, int]:
+    """The lsns of dead letters that were accepted when they were sent again, each with that of the accepted row."""
+    from cli import journal_table
+
+    rows: Iterator[dict[str, Any]] = journal_table.came_back(journal)
+    return {row["replays_lsn"]: row["lsn"] for row in rows}
+
+
+def text_of(value: object) -> str | None:
+    r"""A record's key or value as text, bytes that are not UTF-8 as `\xNN`; None of none."""
+    return value.decode("utf-8", errors="backslashreplace") if isinstance(value, bytes) else None
 
 
 def shortened(row: Row) -> Row:
@@ -53,24 +80,31 @@ def shortened(row: Row) -> Row:
     return {**row, "value": f"{value[:_SHOWN_CHARACTERS]}… ({len(value) - _SHOWN_CHARACTERS} more characters)"}
 
 
-def _where(query: DeadLetterQuery) -> pc.Expression:
+def where(query: DeadLetterQuery) -> pc.Expression:
+    """Which rows of the journal these are."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from jobs.streams import INSTANT
     from metering.words import Disposition
 
-    where = pc.field("disposition") == Disposition.REJECTED.value
+    found = pc.field("disposition") == Disposition.REJECTED.value
     if query.start is not None:
-        where &= pc.field("received_at") >= pa.scalar(query.start, INSTANT)
+        found &= pc.field("received_at") >= pa.scalar(query.start, INSTANT)
     if query.end is not None:
-        where &= pc.field("received_at") < pa.scalar(query.end, INSTANT)
+        found &= pc.field("received_at") < pa.scalar(query.end, INSTANT)
     if query.reasons:
-        where &= pc.field("reason").isin(list(query.reasons))
-    return where
+        found &= pc.field("reason").isin(list(query.reasons))
+    return found
 
 
-def dead_letters(
+dead_letters = typer.Typer(invoke_without_command=True)
+dead_letters.command()(replay)
+
+
+@dead_letters.callback()
+def _dead_letters(
+    context: typer.Context,
     *,
     start: FromOption = None,
     end: ToOption = None,
@@ -82,11 +116,14 @@ def dead_letters(
     r"""List dead letters: records that were rejected, with the reason, the broken rule, and the value as received.
 
     --from and --to select by the time of receipt. Bytes that are not UTF-8 are printed as \xNN. The table shows the
-    first 200 characters of a value; JSON and CSV hold all of it.
+    first 200 characters of a value; JSON and CSV hold all of it. came_back_as is the lsn of the accepted row, where one
+    was sent again (`weir dead-letters replay`).
     """
     from cli.journal_table import open_journal
     from deployment.stack import running_deployment
 
+    if context.invoked_subcommand is not None:
+        return
     check_range(start, end)
     journal = open_journal(running_deployment(data_dir).tables)
     query = DeadLetterQuery(start, end, tuple(reason or ()))

@@ -12,7 +12,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.reading import AccountOption, FromOption, ToOption, check_range, instant, read_only
 
-DEFAULT_LIMIT = 100
+DEFAULT_LIMIT, MOST = 100, 1_000_000
 
 
 class Form(StrEnum):
@@ -43,8 +43,9 @@ def explain(
         int,
         typer.Option(
             min=1,
+            max=MOST,
             help="Show so many rows of usage with their records; of a session, so many requests. A window's sums are "
-            "of all.",
+            "of all its usage, those of an ID of what is shown.",
         ),
     ] = DEFAULT_LIMIT,
     form: Annotated[Form, typer.Option("--format", help="What to print: lines to read, or JSON.")] = Form.TABLE,
@@ -61,6 +62,10 @@ def explain(
     from deployment.stack import running_deployment
 
     check_range(start, end)
+    if window is None and not model is meter is None:
+        raise typer.BadParameter("--model and --meter are of a --window.")
+    if text is None and not start is end is None:
+        raise typer.BadParameter("--from and --to say when something with an ID was received: leave them out.")
     asked = (text, window, straggler, correction, session)
     if sum(one is not None for one in asked) != 1:
         raise typer.BadParameter("name one thing: an ID, --window, --straggler, --correction or --session.")

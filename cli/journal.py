@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -19,7 +20,17 @@ from cli.restamp import restamp
 from cli.skip import skip
 from metering.words import Disposition
 
-COLUMNS = ("topic", "partition", "first_offset", "next_offset", "absent", *Disposition, "removed", "residual")
+COLUMNS = (
+    "topic",
+    "partition",
+    "first_offset",
+    "next_offset",
+    "absent",
+    *Disposition,
+    "came_back",
+    "removed",
+    "residual",
+)
 COLUMNS_BY_REASON = (*COLUMNS[:2], "reason", *COLUMNS[2:])
 
 Partition = tuple[str, int]
@@ -58,10 +69,12 @@ def summary_rows(
     rows: Mapping[RowKey, int],
     *,
     by_reason: bool,
+    came_back: Mapping[Partition, int] = MappingProxyType({}),
 ) -> Iterator[Row]:
     """One row per partition with the keys `COLUMNS`, or per partition and reason with `COLUMNS_BY_REASON`.
 
-    `rows` counts the journal's rows per topic, partition, disposition and reason. Split by reason, the line without a
+    `rows` counts the journal's rows per topic, partition, disposition and reason; `came_back` how many of the accepted
+    are dead letters that were sent again. Split by reason, the line without a
     reason counts what needs none; offsets, absent, removed and residual are the partition's, repeated on each of its
     lines. A partition that Kafka does not know any more has no range, so no residual.
     """
@@ -79,6 +92,7 @@ def summary_rows(
                 "next_offset": covered.next_offset if covered else None,
                 "absent": covered.absent if covered else None,
                 **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
+                "came_back": came_back.get((topic, partition), 0) if reason is None else 0,
                 "removed": covered.removed if covered else None,
                 "residual": covered.records - covered.removed - sum(mine.values()) if covered else None,
             }
@@ -100,7 +114,8 @@ def _journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
-    Rows that `weir retain` has removed are counted, too.
+    Rows that `weir retain` has removed are counted, too. came_back: how many of the accepted are dead letters that were
+    sent again.
     `residual` is the number of missing rows (below 0: of rows too many) and must be 0.
     Absent offsets are proved to hold no record.
     """
@@ -109,7 +124,7 @@ def _journal(
     if not summary:
         raise typer.BadParameter("add --summary, or a command: restamp or skip.")
     from cli.journal_offsets import consumed_ranges, kafka_topics
-    from cli.journal_table import count_rows, open_journal
+    from cli.journal_table import count_came_back, count_rows, open_journal
     from deployment.asking import asking_kafka
     from deployment.stack import running_deployment
     from jobs.streams import EVENTS_TOPIC, CatalogTopic
@@ -120,8 +135,8 @@ def _journal(
     if table is None:
         print_rows([], columns, form)
         return
-    rows = count_rows(table)
+    rows, back = count_rows(table), count_came_back(table)
     with asking_kafka(stack.kafka_bootstrap) as admin:
         topics = kafka_topics(admin, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
-    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None)
+    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, came_back=back)
     print_rows(lines, columns, form)

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 import typer
 from deltalake import DeltaTable
 
-from cli.journal import RowKey
+from cli.journal import Partition, RowKey
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
+from metering.words import Disposition
 
 
 def open_journal(tables: str) -> DeltaTable | None:
@@ -35,7 +36,7 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
     first_lsn = _first_lsn_by_file(journal)
     fragments = sorted(dataset.get_fragments(where), key=lambda fragment: first_lsn[PurePosixPath(fragment.path).name])
     for fragment in fragments:
-        read = fragment.to_table(schema=dataset.schema, columns=[*held, "lsn"], filter=where)
+        read = fragment.to_table(schema=dataset.schema, columns=list(dict.fromkeys([*held, "lsn"])), filter=where)
         yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
 
 
@@ -48,6 +49,18 @@ def count_rows(journal: DeltaTable) -> Counter[RowKey]:
         for row in grouped.to_pylist():
             found[row["topic"], row["partition"], row["disposition"], row["reason"]] += row["count_all"]
     return found
+
+
+def came_back(journal: DeltaTable) -> Iterator[dict[str, object]]:
+    """The accepted rows (lsn, replays_lsn, topic, partition) of dead letters that were sent again."""
+    if "replays_lsn" in {field.name for field in journal.schema().fields}:
+        where = pc.field("replays_lsn").is_valid() & (pc.field("disposition") == Disposition.ACCEPTED.value)
+        yield from rows_in_order(journal, ("lsn", "replays_lsn", "topic", "partition"), where)
+
+
+def count_came_back(journal: DeltaTable) -> Counter[Partition]:
+    """How many they are, per topic and partition."""
+    return Counter((str(row["topic"]), int(str(row["partition"]))) for row in came_back(journal))
 
 
 def _first_lsn_by_file(journal: DeltaTable) -> dict[str, int]:

@@ -117,5 +117,6 @@ def records_of(documents: Sequence[bytes]) -> pa.Table:
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),
             "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
+            "replay_mark": pa.nulls(count, pa.binary()),
         }
     )

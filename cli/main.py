@@ -7,6 +7,7 @@ import sys
 import typer
 from deltalake.exceptions import DeltaError
 
+from cli.arguments import Arguments
 from cli.audit import audit
 from cli.catalog import catalog
 from cli.compact import compact
@@ -34,7 +35,9 @@ from deployment.errors import CannotRun
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.unreachable import store_sentence
 
-app = typer.Typer(name="weir", no_args_is_help=True, help="Meter a stream of API events, and let none of it leak.")
+app = typer.Typer(
+    name="weir", cls=Arguments, no_args_is_help=True, help="Meter a stream of API events, and let none of it leak."
+)
 app.command()(up)
 app.command()(down)
 app.command()(status)
@@ -57,7 +60,7 @@ app.command()(corrections)
 app.command()(types)
 app.command()(rules)
 app.command()(audit)
-app.command("dead-letters")(dead_letters)
+app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(journal, name="journal")
 
 

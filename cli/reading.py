@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -22,13 +22,20 @@ Database = psycopg.Connection[DictRow]
 
 
 def instant(text: str) -> datetime:
-    """An RFC 3339 instant. Raises `typer.BadParameter` for anything else; without an offset it could mean any zone."""
+    """An RFC 3339 instant, in UTC.
+
+    Raises `typer.BadParameter` for anything else; without an offset it could mean any zone.
+    """
     try:
         value = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not an instant such as 2026-01-31T10:00:00Z.") from None
     if value.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no offset: end it with Z or +02:00, as in 2026-01-31T10:00:00Z.")
+    try:
+        value = value.astimezone(UTC)
+    except OverflowError:
+        value = datetime.max.replace(tzinfo=UTC)
     if not EARLIEST_YEAR <= value.year < LATEST_YEAR:
         raise typer.BadParameter(f"{text!r} is not in the years {EARLIEST_YEAR} to {LATEST_YEAR - 1}.")
     return value

@@ -36,7 +36,8 @@ COLUMNS = (
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Show each application: state, records and seconds behind, last batch, restarts.
 
-    `unpublished_changes` of the catalog are stored but not in its topics: ingestion cannot see them yet.
+    `unpublished_changes` are stored but not in their topics: of the catalog ingestion cannot see them yet; of billing
+    they are corrections, and minutes of an account in which windows changed, for whoever follows.
 
     Exit status 0 when everything runs, else 1.
     """
@@ -54,14 +55,14 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
         print_rows([_row(job, None, None) for job in Job], COLUMNS, form)
         raise typer.Exit(1)
     rows: dict[str, JobRow] = {}
-    unpublished: Unpublished | None = None
+    unpublished: dict[Job, Unpublished] = {}
     try:
         if stack.postgres_url:
             rows, unpublished = _read(stack)
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
-    listed = [_row(job, processes.get(job), rows.get(job), unpublished) for job in Job]
+    listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
     typer.echo("\n".join(_others(stack, others)), err=True)
@@ -76,13 +77,13 @@ def _status_of(deployment: Deployment, form: Format) -> None:
 
     rows, unpublished = _read(deployment)
     running = {job: Process(job, State.RUNNING) for job in rows}
-    listed = [_row(job, running.get(job), rows.get(job), unpublished) for job in Job]
+    listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
     if not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
-def _read(deployment: Deployment) -> tuple[dict[str, JobRow], Unpublished]:
+def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished]]:
     from deployment.asking import asking_database
     from deployment.job_states import read_jobs, read_unpublished
 
@@ -103,7 +104,6 @@ def _row(
     job: str, process: Process | None, row: JobRow | None, unpublished: Unpublished | None = None
 ) -> dict[str, Value]:
     progress = row.progress if row else {}
-    told = unpublished if job == Job.INGESTION else None
     return {
         "job": job,
         "state": state_of(process, row),
@@ -112,8 +112,8 @@ def _row(
         "pid": process.process.pid if process and process.process else None,
         # Why it ended last time matters until it is up again; then, what it waits for.
         "message": process.message if process and process.state == "restarting" else progress.get("waiting_because"),
-        "unpublished_changes": told.changes if told else None,
-        "unpublished_since": told.since if told else None,
+        "unpublished_changes": unpublished.changes if unpublished else None,
+        "unpublished_since": unpublished.since if unpublished else None,
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from metering.reports import WORKING
+from metering.words import Job
 
 POLL_SECONDS = 1.0
 
@@ -36,20 +37,32 @@ def read_jobs(postgres_url: str) -> dict[str, JobRow]:
 
 @dataclass(frozen=True)
 class Unpublished:
-    """Changes of the catalog that are stored and not in its topics, and when the oldest was committed."""
+    """Changes that are stored and not in their topics, and when the oldest was committed."""
 
     changes: int
     since: datetime | None
 
 
-def read_unpublished(postgres_url: str) -> Unpublished:
-    """What waits in the catalog's outbox: for the next `weir catalog apply` or `publish`. Raises `psycopg.Error`."""
+_UNPUBLISHED = {
+    Job.INGESTION: "SELECT count(*), min(committed_at) FROM catalog_outbox WHERE published_at IS NULL",
+    Job.BILLING: """
+        SELECT count(*), min(changed_at) FROM (
+            SELECT changed_at FROM unsent_windows
+            UNION ALL
+            SELECT corrected_at FROM corrections, publications WHERE topic = 'corrections' AND number > sent_number
+        ) AS unsent
+    """,
+}
+
+
+def read_unpublished(postgres_url: str) -> dict[Job, Unpublished]:
+    """What waits in an outbox: the catalog's, which ingestion cannot see yet, and billing's. Raises `psycopg.Error`.
+
+    The catalog's wait for the next `weir catalog apply` or `publish`; billing publishes by itself.
+    """
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
-        row = database.execute(
-            "SELECT count(*), min(committed_at) FROM catalog_outbox WHERE published_at IS NULL"
-        ).fetchone()
-    assert row is not None
-    return Unpublished(*row)
+        found = {job: database.execute(statement).fetchone() for job, statement in _UNPUBLISHED.items()}
+    return {job: Unpublished(*row) for job, row in found.items() if row is not None}
 
 
 class JobStates:

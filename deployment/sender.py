@@ -54,13 +54,20 @@ class Sender:
         self.longest_delay_ms = 0
 
     def send(
-        self, topic: str, key: bytes | None, value: bytes | None, *, number: int = 0, planned_ms: int | None = None
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        number: int = 0,
+        planned_ms: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Hand over one record; waits while the queue is full. `number` is what a refusal names it by."""
         on_delivery = partial(self._delivered, number, planned_ms)
         while True:
             try:
-                self._producer.produce(topic, value, key, on_delivery=on_delivery)
+                self._producer.produce(topic, value, key, on_delivery=on_delivery, headers=dict(headers or {}))
             except BufferError:
                 self._producer.poll(QUEUE_POLL_SECONDS)
             except KafkaException as error:

@@ -17,6 +17,7 @@ from deployment.kafka_client import kafka_client
 from jobs.runtime.kafka.topic_settings import doubts, refusals
 from jobs.runtime.unreachable import kafka_sentence
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
+from metering.words import Published
 
 RETENTION_HOURS = 36 * 24
 """Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""
@@ -109,7 +110,11 @@ def _topics() -> list[NewTopic]:
         NewTopic(topic, num_partitions=2, replication_factor=-1, config={**append_time, "cleanup.policy": "compact"})
         for topic in CatalogTopic
     ]
-    return [events, *catalog]
+    kept = {Published.CORRECTIONS: {"retention.ms": "-1"}, Published.WINDOWS: {"cleanup.policy": "compact"}}
+    published = [
+        NewTopic(topic, num_partitions=2, replication_factor=-1, config=config) for topic, config in kept.items()
+    ]
+    return [events, *catalog, *published]
 
 
 def _client(bootstrap: str) -> dict[str, str | int | float | bool]:

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.runtime.delta.table import FRONTIER, instant_of, open_to_change
+from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.streams import Table
 from metering.words import Job
 
@@ -198,6 +198,8 @@ def _remove(table: DeltaTable, day: date, records: int) -> int:
         for (topic, partition), rows in _rows_by_partition(table, day).items()
         for name in [removed_rows(topic, partition)]
     ]
+    if (before := table.transaction_version(REMOVED)) is not None:
+        counted.append(Transaction(REMOVED, before + records - kept))
     told = CommitProperties(custom_metadata={"weir": "retain"}, app_transactions=counted)
     table.delete(where, commit_properties=told)
     return records - kept

@@ -59,6 +59,8 @@ JOURNAL = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("received_at", INSTANT, nullable=False),
         pa.field("first_received_at", INSTANT),
+        pa.field("replay_mark", pa.string()),
+        pa.field("replays_lsn", pa.int64()),
         pa.field("logged_at", INSTANT, nullable=False),
         pa.field("frontier", INSTANT),
         pa.field("rules", pa.string()),
@@ -100,10 +102,12 @@ JOURNAL = pa.schema(
 """One row per Kafka record. `lsn` starts at 1. `frontier` is F of the journal prefix that ends with the row's commit
 (null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file.
 `family` says what an event is to an outcome (null: its type has no contract, or the row is older than contracts are),
-`violation` which rule of which contract a rejected one breaks, and where. `first_received_at` (null: it is
-`received_at`) decides lateness and the accept window, and nothing else. `rules` is what decides from this row on, as
-JSON; null: nothing changed. Columns may be added, nullable, and are never renamed; what contracts declare beyond these
-are columns, too."""
+`violation` which rule of which contract a rejected one breaks, and where. `replay_mark` is that of a dead letter that
+was sent again, as its header says; it counts where `replays_lsn` has the lsn of the rejected row that it names, and
+then `first_received_at` is when that was received, if a broker said so. (Null: it is `received_at`.) It decides
+lateness, a device's clock and the accept window, and nothing else. `rules` is what decides from this row on, as JSON;
+null: nothing changed. Columns may be added, nullable, and are never renamed; what contracts declare beyond these are
+columns, too."""
 
 
 def earlier_columns(meter: Meter) -> tuple[str, str, str, str]:
@@ -144,9 +148,12 @@ USAGE = pa.schema(
         pa.field("rules", pa.string()),
         pa.field("meters", pa.list_(METERED)),
         pa.field("dimensions", pa.string()),
+        pa.field("first_received_at", INSTANT),
     ]
 )
-"""One signed row per request outcome. `meters` has one entry per meter that it has a quantity of, or should have
+"""One signed row per request outcome. `received_at` is when it became a fact; where a part of it is a dead letter that
+came back, `first_received_at` is when it would have become one if that had been right when it was first received (null:
+it is `received_at`). `meters` has one entry per meter that it has a quantity of, or should have
 (METERED); null in rows of earlier releases, which had columns per meter: `jobs.metered` reads both. `dimensions` is a
 JSON object of the texts that the configuration names, without those that the outcome lacks; null: none. `day` is the
 account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
@@ -188,6 +195,6 @@ PRICES = pa.schema(
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 3, Table.USAGE: 3, Table.ACCOUNTS: 2, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 4, Table.ACCOUNTS: 2, Table.PRICES: 1}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

@@ -176,6 +176,15 @@ class Cause(StrEnum):
     MEMORY = "memory"
 
 
+class Published(StrEnum):
+    """What billing tells Kafka, each on the topic of that name, in the order in which it is told."""
+
+    CORRECTIONS = "corrections"
+    """Every one, once made never changed: appended."""
+    WINDOWS = "windows"
+    """The newest state of each: by its key a table, compacted."""
+
+
 class End(StrEnum):
     """How a driver ended that was not asked to: `exits.how`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monitoring.alerts.freshness import FRESH_SECONDS
+from monitoring.alerts.money import UNSENT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,18 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "Stragglers that wait: first deadline",
             (("min by (meter) (weir_straggler_deadline_seconds)", "{{meter}}"),),
         ),
+        Panel(
+            "Not published yet",
+            (("max by (topic) (weir_unsent_changes)", "{{topic}}"),),
+            description="Corrections, or minutes of an account in which windows changed, that Kafka does not have yet.",
+        ),
+        Panel(
+            "Age of what is not published",
+            (("max by (topic) (weir_unsent_seconds)", "{{topic}}"),),
+            "s",
+            limit=UNSENT_SECONDS,
+        ),
+        Panel("Publishing waits", (("max by (topic) (weir_publishing_waits)", "{{topic}}"),)),
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),
         Panel("Usage without a quantity", _rate("weir_unmetered_usage_rows_total", "meter")),
     ),

@@ -45,18 +45,31 @@ class Entry:
 
     usage_lsn: int
     window: WindowKey
-    month: date
-    """The first day of the account's month that it is billed in."""
+    day: date
+    """The account's day that it is billed on."""
+    has_day: bool
+    """Whether its row says the day; else it is UTC's, until the database says another (`days.placed`)."""
     price_version: int | None
     unit_price: Decimal | None
     quantity: Decimal
     amount: Decimal | None
     is_product: bool
     """Whether the row's amount is its quantity times its unit price; or is none, where it has no price."""
+    cause: str
     decision: str | None
     """Of a straggler."""
     is_billed: bool
     """Whether billing has read the row."""
+
+    @property
+    def month(self) -> date:
+        """The first day of the account's month that it is billed in."""
+        return self.day.replace(day=1)
+
+    @property
+    def part(self) -> tuple[int, str]:
+        """What names it: usage lsn and meter."""
+        return self.usage_lsn, self.window.meter
 
     @property
     def counts(self) -> bool:
@@ -90,7 +103,7 @@ def entries_of(
     `decisions` are those of stragglers, by (usage_lsn, meter). `billed_to`: billing has read the rows below it.
     """
     meters = meters_by_lsn(usage)
-    names = ("lsn", "account", "model", "currency", "event_time", "day", "sign")
+    names = ("lsn", "account", "model", "currency", "event_time", "day", "sign", "cause")
     return tuple(
         _entry(row, one, decisions, billed_to)
         for row in usage.select(names).iter_rows(named=True)
@@ -107,12 +120,14 @@ def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], bille
     return Entry(
         usage_lsn=row["lsn"],
         window=WindowKey(start, row["account"], row["model"], meter["meter"], row["currency"]),
-        month=(row["day"] or row["event_time"].date()).replace(day=1),
+        day=row["day"] or row["event_time"].date(),
+        has_day=row["day"] is not None,
         price_version=meter["price_version"],
         unit_price=unit_price,
         quantity=EXACT.multiply(quantity, row["sign"]),
         amount=None if amount is None else EXACT.multiply(amount, row["sign"]),
         is_product=amount == product and (not is_priced or amount is not None),
+        cause=row["cause"],
         decision=decisions.get((row["lsn"], meter["meter"])),
         is_billed=billed_to is not None and row["lsn"] < billed_to,
     )

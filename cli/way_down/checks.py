@@ -1,13 +1,14 @@
-"""Whether it adds up: amounts are products, usage makes its windows, and corrections are what their usage adds."""
+"""Whether it adds up: amounts are products, usage makes its windows, lines and stragglers."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from cli.output import plain
-from cli.way_down.arithmetic import EXACT, Cell, Entry, Row, total
+from cli.way_down.arithmetic import EXACT, Cell, Entry, Row, WindowKey
+from metering.words import UsageCause
 
 
 def wrong_products(entries: Iterable[Entry], stored: Mapping[Cell, Row]) -> list[str]:
@@ -37,11 +38,59 @@ def wrong_prices(entries: Iterable[Entry], prices: Iterable[Row]) -> list[str]:
     return found
 
 
-def wrong_windows(entries: Sequence[Entry], stored: Mapping[Cell, Row], corrections: Iterable[Row]) -> list[str]:
-    """Where all usage of windows does not make what is stored, version by version, as sentences.
+def wrong_lines(entries: Iterable[Entry], lines: Iterable[Row]) -> list[str]:
+    """Where usage is on no line of its month, or on one with another unit price, as sentences."""
+    key = ("account", "month", "model", "meter", "currency", "price_version")
+    known = {tuple(row[name] for name in key): row["unit_price"] for row in lines}
+    found = []
+    for one in entries:
+        of = one.window
+        line = (of.account, one.month, of.model, of.meter, of.currency, one.price_version)
+        where = f"usage lsn {one.usage_lsn}, {of.meter}"
+        if one.counts and line not in known:
+            found.append(f"{where}: it is on no line of {one.month:%Y-%m}")
+        elif one.counts and known[line] != one.unit_price:
+            found.append(f"{where}: price version {one.price_version} has another unit price in its line")
+    return found
 
-    And where corrections (rows of `corrections`) are not what their usage rows add.
+
+def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], corrections: Iterable[Row]) -> list[str]:
+    """Where stragglers do not say what their usage does, or are not in the one correction that they are, as sentences.
+
+    `corrections` are all that name usage of the entries.
     """
+    named = Counter((lsn, row["meter"]) for row in corrections for lsn in row["usage_lsns"])
+    told = {(row["usage_lsn"], row["meter"]): row for row in stragglers}
+    found = []
+    for one in entries:
+        where = f"usage lsn {one.usage_lsn}, {one.window.meter}"
+        row = told.get(one.part)
+        if row is not None and _of_straggler(row) != _of_entry(one):
+            said = f"{plain(row['quantity'])} at {_price(row['unit_price'])} (version {row['price_version']})"
+            made = f"{plain(one.quantity)} at {_price(one.unit_price)} (version {one.price_version})"
+            found.append(f"{where}: the straggler says {said}, usage makes {made}")
+        # What takes a straggler back, or its place, is a correction only where its window was shown closed by then.
+        must_be = one.decision is not None and one.counts and one.cause == UsageCause.STREAM
+        if named[one.part] > 1 or (must_be and not named[one.part]):
+            found.append(f"{where}: it is in {named[one.part]} corrections instead of one")
+    return found
+
+
+def _of_straggler(row: Row) -> tuple[object, ...]:
+    key = tuple(row[name] for name in WindowKey._fields)
+    return (*key, row["price_version"], row["unit_price"], row["quantity"], row["amount"])
+
+
+def _of_entry(one: Entry) -> tuple[object, ...]:
+    return (*one.window, one.price_version, one.unit_price, one.quantity, one.amount)
+
+
+def _price(unit_price: Decimal | None) -> str:
+    return "no price" if unit_price is None else plain(unit_price)
+
+
+def wrong_windows(entries: Iterable[Entry], stored: Mapping[Cell, Row]) -> list[str]:
+    """Where all usage of windows does not make what is stored, version by version, as sentences."""
     made: defaultdict[Cell, Decimal] = defaultdict(Decimal)
     for one in entries:
         if one.counts:
@@ -58,17 +107,4 @@ def wrong_windows(entries: Sequence[Entry], stored: Mapping[Cell, Row], correcti
             )
         if row and row["unit_price"] is not None and row["amount"] != EXACT.multiply(is_now, row["unit_price"]):
             found.append(f"{key.model} {key.meter}, price version {version}: the amount is not quantity x unit price")
-    added = {(one.usage_lsn, one.window.meter): one for one in entries}
-    return found + [problem for one in corrections if (problem := _wrong_correction(one, added)) is not None]
-
-
-def _wrong_correction(correction: Row, added: Mapping[tuple[int, str], Entry]) -> str | None:
-    """What is wrong with one; `added`: entries by usage lsn and meter."""
-    named_rows = ((lsn, correction["meter"]) for lsn in correction["usage_lsns"])
-    made = total(added[row] for row in named_rows if row in added)
-    amount = EXACT.subtract(correction["new_amount"] or Decimal(0), correction["old_amount"] or Decimal(0))
-    quantity = EXACT.subtract(correction["new_quantity"], correction["old_quantity"])
-    if (made.quantity, made.amount) == (quantity, amount):
-        return None
-    named = f"correction {correction['usage_lsn']}, {correction['meter']}"
-    return f"{named}: its usage makes {plain(made.quantity)}, and it says {plain(quantity)}"
+    return found

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time
+from typing import Any
 
 import polars as pl
+from deltalake import DeltaTable
 
 from cli.usage import billing_progress
 from cli.way_down.arithmetic import Cell, Entry, Row, WindowKey, entries_of
-from cli.way_down.checks import wrong_prices, wrong_products, wrong_windows
+from cli.way_down.checks import wrong_lines, wrong_prices, wrong_products, wrong_stragglers, wrong_windows
+from cli.way_down.corrected import wrong_corrections, wrong_histories
+from cli.way_down.days import placed, wrong_days
 from cli.way_down.files import Files
 from cli.way_down.prices import price_versions
-from cli.way_down.records import Found, Tables
+from cli.way_down.records import RECORDS_OF_A_ROW, Found, Tables
 from cli.way_down.stored import Stored
 from cli.way_down.told import Told, lines_told, outcomes_told, records_told, usage_told, windows_told
 from metering.lateness import window_state
+from metering.meters import MOST_METERS
 from metering.windows import MINUTE, Window
 
-RECORDS_OF_A_ROW = 4
-"""A request and its completion, and a repeat of each."""
+OF_A_ROW = {"usage": 1, "outcomes": 1, "records": RECORDS_OF_A_ROW}
+"""How often `limit` is told of each list of a document; of any other so many as a row of usage has meters."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,18 @@ class Sources:
     stored: Stored
     tables: Tables
     prices: Files
-    limit: int
-    """So many rows of usage are told, and RECORDS_OF_A_ROW times as many records."""
+    usage: DeltaTable | None
+    """None before joins has made it."""
+
+    @property
+    def limit(self) -> int:
+        """So many rows of usage are told."""
+        return self.tables.limit
+
+    def entries(self, usage: pl.DataFrame) -> tuple[Entry, ...]:
+        """What rows of usage (USAGE_READ) add to windows and days."""
+        stored = self.stored
+        return placed(stored, entries_of(usage, stored.decisions(usage["lsn"]), stored.billed_to()))
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,14 @@ class WindowAsked:
 
 
 @dataclass(frozen=True)
+class Named:
+    """What a straggler or a correction is: the rows of usage that the database names, and its minutes and accounts."""
+
+    lsns: Collection[int] = ()
+    places: Collection[tuple[datetime, str]] = ()
+
+
+@dataclass(frozen=True)
 class Billed:
     """What the database has of windows: their parts by price version, what came late, and what corrected them."""
 
@@ -62,43 +85,94 @@ class Billed:
     corrections: Sequence[Row]
 
 
-def explain_found(sources: Sources, found: Found) -> Told:
-    """The document of rows that were found: windows and lines say how much of them is theirs."""
+@dataclass(frozen=True)
+class Problems:
+    """What does not add up: `sure` of what was read, `whole` only if no usage was removed, which `since` says."""
+
+    sure: Sequence[str]
+    whole: Sequence[str]
+    since: date | None
+
+    @property
+    def told(self) -> list[str]:
+        """What is wrong for certain."""
+        return [*self.sure, *(() if self.since else self.whole)]
+
+    @property
+    def adds_up(self) -> bool | None:
+        """None: it cannot be told."""
+        return False if self.told else None if self.whole else True
+
+
+def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Told:
+    """The document of rows that were found: windows and lines say how much of them is theirs.
+
+    What is `named` must be in usage, and its windows must have been what corrections say.
+    """
     stored = sources.stored
-    billed_to = stored.billed_to()
-    entries = entries_of(found.usage, stored.decisions(found.usage["lsn"]), billed_to)
-    places = {(one.window.window_start, one.window.account) for one in entries}
+    entries = sources.entries(found.usage)
+    places = {(one.window.window_start, one.window.account) for one in entries} | {*named.places}
     touched = {one.window for one in entries}
-    lsns = found.usage["lsn"].to_list()
+    read = set(found.usage["lsn"])
+    lsns = {*read, *named.lsns}
     billed = Billed(
         {cell: row for cell, row in stored.windows(places).items() if cell[0] in touched},
         stored.stragglers(places, lsns),
         stored.corrections(places, lsns),
     )
-    return _document(sources, found, entries, billed, wrong_products(entries, billed.windows))
+    of_read = [row for row in billed.corrections if read.issuperset(row["usage_lsns"])]
+    sure = wrong_stragglers(entries, billed.stragglers, billed.corrections) + wrong_corrections(entries, of_read)
+    missing = sorted({*named.lsns} - read)
+    whole = [f"usage lsn {lsn} is not in usage" for lsn in missing]
+    for start, account in sorted({*named.places}):
+        every = sources.entries(sources.tables.usage_of_window(account, Window(start, start + MINUTE)))
+        whole += wrong_histories(every, stored.corrections([(start, account)]))
+    since = _removed(sources.usage, min(start for start, _ in named.places)) if whole else None
+    return _document(sources, found, entries, billed, Problems(sure, whole, since))
 
 
 def explain_window(sources: Sources, asked: WindowAsked) -> Told:
     """The document of a whole window: all usage of it is added up, and `limit` rows of it are told."""
     stored, tables = sources.stored, sources.tables
-    billed_to = stored.billed_to()
     usage = tables.usage_of_window(asked.account, asked.window)
-    every = entries_of(usage, stored.decisions(usage["lsn"]), billed_to)
-    entries = tuple(one for one in every if asked.holds(one.window))
+    entries = tuple(one for one in sources.entries(usage) if asked.holds(one.window))
     place = [(asked.window.start, asked.account)]
     billed = Billed(
         {cell: row for cell, row in stored.windows(place).items() if asked.holds(cell[0])},
         [row for row in stored.stragglers(place) if asked.names(row)],
         [row for row in stored.corrections(place) if asked.names(row)],
     )
-    problems = wrong_products(entries, billed.windows) + wrong_windows(entries, billed.windows, billed.corrections)
+    parts = {one.part for one in entries}
+    whole = [
+        *wrong_windows(entries, billed.windows),
+        *wrong_corrections(entries, billed.corrections),
+        *wrong_histories(entries, billed.corrections),
+        *(
+            f"straggler {row['usage_lsn']}, {row['meter']}: it is not in usage"
+            for row in billed.stragglers
+            if (row["usage_lsn"], row["meter"]) not in parts
+        ),
+    ]
+    since = _removed(sources.usage, asked.window.start) if whole else None
+    problems = Problems(wrong_stragglers(entries, billed.stragglers, billed.corrections), whole, since)
     mine = usage.filter(pl.col("lsn").is_in(list({one.usage_lsn for one in entries})))
     listed = tables.of_usage(mine["lsn"].head(sources.limit))
     document = _document(sources, listed, entries, billed, problems)
-    return {**document, "cut": _cut(sources.limit, len(mine), len(listed.records))}
+    cut = {**(document["cut"] or {}), **({"usage": len(mine)} if len(mine) > len(listed.usage) else {})}
+    return {**document, "usage_summed": len(mine), "cut": cut or None}
 
 
-def _lines(stored: Stored, entries: Sequence[Entry]) -> list[Row]:
+def _removed(usage: DeltaTable | None, start: datetime) -> date | None:
+    """The log date from which on usage is kept, where usage of a minute may have been removed; else None."""
+    # They are needed where something is missing only.
+    from jobs.audit.kept import kept
+    from jobs.joins.past import CLOCK_SKEW
+
+    since = None if usage is None else kept(usage).since
+    return since if since and start < datetime.combine(since, time(), UTC) + CLOCK_SKEW else None
+
+
+def _lines(stored: Stored, entries: Iterable[Entry]) -> list[Row]:
     """The lines of the months that entries are billed in, of their meters."""
     meters: defaultdict[tuple[str, date], set[str]] = defaultdict(set)
     for one in entries:
@@ -106,40 +180,49 @@ def _lines(stored: Stored, entries: Sequence[Entry]) -> list[Row]:
     return [row for (account, month), names in sorted(meters.items()) for row in stored.lines(account, month, names)]
 
 
-def _document(
-    sources: Sources,
-    found: Found,
-    entries: Sequence[Entry],
-    billed: Billed,
-    problems: Sequence[str],
-) -> Told:
+def _document(sources: Sources, found: Found, entries: Sequence[Entry], billed: Billed, problems: Problems) -> Told:
     stored, limit = sources.stored, sources.limit
     prices = price_versions(sources.prices, sources.tables.journal, entries)
-    problems = [*problems, *wrong_prices(entries, prices)]
+    lines = _lines(stored, entries)
+    sure = [
+        *problems.sure,
+        *wrong_products(entries, billed.windows),
+        *wrong_prices(entries, prices),
+        *wrong_lines(entries, lines),
+        *wrong_days(stored, entries),
+    ]
+    problems = Problems(sure, problems.whole, problems.since)
     frontier, closed = billing_progress(stored.database)
 
     def state_of(key: WindowKey, corrected: bool) -> str:
         window = Window(key.window_start, key.window_start + MINUTE)
         return window_state(window, None, frontier, corrected=corrected, closed_before=closed.of(key.meter)).value
 
-    usage, records = found.usage.head(limit), found.records.head(RECORDS_OF_A_ROW * limit)
-    return {
-        "line": lines_told(_lines(stored, entries), entries) or None,
-        "windows": windows_told(entries, billed.windows, billed.corrections, state_of),
+    usage = found.usage.head(limit)
+    told = {
+        "line": lines_told(lines, entries) or None,
+        "windows": windows_told(entries, billed.windows, billed.corrections, state_of, limit),
         "usage": usage_told(usage, entries, stored.billed_to()),
         "outcomes": outcomes_told(usage),
-        "records": records_told(records),
+        "records": records_told(found.records),
         "stragglers": list(billed.stragglers),
         "corrections": list(billed.corrections),
         "prices": prices,
-        "adds_up": not problems,
-        "differences": problems,
-        "cut": _cut(limit, len(found.usage), len(found.records)),
+        "adds_up": problems.adds_up,
+        "differences": problems.told,
+        "usage_removed_before": problems.since,
+        "usage_summed": len(found.usage),
     }
+    return _cut(told, limit, {"usage": found.usage_found, "records": found.records_found})
 
 
-def _cut(limit: int, usage: int, records: int) -> Told | None:
-    """How many rows there are of what is not all told; None where all is. Records are those of the usage that is."""
-    found = {"usage": usage} if usage > limit else {}
-    found |= {"records": records} if records > RECORDS_OF_A_ROW * limit else {}
-    return found or None
+def _cut(told: Told, limit: int, found: Mapping[str, int]) -> Told:
+    """The same with no list longer than the limit allows; `cut`: how many there are (`found`: where more are known)."""
+    there: dict[str, int] = {}
+    kept: dict[str, Any] = {}
+    for name, rows in told.items():
+        is_list = isinstance(rows, list)
+        kept[name] = rows[: limit * OF_A_ROW.get(name, MOST_METERS)] if is_list else rows
+        if is_list and len(kept[name]) < (many := max(len(rows), found.get(name, 0))):
+            there[name] = many
+    return {**kept, "cut": there or None}

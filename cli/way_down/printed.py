@@ -42,14 +42,26 @@ def _lines(document: Told) -> Iterator[tuple[str, str]]:
             yield "bold", heading
         for row in rows:
             yield from (("", f"  {line}") for line in said(row))
-    if not document["usage"]:
+    if not any(document[name] for name in ("usage", "windows", "stragglers", "corrections")):
         yield "", "Usage has nothing of it: it is on no bill (or waits for its other part, or for joins)."
     if document["cut"]:
         there_are = ", ".join(f"{name} {count}" for name, count in document["cut"].items())
         yield "yellow", f"Not all is shown ({there_are}). Raise --limit."
+        if document["usage_summed"] < document["cut"].get("usage", 0):
+            yield "yellow", f"Sums are of the first {document['usage_summed']} rows of usage only."
     for problem in document["differences"]:
         yield "red", problem
-    yield ("green", "It adds up.") if document["adds_up"] else ("red", "It does not add up.")
+    yield _verdict(document)
+
+
+def _verdict(document: Told) -> tuple[str, str]:
+    match document["adds_up"]:
+        case True:
+            return "green", "It adds up."
+        case False:
+            return "red", "It does not add up."
+    since = document["usage_removed_before"]
+    return "yellow", f"Whether it adds up cannot be told: `weir retain` has removed usage of the days before {since}."
 
 
 def _session(row: Told) -> Iterator[str]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cli.reading import Database
-from cli.way_down.explanation import Sources, WindowAsked, explain_found, explain_window
+from cli.way_down.explanation import Named, Sources, WindowAsked, explain_found, explain_window
 from cli.way_down.files import Files
 from cli.way_down.records import Period, Tables
 from cli.way_down.stored import Stored
@@ -44,6 +44,8 @@ class Question:
 def explanation(database: Database, tables: str, question: Question) -> dict[str, Any]:
     """The document: `line, windows, usage, outcomes, records, stragglers, corrections, prices`, and if it `adds_up`.
 
+    That is null where it cannot be told: `weir retain` has removed usage of log dates before `usage_removed_before`.
+    Sums are of `usage_summed` rows of usage; `cut` says of which lists there is more, and how much there is.
     Raises CannotRun where nothing is known of what is asked for.
     """
     sources = _sources(database, tables, question)
@@ -70,14 +72,15 @@ def _sources(database: Database, tables: str, question: Question) -> Sources:
         Files.none(name) if (found := opened[name]) is None else Files.of(found, name)
         for name in (Table.USAGE, Table.PRICES)
     )
-    read = Tables(Files.of(journal, Table.JOURNAL), usage, question.accounts)
-    return Sources(stored, read, prices, question.limit)
+    read = Tables(Files.of(journal, Table.JOURNAL), usage, question.accounts, question.limit)
+    return Sources(stored, read, prices, opened[Table.USAGE])
 
 
 def _of_id(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.text is not None
     newest = sources.tables.journal.latest("received_at") or sources.stored.now()
-    period = Period(question.start or newest - DEFAULT_PERIOD, question.end)
+    latest = newest if question.end is None else min(newest, question.end)
+    period = Period(question.start or latest - DEFAULT_PERIOD, question.end)
     found = sources.tables.of_id(question.text, period)
     if found.usage.is_empty() and found.records.is_empty():
         until = f" and before {rfc3339(question.end)}" if question.end else ""
@@ -104,33 +107,43 @@ def _of_window(sources: Sources, question: Question) -> dict[str, Any]:
 
 def _of_straggler(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.straggler is not None
-    lsns = sources.stored.straggler(question.straggler)
-    if not lsns:
-        raise CannotRun(f"Usage lsn {question.straggler} is no straggler. `weir stragglers` lists them by `usage_lsn`.")
-    return explain_found(sources, sources.tables.of_usage(lsns))
+    row = sources.stored.straggler(question.straggler, question.accounts)
+    if row is None:
+        raise CannotRun(
+            f"Usage lsn {question.straggler} is no straggler{_of_accounts(question)}. `weir stragglers` lists them by "
+            "`usage_lsn`."
+        )
+    lsns = [question.straggler, *sources.stored.decided_by(question.straggler)]
+    named = Named(lsns, [(row["window_start"], row["account"])])
+    return explain_found(sources, sources.tables.of_usage(named.lsns), named)
 
 
 def _of_correction(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.correction is not None
-    lsns = sources.stored.corrected_by(question.correction)
-    if not lsns:
+    rows = sources.stored.correction(question.correction, question.accounts)
+    if not rows:
         raise CannotRun(
-            f"There is no correction {question.correction}. `weir corrections` lists them; each is named by the first "
-            "of its `usage_lsns`."
+            f"There is no correction {question.correction}{_of_accounts(question)}. `weir corrections` lists them; "
+            "each is named by the first of its `usage_lsns`."
         )
-    return explain_found(sources, sources.tables.of_correction(lsns))
+    lsns = {lsn for row in rows for lsn in row["usage_lsns"]}
+    named = Named(lsns, {(row["window_start"], row["account"]) for row in rows})
+    return explain_found(sources, sources.tables.of_correction(lsns), named)
 
 
 def _of_session(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.session is not None
-    row = sources.stored.session(question.session)
+    row = sources.stored.session(question.session, question.accounts)
     if row is None:
-        raise CannotRun(f"There is no session {question.session}. `weir sessions` lists them by `session_id`.")
+        raise CannotRun(
+            f"There is no session {question.session}{_of_accounts(question)}. `weir sessions` lists them by "
+            "`session_id`."
+        )
     user = (row["account"], row["user_id"])
-    found, requests = sources.tables.of_session(*user, row["session_start"], row["session_end"], question.limit)
+    found, requests = sources.tables.of_session(*user, row["session_start"], row["session_end"])
     document = explain_found(sources, found)
-    cut = {"requests": requests} if requests > question.limit else None
-    return {"session": {**row, "requests_found": requests}, **document, "cut": cut or document["cut"]}
+    cut = {**({"requests": requests} if requests > question.limit else {}), **(document["cut"] or {})}
+    return {"session": {**row, "requests_found": requests}, **document, "cut": cut or None}
 
 
 def _of_accounts(question: Question) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
@@ -12,7 +12,7 @@ from cli.way_down.files import Files, is_among
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
 from metering.windows import Window
-from metering.words import REQUESTS, Disposition
+from metering.words import REQUESTS, Disposition, UsageCause
 
 RECORD = (
     *("topic", "partition", "offset", "lsn", "received_at", "disposition", "reason", "violation", "first_lsn"),
@@ -24,6 +24,8 @@ USAGE = (
     *("event_time", "received_at", "plan", "currency", "sign", "cause", "corrects_lsns", "day", "dimensions"),
 )
 """What is told of a row of usage, beside its meters."""
+RECORDS_OF_A_ROW = 4
+"""A request and its completion, and a repeat of each."""
 USAGE_READ = (*USAGE, *METERED_COLUMNS)
 
 
@@ -46,36 +48,48 @@ class Period:
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of usage (USAGE_READ) and of the journal (RECORD), each in the order of lsn."""
+    """Rows of usage (USAGE_READ) and of the journal (RECORD), each in the order of lsn; and how many there are."""
 
     usage: pl.DataFrame
     records: pl.DataFrame
+    usage_found: int
+    records_found: int
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that an explanation reads. `accounts`: only theirs; empty: everybody's."""
+    """The tables that an explanation reads. `accounts`: only theirs; empty: everybody's.
+
+    Of an id `limit` rows of usage are read, and of anything RECORDS_OF_A_ROW times as many records.
+    """
 
     journal: Files
     usage: Files
-    accounts: Collection[str] = ()
+    accounts: Collection[str]
+    limit: int
 
     def of_id(self, text: str, period: Period) -> Found:
         """What concerns a request, or else an event, of this id.
 
         Of a request: all usage of it, the records that name it or that its usage names, and their repeats. Of anything
         else (an event, or a request that is in no usage): its records, their repeats, and the usage that names them.
-        Both are looked for in the period; what they name, wherever it is.
+        Both are looked for in the period; what they name, wherever it is. Where there is more usage than the limit, the
+        records are those of what is read.
         """
         if lsns := self._usage_of(text, period):
-            return self._found(lsns, _with_firsts(self._records_of("request_id", text, period)))
+            is_whole = len(lsns) <= self.limit
+            named = _with_firsts(self._records_of("request_id", text, period)) if is_whole else ()
+            return replace(self._found(lsns[: self.limit], named), usage_found=len(lsns))
         # One column at a time: a comparison with one value is not made text by text. An event's id is no other's
         # request id, so all records are looked through again only where it is its own.
         events = self._records_of("id", text, period)
         if events.is_empty() or text in events["request_id"]:
             events = pl.concat([events, self._records_of("request_id", text, period)])
-        records = self._read_records(self._with_repeats(_with_firsts(events)))
-        return self._found(self._usage_naming(records), records["lsn"])
+        lsns = self._mine_of(self._with_repeats(_with_firsts(events)))
+        records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
+        naming = sorted(self._with_parted(self._usage_naming(records)))
+        found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
+        return found if len(naming) <= self.limit else replace(found, usage_found=len(naming))
 
     def of_usage(self, lsns: Iterable[int]) -> Found:
         """Rows of usage with these lsns, the records that they name, and their repeats."""
@@ -92,25 +106,27 @@ class Tables:
         where = (occurred_at >= window.start) & (occurred_at < window.end) & (pl.col("account") == account)
         return self.usage.between("event_time", window.start, window.end).rows(where, USAGE_READ).sort("lsn")
 
-    def of_session(self, account: str, user: str, first: datetime, last: datetime, limit: int) -> tuple[Found, int]:
+    def of_session(self, account: str, user: str, first: datetime, last: datetime) -> tuple[Found, int]:
         """The first requests of a user that occurred from `first` to `last` with what concerns them, and how many."""
         where = pl.col("event_time").is_between(first, last) & (pl.col("account") == account)
         where &= (pl.col("user_id") == user) & (pl.col("disposition") == Disposition.ACCEPTED)
         candidates = self.journal.between("event_time", first, last)
         rows = candidates.rows(where & family().is_in(list(REQUESTS)), ("lsn", "received_at"))
-        listed = rows.sort("lsn").head(limit)
+        listed = rows.sort("lsn").head(self.limit)
         return self._found(self._usage_naming(listed), listed["lsn"]), len(rows)
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
         rows = self._mine(self.usage.by_lsn(usage, USAGE_READ))
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
-        return Found(rows, self._read_records(self._with_repeats(named)))
+        lsns = self._mine_of(self._with_repeats(named))
+        told = self.journal.by_lsn(lsns[: self._most_records], RECORD)
+        return Found(rows, told, len(rows), len(told) if len(lsns) <= self._most_records else len(lsns))
 
     def _usage_of(self, request_id: str, period: Period) -> list[int]:
         """The lsns of usage of a request. Only the column that is asked for is read of all rows."""
         is_wanted = pl.col("request_id") == request_id
         found = period.files(self.usage).rows(is_wanted, ("lsn", "account", "received_at"))
-        return self._mine(found).filter(period.holds())["lsn"].to_list()
+        return self._mine(found).filter(period.holds())["lsn"].sort().to_list()
 
     def _usage_naming(self, records: pl.DataFrame) -> set[int]:
         """The lsns of usage that is of any of these records. No outcome is a fact before its parts were received."""
@@ -120,6 +136,13 @@ class Tables:
         files = self.usage.between("received_at", since, None)
         parts = (files.rows(is_among(side, records["lsn"]), ("lsn",)) for side in ("request_lsn", "completion_lsn"))
         return {lsn for part in parts for lsn in part["lsn"]}
+
+    def _with_parted(self, lsns: set[int]) -> set[int]:
+        """The lsns of usage, and those of what was billed of the other part of a pair before it was put together."""
+        rows = self.usage.by_lsn(lsns, ("cause", "request_lsn", "completion_lsn"))
+        pairs = rows.filter(pl.col("cause") == UsageCause.REJOINED)
+        parts = {*pairs["request_lsn"].drop_nulls(), *pairs["completion_lsn"].drop_nulls()}
+        return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
 
     def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
         """Records of the period with this text (lsn, first_lsn, account, request_id, received_at).
@@ -138,8 +161,15 @@ class Tables:
         is_repeat = is_among("first_lsn", pl.Series(sorted(firsts), dtype=pl.Int64))
         return firsts | set(later.rows(is_repeat, ("lsn",))["lsn"])
 
-    def _read_records(self, lsns: Iterable[int]) -> pl.DataFrame:
-        return self._mine(self.journal.by_lsn(lsns, RECORD))
+    @property
+    def _most_records(self) -> int:
+        return RECORDS_OF_A_ROW * self.limit
+
+    def _mine_of(self, lsns: Iterable[int]) -> list[int]:
+        """Those of records of the accounts that are asked for, in order."""
+        if not self.accounts:
+            return sorted(lsns)
+        return self._mine(self.journal.by_lsn(lsns, ("lsn", "account")))["lsn"].to_list()
 
     def _mine(self, rows: pl.DataFrame) -> pl.DataFrame:
         if not self.accounts:

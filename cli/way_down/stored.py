@@ -40,11 +40,44 @@ _CORRECTIONS = f"""
     WHERE %(lsns)s::bigint[] IS NULL OR usage_lsns && %(lsns)s::bigint[]
     ORDER BY usage_lsn, meter
 """
-_STRAGGLER = "SELECT usage_lsn, decided_lsn FROM stragglers WHERE usage_lsn = %s"
-_CORRECTION = "SELECT usage_lsns FROM corrections WHERE usage_lsn = %s"
-_SESSION = """
+_NAMED = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
+_STRAGGLER = f"SELECT window_start, account FROM stragglers WHERE usage_lsn = %(number)s AND {_NAMED} LIMIT 1"
+_DECIDED_BY = "SELECT DISTINCT decided_lsn FROM stragglers WHERE usage_lsn = %s AND decided_lsn IS NOT NULL"
+_CORRECTION = f"SELECT usage_lsns, window_start, account FROM corrections WHERE usage_lsn = %(number)s AND {_NAMED}"
+_SESSION = f"""
     SELECT session_id, account, user_id, session_start, session_end, events, version, retracted_at
-    FROM sessions WHERE session_id = %s
+    FROM sessions WHERE session_id = %(number)s AND {_NAMED}
+"""
+# A minute lies between the first and the last of its day, whatever zone named it, and UTC's date is near.
+_DAYS_HOLDING = f"""
+    SELECT window_start, account, model, meter, currency, price_version, day
+    FROM usage_days JOIN {_ASKED} USING (account)
+    WHERE day BETWEEN window_start::date - 2 AND window_start::date + 2
+      AND first_window <= window_start AND last_window_end > window_start
+    ORDER BY day
+"""
+_SPANS = """
+    SELECT day, min(first_window) AS starts, max(last_window_end) AS ends FROM usage_days
+    WHERE account = %(account)s AND day BETWEEN %(day)s::date - 3 AND %(day)s::date + 3
+    GROUP BY day ORDER BY starts, day
+"""
+# Minutes of days that overlap cannot be told apart, so they are added up together.
+_DAYS_AND_MINUTES = """
+    SELECT model, meter, currency, price_version, sum(day_quantity) AS day_quantity, sum(day_amount) AS day_amount,
+           sum(quantity) AS quantity, sum(amount) AS amount
+    FROM (
+        SELECT model, meter, currency, price_version, quantity AS day_quantity, coalesce(amount, 0) AS day_amount,
+               0 AS quantity, 0 AS amount
+        FROM usage_days WHERE account = %(account)s AND day = ANY (%(days)s) AND meter = ANY (%(meters)s)
+        UNION ALL
+        SELECT model, meter, currency, price_version, 0, 0, quantity, coalesce(amount, 0)
+        FROM usage_windows
+        WHERE account = %(account)s AND window_start >= %(starts)s AND window_start < %(ends)s
+          AND meter = ANY (%(meters)s)
+    ) AS both_sums
+    GROUP BY model, meter, currency, price_version
+    HAVING sum(day_quantity) <> sum(quantity) OR sum(day_amount) <> sum(amount)
+    ORDER BY model, meter, currency, price_version
 """
 # One price version has one unit price: a line's amount is its quantity times that, multiplied once.
 _LINES = """
@@ -93,25 +126,46 @@ class Stored:
         """Rows (CORRECTION) of these minutes, by any of these rows of usage or all (None)."""
         return list(self.database.execute(_CORRECTIONS, _parameters(asked, lsns)).fetchall())
 
-    def straggler(self, lsn: int) -> set[int]:
-        """This row of usage and those that say what was decided of it; none where it is no straggler."""
-        rows = self.database.execute(_STRAGGLER, [lsn]).fetchall()
-        return {said for row in rows for said in row.values() if said is not None}
+    def straggler(self, lsn: int, accounts: Collection[str]) -> Row | None:
+        """Its `window_start` and account, if this row of usage is one of these accounts, or of any (empty)."""
+        return self.database.execute(_STRAGGLER, _numbered(lsn, accounts)).fetchone()
 
-    def corrected_by(self, lsn: int) -> list[int]:
-        """The rows of usage that are one correction with this one, the lowest of them; none where there is none."""
-        rows = self.database.execute(_CORRECTION, [lsn]).fetchall()
-        return sorted({one for row in rows for one in row["usage_lsns"]})
+    def decided_by(self, lsn: int) -> list[int]:
+        """The rows of usage that say what was decided of this one, which waited."""
+        return [row["decided_lsn"] for row in self.database.execute(_DECIDED_BY, [lsn]).fetchall()]
 
-    def session(self, number: int) -> Row | None:
-        """A session by its number."""
-        return self.database.execute(_SESSION, [number]).fetchone()
+    def correction(self, lsn: int, accounts: Collection[str]) -> list[Row]:
+        """The corrections (`usage_lsns, window_start, account`) of which this is the lowest row, one for each meter."""
+        return list(self.database.execute(_CORRECTION, _numbered(lsn, accounts)).fetchall())
+
+    def session(self, number: int, accounts: Collection[str]) -> Row | None:
+        """A session by its number, of these accounts or of any (empty)."""
+        return self.database.execute(_SESSION, _numbered(number, accounts)).fetchone()
+
+    def days_holding(self, asked: Collection[tuple[datetime, str]]) -> list[Row]:
+        """The days that may hold these minutes, for each model, meter, currency and price version; in order."""
+        return list(self.database.execute(_DAYS_HOLDING, _parameters(asked, None)).fetchall())
+
+    def spans(self, account: str, day: date) -> list[Row]:
+        """The days (`day, starts, ends`) of an account around one, in the order in which they start."""
+        return list(self.database.execute(_SPANS, {"account": account, "day": day}).fetchall())
+
+    def unequal_days(
+        self, account: str, days: Collection[date], starts: datetime, ends: datetime, meters: Collection[str]
+    ) -> list[Row]:
+        """Where days are not their minutes from `starts` to `ends`, by model, meter, currency and price version."""
+        asked = {"account": account, "days": list(days), "starts": starts, "ends": ends, "meters": list(meters)}
+        return list(self.database.execute(_DAYS_AND_MINUTES, asked).fetchall())
 
     def lines(self, account: str, month: date, meters: Collection[str]) -> list[Row]:
         """The lines of some meters of an account's month, one for each model, meter, currency and price version."""
         following = (month + timedelta(days=31)).replace(day=1)
         asked = {"account": account, "month": month, "following": following, "meters": list(meters)}
         return list(self.database.execute(_LINES, asked).fetchall())
+
+
+def _numbered(number: int, accounts: Collection[str]) -> Mapping[str, Any]:
+    return {"number": number, "accounts": list(accounts) or None}
 
 
 def _parameters(asked: Collection[tuple[datetime, str]], lsns: Iterable[int] | None) -> Mapping[str, Any]:

@@ -68,8 +68,11 @@ def windows_told(
     stored: Mapping[Cell, Row],
     corrections: Sequence[Row],
     state_of: Callable[[WindowKey, bool], str],
+    limit: int,
 ) -> list[Told]:
     """Windows as `weir usage` has them, each with its `price_versions`; `contribution` is what the entries add.
+
+    Of the `usage_rows` that add it the first `limit` are named.
 
     `outside_corrections` is what of that is in none of the `corrections`: of all usage of a window what it was before.
     """
@@ -94,7 +97,8 @@ def windows_told(
                 total(one for one in mine[key] if (one.usage_lsn, one.window.meter) not in correcting)
             ),
             "price_versions": [_version(row, mine[key]) for row in versions[key]],
-            "usage_lsns": sorted({one.usage_lsn for one in mine[key]}),
+            "usage_lsns": (lsns := sorted({one.usage_lsn for one in mine[key]}))[:limit],
+            "usage_rows": len(lsns),
         }
         for key in sorted(listed, key=lambda key: key.order)
     ]

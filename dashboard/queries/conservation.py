@@ -22,7 +22,19 @@ _KEYS = ["topic", "partition", "disposition", "reason"]
 
 def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
     return parts.group_by(_KEYS).agg(
-        pl.sum("records"), pl.min("first_offset"), pl.max("last_offset"), pl.max("received_at")
+        pl.sum("records", "came_back"), pl.min("first_offset"), pl.max("last_offset"), pl.max("received_at")
+    )
+
+
+def _reduce(rows: pl.LazyFrame) -> pl.LazyFrame:
+    # A journal of an earlier release has no column for it, and nothing that came back.
+    replays = pl.count("replays_lsn") if "replays_lsn" in rows.collect_schema().names() else pl.lit(0)
+    return rows.group_by(_KEYS).agg(
+        pl.len().cast(pl.Int64).alias("records"),
+        replays.cast(pl.Int64).alias("came_back"),
+        pl.min("offset").alias("first_offset"),
+        pl.max("offset").alias("last_offset"),
+        pl.max("received_at"),
     )
 
 
@@ -30,12 +42,7 @@ RECIPE = Recipe(
     name="conservation",
     table="journal",
     days=DAYS,
-    reduce=lambda rows: rows.group_by(_KEYS).agg(
-        pl.len().cast(pl.Int64).alias("records"),
-        pl.min("offset").alias("first_offset"),
-        pl.max("offset").alias("last_offset"),
-        pl.max("received_at"),
-    ),
+    reduce=_reduce,
     merge=_merge,
 )
 
@@ -44,6 +51,8 @@ RECIPE = Recipe(
 class Conservation:
     """Records by disposition, and rejected ones by reason. None in `by_disposition`: there is no journal yet.
 
+    `came_back`: how many of the accepted are dead letters that were sent again.
+
     `offsets` is how many offsets lie between first and last; `residual` is ingestion's own figure over the journal's
     whole life (records read less rows written), None until it reported one.
     """
@@ -51,6 +60,7 @@ class Conservation:
     feed: Feed
     by_disposition: dict[str, int] | None
     by_reason: dict[str, int]
+    came_back: int
     offsets: int
     residual: int | None
     files_read: int
@@ -73,7 +83,7 @@ def read_conservation(backend: Backend) -> Conservation:
         reported = cursor.execute(_RESIDUAL).fetchone()
     found = digest(backend, RECIPE, feed.read_at.date())
     if found is None or found.rows.is_empty():
-        return Conservation(feed, None, {}, 0, None, 0, found.files if found else 0, None)
+        return Conservation(feed, None, {}, 0, 0, None, 0, found.files if found else 0, None)
     partitions = found.rows.group_by("topic", "partition").agg(pl.min("first_offset"), pl.max("last_offset"))
     is_whole = backend.scope.is_all
     return Conservation(
@@ -86,6 +96,7 @@ def read_conservation(backend: Backend) -> Conservation:
             .sort("records", "reason", descending=[True, False])
             .iter_rows()
         ),
+        came_back=int(found.rows.filter(pl.col("disposition") == Disposition.ACCEPTED)["came_back"].sum()),
         offsets=int((partitions["last_offset"] - partitions["first_offset"] + 1).sum()),
         residual=reported["residual"] if reported and is_whole else None,
         files_read=found.files_read,

@@ -60,6 +60,8 @@ def _explain(equation: Conservation) -> None:
         listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons[:MOST_REASONS])
         more = f" and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
         st.caption(f"Rejected for: {listed}{more}. `weir dead-letters` lists them as they were received.")
+    if equation.came_back:
+        st.caption(f"{count(equation.came_back)} of the accepted are dead letters that came back.")
     if equation.residual == 0:
         st.markdown(":green-badge[:material/check: residual 0] :small[Every record ever read has exactly one row.]")
     elif equation.residual is not None:

@@ -35,7 +35,7 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
     usage = DeltaTable(pinned.table_uri, storage_options=pinned._storage_options)
     while True:
         usage.update_incremental()
-        _refuse_unfit(usage)
+        refuse_unfit(usage)
         if usage.transaction_version(AUDIT) != examined:
             raise AuditedMeanwhile
         first_lsn = usage.transaction_version(LSN) or 1
@@ -59,7 +59,8 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
             return first_lsn + len(rows)
 
 
-def _refuse_unfit(usage: DeltaTable) -> None:
+def refuse_unfit(usage: DeltaTable) -> None:
+    """Raises Refused for usage of another version than this program's."""
     refuse_newer(usage, SCHEMA_VERSIONS[Table.USAGE])
     if missing := missing_columns(usage, USAGE):
         raise Refused(

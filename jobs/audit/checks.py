@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -24,21 +24,38 @@ from jobs.sessionization.pipeline import CONCERNS
 from jobs.streams import Table
 
 
-def numbers(held: Mapping[Table, Kept]) -> Check:
-    """I1: each lsn of journal and usage is there."""
-    missing = [
-        f"{table}: {one.missing} rows are missing between {one.first} and {one.next}"
+def numbers(held: Mapping[Table, Kept], made: Stored) -> Check:
+    """I1: each lsn of journal and usage is there, and nobody has read further than they reach."""
+    broken = []
+    for table, one in held.items():
+        if one.missing:
+            broken.append(f"{table}: {one.missing} rows are missing between {one.first} and {one.next}")
+        elif not one.is_each_once:
+            broken.append(f"{table}: of the rows between {one.first} and {one.next} some are lost and others doubled")
+    read = {Table.JOURNAL: made.sessions.position, Table.USAGE: made.billed.position}
+    broken += [
+        f"{table} ends before lsn {one.next}, but was read up to {read[table] - 1}: rows are gone"
         for table, one in held.items()
-        if one.missing
+        if one.next < read[table]
     ]
-    sound = "each lsn of journal and usage is there, but for the days that `weir retain` has removed"
-    many = sum(abs(one.missing) for one in held.values())
-    return Check("I1", sum(one.rows for one in held.values()), many, missing[0] if missing else sound)
+    sound = "each lsn of journal and usage is there once, but for the days that `weir retain` has removed"
+    many = sum(max(1, abs(one.missing)) for one in held.values() if one.missing or not one.is_each_once)
+    return Check("I1", sum(one.rows for one in held.values()), max(many, len(broken)), (broken or [sound])[0])
 
 
-def streamed(found: Outcomes, pinned: Pinned) -> Iterator[Check]:
-    """I4 and I10: what the stream made of the journal."""
+def gone(made: Stored) -> Iterator[Check]:
+    """Where there is no usage, or no journal: nothing was made of them yet, or they are gone."""
+    read = max(made.billed.position, made.sessions.position) - 1
+    says = f"journal or usage is gone, and {read} rows of it were read" if read else "there is no usage yet"
+    for name in ("I1", "I4", "I5", "I6", "I8", "I10"):
+        yield Check(name, 0, read if name == "I1" else 0, says)
+
+
+def streamed(found: Outcomes, pinned: Pinned, told: Sequence[str]) -> Iterator[Check]:
+    """I4 and I10: what the stream made of the journal; `told`: which versions are not those that the journal tells."""
     left_out = "" if pinned.since is None else f"; not what has a row from before {pinned.since}"
+    if pinned.known_from > 1:
+        left_out += f"; nor what an older release decided by rules that it did not keep, before lsn {pinned.known_from}"
     is_otherwise = pl.col("kind") == Kind.OTHERWISE
     for name, number, part, sound in (
         (
@@ -50,8 +67,9 @@ def streamed(found: Outcomes, pinned: Pinned) -> Iterator[Check]:
         ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome says what the journal makes of it"),
     ):
         broken = part.unique(OUTCOME, keep="first", maintain_order=True)
-        says = [sentence(row) for row in broken.head(1).iter_rows(named=True)]
-        yield Check(name, number, len(broken), (says[0] if says else sound) + left_out)
+        says = [sentence(row) for row in broken.head(1).iter_rows(named=True)] + [*(told if name == "I10" else ())]
+        many = len(broken) + (len(told) if name == "I10" else 0)
+        yield Check(name, number, many, (says[0] if says else sound) + left_out)
 
 
 def sessions(versions: Versions, made: Sessions) -> Check:
@@ -121,4 +139,6 @@ def sentence(row: dict[str, Any]) -> str:
             return f"{place} is {row['kind']}"
         case Kind.COUNTED:
             return f"{place} is there {row['found']} times, last in usage {row['usage_lsn']}"
+        case Kind.REVERSAL:
+            return f"{place}: usage {row['usage_lsn']} takes back, or replaces, something else than what it names"
     return f"{place}: {row['column']} is {row['found']} instead of {row['expected']}, in usage {row['usage_lsn']}"

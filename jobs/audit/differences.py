@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import polars as pl
 
-from jobs.audit.recomputed import OUTCOME, SAID
-from jobs.metered import ENTRY, METERED_COLUMNS, metered
+from jobs.audit.recomputed import OUTCOME, PARTS, SAID
+from jobs.metered import ENTRY, METERED_COLUMNS, METERS, metered
 from metering.words import UsageCause
 
 
@@ -22,6 +22,8 @@ class Kind(StrEnum):
     """Usage has it, and the journal makes none."""
     OTHERWISE = "otherwise"
     """It says something else."""
+    REVERSAL = "reversal"
+    """A row takes back, or replaces, something else than what it names."""
 
 
 DIFFERENCES = pl.Schema(
@@ -46,9 +48,8 @@ COMPARED = [name for name in SAID if name not in (*OUTCOME, "meters")]
 def net(usage: pl.DataFrame) -> pl.DataFrame:
     """Rows of usage (lsn, sign, SAID, METERED_COLUMNS) → one per outcome that is not taken back, with usage_lsn, count.
 
-    It says what the last row of it says that took nothing back; `count` is how often it is billed. A decision is none.
+    It says what the last row of it says that took nothing back; `count` is how often it is billed.
     """
-    usage = usage.filter(pl.col("outcome") != UsageCause.DECIDED.value)
     last = pl.coalesce(pl.col("lsn").filter(pl.col("sign") > 0).max(), pl.max("lsn"))
     standing = usage.group_by(OUTCOME).agg(pl.sum("sign").alias("count"), last.alias("usage_lsn"))
     rows = usage.rename({"lsn": "usage_lsn"}).drop("sign")
@@ -56,9 +57,60 @@ def net(usage: pl.DataFrame) -> pl.DataFrame:
     return standing.join(rows, on="usage_lsn", how="left")
 
 
+def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (what stands, as `net` has it; DIFFERENCES).
+
+    A row that takes back is a copy of the one row that it names, which nobody else takes back; what replaces others
+    names rows that are taken back. Any other is a difference, and takes nothing back.
+    """
+    said = [name for name in dict.fromkeys((*SAID, *METERED_COLUMNS)) if name in usage.columns and name not in OUTCOME]
+    put, taken = usage.filter(pl.col("sign") > 0), usage.filter(pl.col("sign") <= 0)
+    first = pl.col("corrects_lsns").list.first()
+    named = taken.with_columns(named=first).join(
+        put.select(pl.col("lsn").alias("named"), *OUTCOME, *said),
+        on=["named", *OUTCOME],
+        how="left",
+        suffix="_named",
+        nulls_equal=True,
+        coalesce=True,
+    )
+    known = put.select(named="lsn", is_there=pl.lit(value=True))
+    named = named.join(known, on="named", how="left")
+    is_copy = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_named")) for name in said)
+    is_sound = (
+        (pl.col("corrects_lsns").list.len() == 1)
+        & pl.col("is_there").fill_null(value=False)
+        & is_copy
+        & pl.col("named").is_first_distinct()
+    )
+    named = named.sort("lsn").with_columns(is_sound=is_sound.fill_null(value=False))
+    gone = named.filter(pl.col("is_sound")).select(lsn="named")
+    replacing = put.filter(pl.col("cause") != UsageCause.STREAM.value).explode("corrects_lsns")
+    unfounded = replacing.filter(pl.col("corrects_lsns").is_not_null()).join(
+        gone, left_on="corrects_lsns", right_on="lsn", how="anti"
+    )
+    broken = pl.concat([rows.select(*OUTCOME, "lsn") for rows in (named.filter(~pl.col("is_sound")), unfounded)])
+    faults = _told(broken.rename({"lsn": "usage_lsn"}), Kind.REVERSAL)
+    return net(put.join(gone, on="lsn", how="anti")), faults
+
+
 def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """`net` usage beside `recomputed` outcomes → DIFFERENCES, none where they are the same."""
-    return told(beside(found, expected))
+    return told(beside(*_without_same(found, expected)))
+
+
+def _without_same(found: pl.DataFrame, expected: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Nearly all outcomes are to the bit what they must be: only what is left is put into words."""
+    if METERS not in found.columns:
+        return found, expected
+    said = [name for name in SAID if name not in PARTS]
+    both = expected.select(SAID).join(
+        found.select(*SAID, "count"), on=PARTS, how="inner", suffix="_found", nulls_equal=True
+    )
+    is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_found")) for name in said)
+    same = both.filter((pl.col("count") == 1) & pl.col(METERS).is_not_null() & is_same).select(PARTS)
+    found, expected = (rows.join(same, on=PARTS, how="anti", nulls_equal=True) for rows in (found, expected))
+    return found, expected
 
 
 def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
@@ -68,7 +120,9 @@ def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices but for which version
     says them (`priced`).
     """
-    was, must = _comparable(found, "usage_lsn", "count"), _comparable(expected)
+    has_list = pl.col(METERS).is_not_null() if METERS in found.columns else pl.lit(value=False)
+    was = _comparable(found.with_columns(is_listed=has_list), "usage_lsn", "count", "is_listed")
+    must = _comparable(expected)
     both = must.with_columns(is_expected=True).join(
         was.with_columns(is_found=True), on=OUTCOME, how="full", suffix="_found", nulls_equal=True, coalesce=True
     )
@@ -90,7 +144,7 @@ def told(both: pl.DataFrame) -> pl.DataFrame:
 def differs(name: str) -> pl.Expr:
     """Whether both sides say something else of it. What an earlier release did not write is not told otherwise."""
     is_other = pl.col(name).ne_missing(pl.col(f"{name}_found"))
-    return is_other & pl.col("day_found").is_not_null() if name == "day" else is_other
+    return is_other & (pl.col("day_found").is_not_null() | pl.col("is_listed")) if name == "day" else is_other
 
 
 def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:

@@ -6,12 +6,13 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.audit.corrected import Standing, as_rows, corrections, suspects
-from jobs.audit.differences import DIFFERENCES, differences, net
-from jobs.audit.recomputed import OUTCOME, SAID, Pinned, recomputed
+from jobs.audit.differences import DIFFERENCES, differences, net, standing
+from jobs.audit.recomputed import OUTCOME, PARTS, SAID, Pinned, recomputed
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
+from jobs.streams import USAGE
 from metering.words import UsageCause
 
 SUM, STANDING = "sum", "standing"
@@ -27,7 +28,9 @@ EXAMINED = pl.Schema(
 """DIFFERENCES of what the stream made (`of` null) and of what stands by now (STANDING), and one row of the kind SUM:
 how many rows of the journal and outcomes were examined, how many rows put them right, and the first of those (an Arrow
 stream of `corrected.CORRECTIONS`)."""
-USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", *SAID, *METERED_COLUMNS)))
+_KINDS = pl.DataFrame(USAGE.empty_table()).schema
+_SAID = [name for name in SAID if name not in METERED_COLUMNS]
+USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", *SAID, *METERED_COLUMNS)))
 
 
 def journal_read(pinned: Pinned) -> tuple[str, ...]:
@@ -38,38 +41,45 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
-    A column that the journal has not got yet is null. Keys with a row from before `pinned.since` are left out, and
-    those of which all that occurred is from `pinned.until` on.
+    A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
+    `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on.
     """
-    journal, usage = _within(journal, usage, pinned)
+    # A decision about a straggler is no outcome.
+    journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
+    usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _SAID if name not in usage.columns)
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
     is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
-    standing = Standing(stream, stream if is_untouched else net(usage))
+    now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
+    known = Standing(stream, now)
     expected = recomputed(carried, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
     # What the stream has made wrong is nothing to build upon.
-    keys = suspects(carried, expected, standing, pinned).join(wrong, on=KEY, how="anti")
+    keys = suspects(carried, expected, known, pinned).join(pl.concat([wrong, broken]), on=KEY, how="anti")
     concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
-    faults, rows = corrections(concerned, decided, _of(standing, keys), pinned)
+    faults, rows = corrections(concerned, decided, _of(known, keys), pinned)
     counted = pl.DataFrame(
         {
             "kind": [SUM],
             "rows": [len(journal)],
-            "outcomes": [len(standing.stream)],
+            "outcomes": [len(stream)],
             "changes": [len(rows)],
             "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
         }
     )
-    parts = [wrong, faults.with_columns(of=pl.lit(STANDING)), counted]
+    parts = [wrong, pl.concat([broken, faults]).with_columns(of=pl.lit(STANDING)), counted]
     return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINED.items())
 
 
 def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Without the keys that are left out."""
     left_out = []
+    if pinned.known_from > 1:
+        parts = [journal.filter(pl.col("lsn") < pinned.known_from)]
+        parts += [usage.filter(pl.col(part) < pinned.known_from) for part in PARTS]
+        left_out += [rows.select(KEY) for rows in parts]
     if pinned.since is not None:
         left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
     if pinned.until is not None:
@@ -82,8 +92,8 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
     return journal.join(keys, on=KEY, how="anti"), usage.join(keys, on=KEY, how="anti")
 
 
-def _of(standing: Standing, keys: pl.DataFrame) -> Standing:
-    return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (standing.stream, standing.now)))
+def _of(known: Standing, keys: pl.DataFrame) -> Standing:
+    return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (known.stream, known.now)))
 
 
 def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -8,20 +8,22 @@ from datetime import date
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.runtime.delta.table import LSN
+from jobs.runtime.delta.table import LSN, REMOVED
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows from `first` on, before `next`, and how many of them are missing.
+    """The rows from `first` on, before `next`, and how many of them are missing, or there too often.
 
-    `since`: the log date from which on there should be every row; None where none was removed.
+    `since`: the log date from which on there should be every row; None where none was removed. `is_each_once`: the
+    numbers of the rows are those between `first` and `next`, each once.
     """
 
     first: int
     next: int
     rows: int
     since: date | None
+    is_each_once: bool = True
 
     @property
     def missing(self) -> int:
@@ -30,22 +32,45 @@ class Kept:
 
 
 def kept(table: DeltaTable) -> Kept:
-    """Of one version of the journal or of usage."""
-    files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
+    """Of one version of the journal or of usage.
+
+    Rows are removed from the old end, and counted (transaction REMOVED); of a table of a release that did not count,
+    what is not there at its old end was removed.
+    """
     next_lsn = table.transaction_version(LSN) or 1
-    if files.is_empty():
+    days = _days(table)
+    if days.is_empty():
         return Kept(1, next_lsn, 0, None)
+    whole = days.filter(pl.col("rows") > pl.col("deciding"))
+    # A table that holds nothing else has lost nothing that can be told.
+    whole = days if whole.is_empty() else whole
+    since, first = whole["log_date"][0], int(whole["first"].min())  # type: ignore[arg-type]
+    earlier = int(days.filter(pl.col("log_date") < since)["rows"].sum())
+    removed = table.transaction_version(REMOVED)
+    gap = first - 1 - earlier
+    if gap <= 0 or (removed is not None and removed != gap):
+        first, since = 1 + (removed or 0), None if not removed else since
+        return Kept(first, next_lsn, int(days["rows"].sum()), since, not removed and _each_once(table, 1, next_lsn))
+    rows = int(days.filter(pl.col("log_date") >= since)["rows"].sum())
+    return Kept(first, next_lsn, rows, since, _each_once(table, first, next_lsn))
+
+
+def _days(table: DeltaTable) -> pl.DataFrame:
+    """By log date: how many rows, the lowest lsn, and how many of them say rules."""
+    files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
+    if files.is_empty():
+        return files
     days = files.group_by(pl.col("partition.log_date").alias("log_date")).agg(
         pl.sum("num_records").alias("rows"), pl.min("min.lsn").alias("first")
     )
     rows = pl.scan_pyarrow_dataset(table.to_pyarrow_dataset())
     deciding = rows.filter(pl.col("rules").is_not_null()).group_by("log_date").len("deciding").collect()
-    told = days.join(deciding, on="log_date", how="left").with_columns(pl.col("deciding").fill_null(0)).sort("log_date")
-    whole = told.filter(pl.col("rows") > pl.col("deciding"))
-    # A table that holds nothing else has lost nothing that can be told.
-    whole = told if whole.is_empty() else whole
-    earlier = told.filter(pl.col("log_date") < whole["log_date"][0])["rows"].sum()
-    first = int(whole["first"].min())  # type: ignore[arg-type]
-    if earlier >= first - 1:
-        return Kept(1, next_lsn, int(told["rows"].sum()), None)
-    return Kept(first, next_lsn, int(whole["rows"].sum()), whole["log_date"][0])
+    return days.join(deciding, on="log_date", how="left").with_columns(pl.col("deciding").fill_null(0)).sort("log_date")
+
+
+def _each_once(table: DeltaTable, first: int, next_lsn: int) -> bool:
+    """Whether the numbers from `first` on add up to those that there must be: by a hash, as any two sums may agree."""
+    lsn = pl.scan_pyarrow_dataset(table.to_pyarrow_dataset()).select("lsn").filter(pl.col("lsn") >= first)
+    found = lsn.select(pl.col("lsn").hash().sum(), pl.len()).collect().row(0)
+    must = pl.select(lsn=pl.int_range(first, next_lsn, dtype=pl.Int64)).select(pl.col("lsn").hash().sum(), pl.len())
+    return bool(found == must.row(0))

@@ -56,7 +56,7 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     )
     rows = versions.of_journal(journal_read(pinned), concerned)
     made = versions.of_usage(USAGE_READ)
-    buckets = 1 + (pinned.position // ROWS_PER_BUCKET)
+    buckets = 1 + (versions.journal_rows // ROWS_PER_BUCKET)
 
     def examine(journal_rows: pa.Table, usage_rows: pa.Table) -> pa.Table:
         return examined(pl.DataFrame(journal_rows), pl.DataFrame(usage_rows), pinned).to_arrow().cast(_ARROW)

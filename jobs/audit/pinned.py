@@ -62,6 +62,7 @@ def pin(
         metered=[(lsn, parse_history(rules)[-1].rules) for lsn, rules in told.iter_rows()],
         accounts=accounts,
         prices=prices,
+        known_from=history[0].first,
         since=_since(held, timeouts, asked),
         until=asked.until,
         rejoin_within=asked.rejoin_within,

@@ -28,7 +28,7 @@ from metering.meters import REPORTED_COLUMNS, columns_of
 
 SAID = (
     *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
-    *("event_time", "received_at", "plan", "currency", "day", "dimensions", "meters"),
+    *("event_time", "received_at", "first_received_at", "plan", "currency", "day", "dimensions", "meters"),
 )
 """What a row of usage says of an outcome."""
 PARTS = ("request_lsn", "completion_lsn")
@@ -52,6 +52,8 @@ class Pinned:
     accounts: pa.Table
     prices: pa.Table
     """Every version (streams.ACCOUNTS, PRICES)."""
+    known_from: int = 1
+    """Of rows of the journal before that lsn nobody has kept by which rules they were decided."""
     since: datetime | None = None
     """Of what was received before not every row is read; None: all are."""
     rejoin_within: timedelta = REJOIN_WITHIN

@@ -49,9 +49,11 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
     listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
     pairs = paired(rows, pl.DataFrame(listed, schema=FOUND, orient="row"))
-    last_us = pl.max_horizontal("request_us", "completion_us")
+    last_us, instant = pl.max_horizontal("request_us", "completion_us"), pl.Datetime("us", "UTC")
     made = pairs.with_columns(
-        pl.lit(Outcome.MATCHED.value).alias("outcome"), received_at=last_us.cast(pl.Datetime("us", "UTC"))
+        pl.lit(Outcome.MATCHED.value).alias("outcome"),
+        received_at=last_us.cast(instant),
+        first_received_at=pl.col("first_us").cast(instant),
     )
     consumed = [lsn for _, pair in found for lsn in pair]
     is_over = (pl.col("outcome") != Outcome.SUPERSEDED.value) & pl.coalesce(*PARTS).is_in(consumed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from jobs.audit import checks
-from jobs.audit.appended import AuditedMeanwhile, append
+from jobs.audit.appended import AuditedMeanwhile, append, refuse_unfit
 from jobs.audit.check import Check
 from jobs.audit.kept import Kept, kept
 from jobs.audit.outcomes import Outcomes, outcomes
@@ -18,6 +18,7 @@ from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
 from jobs.audit.recomputed import Pinned
 from jobs.audit.stored import billing_position, stored
 from jobs.audit.versions import Versions
+from jobs.audit.versions_told import otherwise_told
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
@@ -46,21 +47,23 @@ class Audit:
     tell: Callable[[str], None] = field(default=lambda _: None)
 
     def run(self) -> Iterator[Check]:
-        """The checks, in the order in which they are made; nothing where there is no usage yet.
+        """The checks, in the order in which they are made.
 
         Raises Refused for tables that this version must not write, NotBilledError where billing does not get on.
         """
         present = stored(self.postgres_url).present
         found, pinned, corrected = self._put_right(present)
         if found is None or pinned is None:
-            yield Check("I4", 0, 0, "there is no usage yet")
+            yield from checks.gone(stored(self.postgres_url))
             return
-        yield from checks.streamed(found, pinned)
         made = stored(self.postgres_url, self.asked)
         opened = self._opened(present)
         assert opened is not None
         versions, held = opened
-        yield checks.numbers(held)
+        known = {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices}
+        first = held[Table.JOURNAL].first
+        yield from checks.streamed(found, pinned, [*otherwise_told(versions.journal, known, first, pinned.position)])
+        yield checks.numbers(held, made)
         if (lost := held[Table.JOURNAL].since) is not None:
             yield Check("I5", 0, 0, f"the journal has lost the days before {lost}, and sessions stay for ever")
         elif self.asked.is_everything:
@@ -100,6 +103,7 @@ class Audit:
         usage, journal = open_table(self.tables, Table.USAGE), open_table(self.tables, Table.JOURNAL)
         if usage is None or journal is None:
             return None
+        refuse_unfit(usage)
         held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
         since = first_log_date(usage, present, self.asked)
         return Versions(self.spark, self.tables, journal, usage, since), held

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from jobs.billing.rules import HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.meters import MOST_METERS
-from metering.words import LatePolicy
+from metering.words import LatePolicy, Published
 
 
 class BillingConfig(JobConfig):
@@ -38,6 +38,26 @@ class BillingConfig(JobConfig):
         description="Which stragglers wait where the late policy is hold, and how long. A meter's own `hold` in "
         "`meters` takes its place as a whole.",
     )
+
+    publish: tuple[Published, ...] = Field(
+        default=tuple(Published),
+        max_length=len(Published),
+        description="What billing tells Kafka, each on the topic of that name: corrections, windows, both (default) or "
+        "nothing. What is named again after it was not is sent again, all of it.",
+    )
+    publish_every_seconds: int = Field(
+        default=5,
+        ge=1,
+        le=3_600,
+        description="How often what changed is published; a window that changes several times meanwhile is sent once.",
+    )
+
+    @field_validator("publish")
+    @classmethod
+    def _told_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
+        if len(set(topics)) < len(topics):
+            raise ValueError(f"publish names a topic twice: {', '.join(topics)}")
+        return topics
 
     @model_validator(mode="after")
     def _of_declared_meters(self) -> BillingConfig:

@@ -73,7 +73,7 @@ WITH correcting AS (
     SELECT min(usage_lsn) AS usage_lsn, array_agg(usage_lsn ORDER BY usage_lsn) AS usage_lsns,
            window_start, account, model, meter, currency, dimensions::jsonb AS dimensions, cause, decision,
            sum(quantity) AS quantity, sum(quantity * unit_price) AS amount
-    FROM correcting LEFT JOIN linked ON lsn = named[1]
+    FROM correcting LEFT JOIN linked ON corrects_lsns IS NOT NULL AND lsn = named[1]
     GROUP BY window_start, account, model, meter, currency, dimensions::jsonb, cause, decision,
              coalesce(lowest, usage_lsn)
 ), concerned AS (

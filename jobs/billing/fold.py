@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from jobs.billing import outbox
 from jobs.billing.config import BillingConfig
 from jobs.billing.corrections import inherit, record
 from jobs.billing.days import add_days
@@ -18,7 +19,7 @@ from jobs.billing.staged import IS_BILLED
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from metering.windows import MINUTE
-from metering.words import UsageCause
+from metering.words import Published, UsageCause
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 
@@ -47,12 +48,12 @@ LIMIT 1
 ADD = f"""
 INSERT INTO usage_windows AS old (
     window_start, window_end, account, model, meter, currency, price_version,
-    quantity, unit_price, late_quantity, late_rows, unmetered_rows, corrected
+    quantity, unit_price, late_quantity, late_rows, unmetered_rows, corrected, version
 )
 SELECT window_start, window_start + %s, account, model, meter, currency, price_version,
        trim_scale(sum(quantity)), max(unit_price),
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
-       sum(unmetered_rows), bool_or(is_correction)
+       sum(unmetered_rows), bool_or(is_correction), %s
 FROM staged
 WHERE {IS_BILLED}
 GROUP BY window_start, account, model, meter, currency, price_version
@@ -64,6 +65,7 @@ ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
     late_rows = old.late_rows + excluded.late_rows,
     unmetered_rows = old.unmetered_rows + excluded.unmetered_rows,
     corrected = old.corrected OR excluded.corrected,
+    version = greatest(old.version + 1, excluded.version),
     updated_at = now()
 """
 
@@ -93,7 +95,7 @@ FROM staged WHERE cause = %s GROUP BY 1, 2, 3, 4
 """
 
 
-def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, frontiers: Fold) -> Counts:
+def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
     """Add `staged`, and what waited and is decided now, to `usage_windows` and `usage_days`.
 
     Records stragglers and corrections. Returns how many rows were late, stragglers, unpriced and unmetered, how many of
@@ -119,10 +121,12 @@ def fold(cursor: psycopg.Cursor[Any], _config: BillingConfig, frontiers: Fold) -
         )
     let_small_go(cursor)
     arrived = cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall()
-    is_decided = decide(cursor, frontiers.frontier)
+    is_decided = decide(cursor, around.frontier)
     inherit(cursor)
     corrections = record(cursor)
-    cursor.execute(ADD, (MINUTE,))
+    cursor.execute(ADD, (MINUTE, around.next_position))
+    if Published.WINDOWS in config.publish:
+        outbox.note(cursor, around.next_position)
     cursor.execute(RECORD, (MINUTE,))
     add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()

@@ -1,4 +1,4 @@
-"""What the database says of windows and stragglers, at each scrape."""
+"""What the database says of windows, stragglers and what is not published, at each scrape."""
 
 from __future__ import annotations
 
@@ -13,8 +13,27 @@ _WINDOWS = f"""
     SELECT {WINDOW_STATE_SQL.format(corrected="corrected", closed_until=OF_THE_METER)}, count(*)
     FROM usage_windows LEFT JOIN closed_meters USING (meter) WHERE window_start >= %(shown_from)s GROUP BY 1
 """
+# As many corrections as numbers: where a transaction was not committed, fewer.
+_UNSENT = """
+    SELECT 'windows', count(*) FROM unsent_windows
+    UNION ALL
+    SELECT topic, greatest(0, (SELECT max(number) FROM corrections) - sent_number)
+    FROM publications WHERE topic = 'corrections'
+"""
+_UNSENT_SECONDS = """
+    SELECT topic, coalesce(extract(epoch FROM clock_timestamp() - CASE topic
+        WHEN 'windows' THEN (SELECT changed_at FROM unsent_windows ORDER BY number LIMIT 1)
+        ELSE (SELECT corrected_at FROM corrections WHERE number > sent_number ORDER BY number LIMIT 1)
+    END), 0)
+    FROM publications
+"""
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of the tables `usage_windows` and `stragglers`."""
-    return (Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN), StragglerTotals())
+    """Gauges of the tables `usage_windows` and `stragglers`, and of the outbox."""
+    return (
+        Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN),
+        StragglerTotals(),
+        Statement(metrics.UNSENT, job, _UNSENT),
+        Statement(metrics.UNSENT_SECONDS, job, _UNSENT_SECONDS),
+    )

@@ -1,7 +1,7 @@
 """usage → sums per minute window, meter and price → Postgres `usage_windows`, and all that comes of them.
 
 Every signed quantity and amount is in exactly one window, or straggler that is dropped, rejected or waits, to the last
-digit; currencies never mix.
+digit; currencies never mix. Windows and corrections are told to Kafka, at least once, by a thread beside the fold.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.gauges import totals
 from jobs.billing.holding import is_due
+from jobs.billing.publishing import publishing
 from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, sums
@@ -39,4 +40,5 @@ JOB = PostgresJob(
     closes_after=grace,
     is_due=is_due,
     totals=totals,
+    beside=publishing,
 )

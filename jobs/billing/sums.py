@@ -21,7 +21,7 @@ from metering.words import Decision, LatePolicy, UsageCause
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
-    *("corrects_lsns", "day", "dimensions", *METERED_COLUMNS),
+    *("corrects_lsns", "day", "dimensions", "first_received_at", *METERED_COLUMNS),
 )
 """What is read of usage."""
 AT_ONCE = 50_000
@@ -34,7 +34,7 @@ CHANGES_A_WINDOW = Decision.CORRECT.value
 AMOUNT_KIND = pl.Decimal(AMOUNT.precision, AMOUNT.scale)
 KEY = (
     *("window_start", "account", "model", "currency", "cause", "sign", "late", "usage_lsn", "request_id"),
-    *("corrects_lsns", "meter", "price_version", "day", "dimensions"),
+    *("corrects_lsns", "meter", "price_version", "day", "dimensions", "is_due"),
 )
 
 
@@ -76,9 +76,12 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
 
 
 def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
-    """Usage rows with their minute and their day, which only 0.1.0 left to others."""
-    occurred_at = pl.col("event_time")
+    """Usage rows with their minute, their day, which only 0.1.0 left to others, and when they were received first."""
+    occurred_at, stored = pl.col("event_time"), usage.collect_schema().names()
+    # joins may not yet have given the table of an earlier release its columns.
+    first = ["first_received_at"] if "first_received_at" in stored else []
     return usage.with_columns(
+        pl.coalesce(*first, "received_at").alias("first_received_at"),
         pl.coalesce("day", occurred_at.dt.date()),
         corrects_lsns="{" + pl.col("corrects_lsns").cast(pl.List(pl.String)).list.join(",") + "}",
         window_start=occurred_at.dt.truncate("1m"),
@@ -86,13 +89,20 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
-    """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival."""
-    received_at, window_end = pl.col("received_at"), pl.col("window_start") + MINUTE
+    """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival.
+
+    A dead letter that came back changes a window that had closed, as any straggler does; but only what was one when it
+    was first received is due to the meter's late policy (`is_due`).
+    """
+    received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
+    window_end = pl.col("window_start") + MINUTE
+    closes_at = window_end + _of_meter(grace(held.rules), pl.Duration("us"))
     had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
-    is_straggler = had_closed | (received_at >= window_end + _of_meter(grace(held.rules), pl.Duration("us")))
+    is_straggler = had_closed | (received_at >= closes_at)
     stands_alone = is_straggler | ~IS_JUDGED
     return entries.with_columns(
-        late=(received_at >= window_end) & ~stands_alone,
+        late=(first_received_at >= window_end) & ~stands_alone,
+        is_due=(first_received_at >= closes_at) | (first_received_at == received_at) | ~stands_alone,
         usage_lsn=pl.when(stands_alone).then("lsn"),
         request_id=pl.when(stands_alone).then("request_id"),
         corrects_lsns=pl.when(~IS_JUDGED).then("corrects_lsns"),
@@ -107,7 +117,7 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     is_straggler = pl.col("usage_lsn").is_not_null() & IS_JUDGED
     said = _of_meter(policy(rules), pl.String())
     held = {meter: hold for meter, hold in holds(rules).items() if meter in summed["meter"]}
-    is_policy = (said == LatePolicy.HOLD.value) & (pl.col("metered_rows") > 0)
+    is_policy = (said == LatePolicy.HOLD.value) & pl.col("is_due") & (pl.col("metered_rows") > 0)
 
     def of_hold(kind: pl.DataType, value: Callable[[Hold], Any]) -> pl.Expr:
         return _of_meter(OfMeter(None, {meter: value(hold) for meter, hold in held.items()}), kind)
@@ -117,7 +127,7 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     above = of_hold(AMOUNT_KIND, lambda hold: hold.above_amount)
     has_limit = of_hold(pl.Boolean(), lambda hold: (hold.above_amount, hold.above_age) != (None, None)).fill_null(False)
     is_held = is_straggler & is_policy & (is_old | above.is_not_null() | ~has_limit)
-    other = pl.when(said == LatePolicy.HOLD.value).then(pl.lit(CHANGES_A_WINDOW)).otherwise(said)
+    other = pl.when(pl.col("is_due") & (said != LatePolicy.HOLD.value)).then(said).otherwise(pl.lit(CHANGES_A_WINDOW))
     return summed.with_columns(
         decision=pl.when(is_held).then(pl.lit(Decision.HOLD.value)).when(is_straggler).then(other),
         hold_until=pl.when(is_held).then(pl.col("received_at") + of_hold(pl.Duration("us"), lambda hold: hold.time)),

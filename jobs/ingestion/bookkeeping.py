@@ -33,8 +33,8 @@ log = structlog.get_logger()
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 COLUMNS = (
-    *("lsn", "disposition", "source", "source_epoch", "type", "family", "account", "received_at", "event_time"),
-    "sequence",
+    *("lsn", "disposition", "source", "source_epoch", "type", "family", "account", "received_at", "first_received_at"),
+    *("event_time", "sequence"),
 )
 
 _POSITION = "SELECT next_lsn, frontier FROM bookkeeping WHERE job = %s AND journal = %s"
@@ -83,7 +83,8 @@ class Bookkeeping:
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
         """Take up rows of the journal (COLUMNS) that were committed, the last of them below `next_lsn`."""
         events = events_of_sources(rows)
-        seen = seen_sources(rows)
+        # Whoever sends a dead letter again is not its source.
+        seen = seen_sources(rows.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
         unknown = of_unknown_type(events)
         pending = pl.concat([self._pending, runs_of(events)])
         until = minute_of(frontier) if frontier is not None else 0

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from jobs.ingestion.identity_segment import ENTRY_BYTES, MOST_HALVINGS, Asking, Segment, Span
-from jobs.ingestion.repeats import ENTRY, Horizons, repeats
+from jobs.ingestion.repeats import CAME_BACK, ENTRY, Horizons, repeats
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Counts
 from monitoring import metrics
@@ -22,6 +22,7 @@ from monitoring.instruments import GaugeMetric
 
 SEGMENT_LSNS = 1 << 20
 """Rows of the journal in one segment: 35 minutes at 500 events/s, and 46 MB when it is read."""
+NONE_CAME_BACK = pl.DataFrame(schema=CAME_BACK)
 
 
 class AcceptedIdentities(Protocol):
@@ -73,22 +74,36 @@ class IdentityIndex:
             if segment.rows is None and self._is_near(segment):
                 self._read(segment)
 
-    def find_repeats(self, batch: pl.DataFrame) -> pl.DataFrame:
+    def find_repeats(self, batch: pl.DataFrame, came_back: pl.DataFrame = NONE_CAME_BACK) -> pl.DataFrame:
         """The rows of `batch` (CANDIDATE, in lsn order) that repeat an accepted record, with `first_lsn` and `same`.
 
-        Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same). All other rows
-        are to be accepted. What the index knows does not change.
+        `came_back`: those of the dead letters that the batch replays which were accepted before (CAME_BACK).
+
+        Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same; of a dead letter
+        that came back it is, whatever was made of it). All other rows are to be accepted. What the index knows does
+        not change.
         """
         rest, accepted, found = batch, self._accepted_like(batch), []
+        replays = not batch["replays_lsn"].is_null().all()
         while True:
-            pairs = repeats(rest, accepted).unique("lsn", keep="first", maintain_order=True)
+            asked = rest
+            if replays:
+                again = rest.join(came_back, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
+                found.append(again)
+                rest = rest.join(again, on="lsn", how="anti", maintain_order="left")
+                # What an earlier one of the same dead letter becomes decides about the others.
+                asked = rest.filter(pl.col("replays_lsn").is_null() | pl.col("replays_lsn").is_first_distinct())
+            pairs = repeats(asked, accepted).unique("lsn", keep="first", maintain_order=True)
             found.append(pairs)
             rest = rest.join(pairs, on="lsn", how="anti", maintain_order="left")
             firsts = rest.unique(["high", "low"], keep="first", maintain_order=True)
+            if replays:
+                firsts = firsts.join(asked, on="lsn", how="semi", maintain_order="left")
             if len(firsts) == len(rest):
                 return pl.concat(found)
             # Each round accepts one more record of every identity that is left; the next are its repeats or new again.
-            accepted = firsts.select(*ENTRY)
+            accepted = pl.concat([accepted, firsts.select(*ENTRY)]) if replays else firsts.select(*ENTRY)
+            came_back = firsts.select("replays_lsn", first_lsn="lsn")
             rest = rest.join(firsts, on="lsn", how="anti", maintain_order="left")
 
     def _accepted_like(self, batch: pl.DataFrame) -> pl.DataFrame:
@@ -131,8 +146,9 @@ class IdentityIndex:
         for segment in list(self._segments.values()):
             if segment is self._open or self._is_near(segment):
                 continue
-            if segment.latest_us < oldest_us:
-                del self._segments[segment.number]
+            if segment.latest_us < oldest_us and not segment.is_page:
+                # Only who is sent again may still ask for it.
+                segment.drop()
             elif segment.rows is not None and not segment.is_page:
                 self._leave(segment)
         self._fit()

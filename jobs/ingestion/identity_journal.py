@@ -1,4 +1,4 @@
-"""The journal as the identity index reads it: its files' statistics, and the accepted rows of a range of lsn."""
+"""The journal as ingestion reads it again: its files' statistics, and the rows that new ones may repeat or replay."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import polars as pl
 
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import entries
+from jobs.ingestion.replays import PLACE, REJECTED, came_back, rejected
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.families import family
 from metering.words import Disposition
@@ -25,7 +26,17 @@ _READ_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "type": pl.String,
     "family": pl.String,
     "value": pl.Binary,
+    "topic": pl.String,
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+    "reason": pl.String,
+    "replay_mark": pl.String,
+    "replays_lsn": pl.Int64,
 }
+_STATISTICS = (
+    *("max.received_at", "min.occurred_at", "max.occurred_at"),
+    *("min.offset", "max.offset", "min.replays_lsn", "max.replays_lsn"),
+)
 STATISTICS_UNIT_US = 1_000
 """Writers may cut the instants of statistics to milliseconds."""
 
@@ -62,12 +73,33 @@ class JournalIdentities:
 
     def values(self, lsns: pl.Series) -> pl.DataFrame:
         """The values (lsn, value) of rows, in lsn order."""
-        wanted, files = lsns.unique().sort(), self._files()
-        begins = wanted.search_sorted(files["first_lsn"], side="left")
-        ends = wanted.search_sorted(files["last_lsn"], side="right")
-        return self._rows(files.filter(begins < ends), pl.col("lsn").is_in(wanted.implode()), ("lsn", "value")).sort(
-            "lsn"
+        files = _with_any(self._files(), lsns, "first_lsn", "last_lsn")
+        return self._rows(files, pl.col("lsn").is_in(lsns.unique().implode()), ("lsn", "value")).sort("lsn")
+
+    def rejected(self, places: pl.DataFrame) -> pl.DataFrame:
+        """Those of the events at these places (replays.PLACE) that marks can name (replays.REJECTED)."""
+        statistics = self._files().with_columns(
+            # Of a file that does not say where its records stood: anywhere.
+            pl.col("min.offset").cast(pl.Int64).fill_null(0),
+            pl.col("max.offset").cast(pl.Int64).fill_null(ALWAYS),
         )
+        files = _with_any(statistics, places["offset"], "min.offset", "max.offset")
+        is_there = pl.col("offset").is_in(places["offset"].unique().implode())
+        is_rejected = pl.col("disposition") == Disposition.REJECTED
+        found = self._rows(files, is_there & is_rejected, (*REJECTED, "reason", "replay_mark"))
+        return rejected(found).join(places, on=list(PLACE), how="semi")
+
+    def came_back(self, lsns: pl.Series) -> pl.DataFrame:
+        """Which of these dead letters were accepted, and as which row (repeats.CAME_BACK)."""
+        # No file without the statistic has one: it is as old as the column.
+        statistics = (
+            self._files()
+            .with_columns(pl.col("min.replays_lsn", "max.replays_lsn").cast(pl.Int64))
+            .drop_nulls(["min.replays_lsn", "max.replays_lsn"])
+        )
+        files = _with_any(statistics, lsns, "min.replays_lsn", "max.replays_lsn")
+        is_wanted = pl.col("replays_lsn").is_in(lsns.unique().implode())
+        return came_back(self._rows(files, is_wanted, ("lsn", "disposition", "replays_lsn")))
 
     def _rows(self, files: pl.DataFrame, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
         """The wanted rows of some files."""
@@ -93,7 +125,7 @@ class JournalIdentities:
     def _files(self) -> pl.DataFrame:
         """Path and statistics of every file with rows; a statistic that no file has is a column of nulls."""
         actions = pl.DataFrame(self._writer.table.get_add_actions(flatten=True))
-        wanted = ("min.lsn", "max.lsn", "max.received_at", "min.occurred_at", "max.occurred_at")
+        wanted = ("min.lsn", "max.lsn", *_STATISTICS)
         missing = [pl.lit(None).alias(name) for name in wanted if name not in actions.columns]
         return (
             actions.with_columns(missing)
@@ -101,10 +133,18 @@ class JournalIdentities:
                 "path",
                 pl.col("min.lsn").cast(pl.Int64).fill_null(0).alias("first_lsn"),
                 pl.col("max.lsn").cast(pl.Int64).fill_null(self._writer.next_lsn - 1).alias("last_lsn"),
-                *wanted[2:],
+                *_STATISTICS,
             )
             .filter(pl.col("first_lsn") <= pl.col("last_lsn"))
         )
+
+
+def _with_any(files: pl.DataFrame, wanted: pl.Series, least: str, most: str) -> pl.DataFrame:
+    """Files with any of the wanted numbers between their least and their most."""
+    numbers = wanted.drop_nulls().unique().sort()
+    begins = numbers.search_sorted(files[least], side="left")
+    ends = numbers.search_sorted(files[most], side="right")
+    return files.filter(begins < ends)
 
 
 def _statistic(name: str) -> pl.Expr:

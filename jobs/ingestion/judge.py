@@ -18,6 +18,7 @@ from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
 from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MOST_BLOCK_BYTES, Reader
+from jobs.ingestion.replays import text_of
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
 from metering.words import Family
@@ -27,7 +28,7 @@ LOG_APPEND_TIME = 1
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
 
-OF_PLACE = ("topic", "partition", "offset", "stamped_at", "is_broker_stamp", "first_received_at")
+OF_PLACE = ("topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "first_received_at")
 OF_ENVELOPE = (
     *("reason", "violation", "identity", "content_digest", "source", "id", "type", "family", "account"),
     *("occurred_at", "sent_at", "occurred_us", "device_sent_us", "source_epoch", "sequence"),
@@ -84,7 +85,7 @@ class Judge:
         return found.select(pl.when(pl.col("unreadable").is_null()).then("content_digest")).to_series()
 
     def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
-        """Records (`key, value, topic, partition, offset, timestamp, timestampType`) → `schema`, in their order."""
+        """Records (looked_records.RECORDS) → `schema`, in their order."""
         frame = pl.DataFrame(records)
         return self._judged(frame, self._reader.read(self._values(frame)))
 
@@ -144,7 +145,8 @@ class Judge:
             *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
             records["timestamp"].alias("stamped_at"),
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
-            # Of a record that is sent again from the journal; until that is known of one, none has it.
+            text_of(records["replay_mark"]),
+            # Of a record whose mark counts; which do, the journal says.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
             identities(said["source"], said["id"]),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),

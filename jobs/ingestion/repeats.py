@@ -3,6 +3,9 @@
 Within the exact horizon of `received_at`, the same identity is a repeat. An older event may repeat an older one: if its
 source is trusted, that one was received after it occurred; a device's clock says nothing of that, so all that was
 received within the whole horizon counts. In both cases the two occurred on the same day (UTC).
+
+A dead letter that was sent again repeats what it would have repeated when it was first received, and all of its
+identity that came since. And of one dead letter only one record is accepted, whatever was made of the others.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ ENTRY: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 """An accepted record: its identity as two halves, its content, its lsn, when it was received, and on which day since
 1970 it occurred. 44 bytes."""
-CANDIDATE = {**ENTRY, "near_since": INSTANT, "far_since": INSTANT}
+CANDIDATE = {**ENTRY, "near_since": INSTANT, "far_since": INSTANT, "replays_lsn": pl.Int64}
 """A record that may repeat one that was received at `near_since` or later; or, where `far_since` is not null, one of
-the same day that was received then or later."""
+the same day that was received then or later; or, where `replays_lsn` is not null, one that replays the same row."""
+CAME_BACK: dict[str, pl.DataType | type[pl.DataType]] = {"replays_lsn": pl.Int64, "first_lsn": pl.Int64}
+"""A dead letter that was accepted: its lsn, and that of the row which replays it."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,10 @@ def entries(rows: pl.DataFrame) -> pl.DataFrame:
 
 def candidates(rows: pl.DataFrame, horizons: Horizons, devices: Iterable[str]) -> pl.DataFrame:
     """Rows of `CANDIDATE` from valid journal rows; `devices` are patterns of the `source` of devices."""
-    received_at, occurred_at = pl.col("received_at"), pl.col("occurred_at")
+    received_at, occurred_at = pl.coalesce("first_received_at", "received_at"), pl.col("occurred_at")
     first_of_device = received_at - horizons.whole
     first_of_trusted = pl.max_horizontal(first_of_device, occurred_at - horizons.early)
-    is_older = occurred_at <= received_at - horizons.exact + horizons.early
+    is_older = (occurred_at <= received_at - horizons.exact + horizons.early) | pl.col("replays_lsn").is_not_null()
     return rows.with_columns(is_device(rows["source"], devices).alias("is_device")).select(
         *_entry(),
         (received_at - horizons.exact).cast(INSTANT).alias("near_since"),
@@ -66,6 +71,7 @@ def candidates(rows: pl.DataFrame, horizons: Horizons, devices: Iterable[str]) -
         .then(first_of_trusted)
         .cast(INSTANT)
         .alias("far_since"),
+        pl.col("replays_lsn").cast(pl.Int64),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
@@ -20,15 +21,15 @@ from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.handover import collected
-from jobs.ingestion.identity_index import IdentityIndex
+from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.pace import Pace
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
+from jobs.ingestion.replays import counted, places, rejected, repeating
 from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
-from jobs.runtime.families import family
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
@@ -43,6 +44,8 @@ from jobs.streams import CatalogTopic
 from metering.words import Disposition, Isolation, Reason
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
+
+log = structlog.get_logger()
 
 MOST_READ_AGAIN = 10_000
 """Rows of the journal whose values are read at once."""
@@ -118,8 +121,7 @@ class JournalSink:
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
         catalog = numbered(self._catalog.rows(changes), first_lsn)
-        received = judged_by_reception(records, self._config)
-        events = numbered(received.sort("received_at", "partition", "offset"), first_lsn + len(catalog))
+        events = self._judged(records, first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
         rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")
@@ -166,11 +168,28 @@ class JournalSink:
             if added and ledger is not self._events:
                 self._catalog.add(topic.name, added)
 
+    def _judged(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+        """Received records with their lsn and what they are by themselves, and by the dead letter that they replay."""
+        judged = _numbered(judged_by_reception(records, self._config), first_lsn)
+        marked = judged.filter(pl.col("replay_mark").is_not_null())
+        if marked.is_empty():
+            return judged.with_columns(replays_lsn=pl.lit(None, pl.Int64))
+        # A dead letter of the same batch counts as one that was committed before: how the input is cut decides nothing.
+        known = pl.concat([self._identities.rejected(places(marked)), rejected(judged)])
+        found = counted(marked, known)
+        if ignored := len(marked) - len(found):
+            log.warning("marks that name no dead letter of an event are ignored", records=ignored)
+        again = judged.select("partition", "offset", "lsn").join(found, on="lsn", how="inner").drop("lsn")
+        of_first = records.drop("first_received_at").join(again, on=["partition", "offset"], how="left")
+        return _numbered(judged_by_reception(of_first, self._config), first_lsn)
+
     def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
         """Every record's disposition; a repeat names the lsn of its first."""
         events = events.with_columns(pl.col("lsn").cast(pl.Int64))
         valid = events.filter(pl.col("reason").is_null())
-        repeats = self._index.find_repeats(candidates(valid.filter(family().is_not_null()), *self._looked_for))
+        replayed = valid["replays_lsn"].drop_nulls()
+        before = self._identities.came_back(replayed) if len(replayed) else NONE_CAME_BACK
+        repeats = self._index.find_repeats(candidates(repeating(valid), *self._looked_for), before)
         repeats = self._read_again(repeats, valid)
         return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
             pl.when(pl.col("reason").is_not_null())
@@ -243,6 +262,11 @@ class JournalSink:
         metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
+
+
+def _numbered(judged: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+    """In the order of a batch, which is that of `received_at`: when something was received first moves nothing."""
+    return numbered(judged.sort("received_at", "partition", "offset"), first_lsn)
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:

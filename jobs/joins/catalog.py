@@ -68,8 +68,8 @@ class Catalog:
         """Store the changes among journal rows (lsn, topic, value) that end before `position`."""
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
-            versions = [change_in_journal(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
-            rows = [version for version in versions if version is not None]
+            versions = [version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
+            rows = [each for each in versions if each is not None]
             news = without_repeats(table, self._tables[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
             if news.num_rows:
                 self._store(table, news, position)
@@ -100,7 +100,7 @@ class Catalog:
         return self._days.days(outcomes)
 
 
-def change_in_journal(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
+def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """What an accepted change says (`parse_change`); None where only an older ingestion could have accepted it."""
     try:
         return parse_change(topic, value, lsn)

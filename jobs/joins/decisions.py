@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from jobs.joins.catalog import change_in_journal
+from jobs.joins.catalog import version
 from jobs.streams import USAGE, CatalogTopic
 from metering.words import UsageCause
 
@@ -21,7 +21,7 @@ def decisions(changes: pl.DataFrame, frontier: datetime | None) -> pa.Table:
     was received before it. That a decision is deleted takes nothing back: it was made.
     """
     told = changes.filter(pl.col("topic") == CatalogTopic.DECISIONS.value).sort("lsn")
-    read = ((change_in_journal(*row[:3]), row[3]) for row in told.select("topic", "value", "lsn", "received_at").rows())
+    read = ((version(*row[:3]), row[3]) for row in told.select("topic", "value", "lsn", "received_at").rows())
     rows = [_row(said, received_at, frontier) for said, received_at in read if said is not None and not said["deleted"]]
     return pa.Table.from_pylist(rows, schema=pa.schema([USAGE.field(name) for name in _NAMES]))
 

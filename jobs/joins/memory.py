@@ -27,6 +27,7 @@ CARRIED: Schema = {
     "status": pl.String,
     "event_time": pl.Datetime("us", "UTC"),
     "received_at": pl.Datetime("us", "UTC"),
+    "first_received_at": pl.Datetime("us", "UTC"),
     "timeout_us": pl.Int64,
     "remembered": pl.Boolean,
     "decided_side": pl.String,

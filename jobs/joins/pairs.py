@@ -87,18 +87,24 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """What was found (FOUND) with the values of its rows.
 
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
-    event_time (the completion's, else the request's), user_id and model of the request, status and quantities of the
-    completion, dimensions (the request's, else the completion's), timeout_us (how long the row waits that is there, or
-    within which both meet) and superseded; null on a side that is missing.
+    first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
+    (the completion's, else the request's), user_id and model of the request, status and quantities of the completion,
+    dimensions (the request's, else the completion's), timeout_us (how long the row waits that is there, or within which
+    both meet) and superseded; null on a side that is missing.
     """
     request, completion = found["request"], found["completion"]
     received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]
+    first_us = rows.select(pl.coalesce("first_received_at", "received_at").dt.epoch("us")).to_series()
+    came_back = rows["first_received_at"].is_not_null()
+    any_came_back = pl.any_horizontal([pl.lit(came_back.gather(side)) for side in (request, completion)])
+    last_us = pl.max_horizontal([pl.lit(first_us.gather(side)) for side in (request, completion)])
     return found.select(
         *KEY,
         rows["lsn"].gather(request).alias("request_lsn"),
         rows["lsn"].gather(completion).alias("completion_lsn"),
         received_us.gather(request).alias("request_us"),
         received_us.gather(completion).alias("completion_us"),
+        pl.when(any_came_back).then(last_us).alias("first_us"),
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
         *[rows[name].gather(request) for name in ("user_id", "model")],
         rows["status"].gather(completion),

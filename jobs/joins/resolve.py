@@ -9,14 +9,15 @@ import polars as pl
 from jobs.joins.pairs import folded, split
 from metering.words import Outcome
 
-_MADE_HERE = ("request_us", "completion_us", "superseded")
+_MADE_HERE = ("request_us", "completion_us", "first_us", "superseded")
 
 
 def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
     """Rows of `memory.carried` → one row per outcome; a row that waits has none.
 
     Columns: account, request_id, outcome, request_lsn, completion_lsn, user_id, model, status, event_time, received_at
-    (when the outcome became a fact), timeout_us (of a match, within which its rows met), and what a configuration names
+    (when the outcome became a fact), first_received_at (when it would have, had no part of it been a dead letter; null
+    where none was), timeout_us (of a match, within which its rows met), and what a configuration names
     as `pairs.paired` has it; null is not reported.
 
     A row with a `decided_side` was matched in an earlier batch; it only supersedes others. `frontier` None: nobody
@@ -37,10 +38,14 @@ def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
         .then(pl.when(begun).then(pl.lit(Outcome.ABANDONED.value)).otherwise(pl.lit(Outcome.ORPHANED.value)))
     )
     is_alone = pl.col("outcome").is_in([Outcome.ABANDONED.value, Outcome.ORPHANED.value])
-    received_us = pl.when(is_alone).then(over_us).otherwise(last_us)
+    waited_us = pl.when(is_alone).then("timeout_us").otherwise(0)
+    instant = pl.Datetime("us", "UTC")
     return (
         each.with_columns(outcome.alias("outcome"))
         .filter(pl.col("outcome").is_not_null())
-        .with_columns(received_at=received_us.cast(pl.Datetime("us", "UTC")))
+        .with_columns(
+            received_at=(last_us + waited_us).cast(instant),
+            first_received_at=(pl.col("first_us") + waited_us).cast(instant),
+        )
         .drop(_MADE_HERE)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,10 +33,11 @@ Counts = Mapping[tuple[CounterMetric, *tuple[str, ...]], int]
 
 @dataclass(frozen=True)
 class Fold:
-    """Frontiers around a batch: stored with the position before it, and to be stored with it."""
+    """Around a batch: frontiers, stored with the position before it and to be stored with it, and the next position."""
 
     previous_frontier: datetime | None
     frontier: datetime | None
+    next_position: int
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ class PostgresJob(Generic[C]):
 
     `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
     row.
+
+    `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
     """
 
     name: str
@@ -228,6 +232,7 @@ class PostgresJob(Generic[C]):
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     is_due: Callable[[psycopg.Cursor[Any], datetime | None], bool] = never
     totals: TotalsOf = no_totals
+    beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
 
     @property
     def tables(self) -> tuple[Table, ...]:

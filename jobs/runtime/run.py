@@ -121,6 +121,8 @@ def _drive(
         start: Any = PostgresSink if isinstance(job, PostgresJob) else job.start
         sink = start(job, context)
         held.callback(sink.close)
+        if isinstance(job, PostgresJob) and job.beside is not None:
+            held.enter_context(job.beside(context))
         source: Source = (
             TopicSource(job, context, sink)
             if isinstance(job, TopicJob)

@@ -61,6 +61,8 @@ RESERVED = frozenset(
             "offset",
             "received_at",
             "first_received_at",
+            "replay_mark",
+            "replays_lsn",
             "logged_at",
             "frontier",
         ),

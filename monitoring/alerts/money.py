@@ -1,12 +1,16 @@
-"""Usage that has no price, or comes too late for its bill."""
+"""Usage that has no price, or comes too late for its bill; changes that those who follow are not told."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from monitoring.rule_file import Alert, Severity
 
 DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 EXPIRE_SECONDS = 86_400
+UNSENT_SECONDS = 600
+"""Age of a change that Kafka should have had within seconds; all windows there are take minutes, once."""
 
 MONEY = (
     Alert(
@@ -42,5 +46,14 @@ MONEY = (
         "Usage has no price: {{ $labels.meter }}",
         "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount."
         " Add the price with `weir catalog apply`. Completions whose request never came have no model, so no price.",
+    ),
+    Alert(
+        "PublishingBehind",
+        Severity.TICKET,
+        f"max by (topic) (weir_unsent_seconds) > {UNSENT_SECONDS}",
+        "Whoever follows the topic {{ $labels.topic }} is not told",
+        "What changed {{ $value | humanizeDuration }} ago is not in Kafka yet. Bills are right; the log of billing says"
+        " what it waits for.",
+        timedelta(minutes=1),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import CORRECTING, Decision, Job
+from metering.words import CORRECTING, Decision, Job, Published
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 
@@ -76,5 +76,28 @@ UNMETERED = CounterMetric(
     "rows",
     "Usage rows whose completion reported no quantity (null).",
     {"meter": GIVEN_AT_START},
+    BILLING,
+)
+UNSENT = GaugeMetric(
+    "weir_unsent_changes",
+    "changes",
+    "What billing has to tell Kafka: corrections, or minutes of an account in which windows changed.",
+    {"topic": tuple(Published)},
+    BILLING,
+    from_database=True,
+)
+UNSENT_SECONDS = GaugeMetric(
+    "weir_unsent_seconds",
+    "seconds",
+    "Age of the oldest change that billing has to tell Kafka; 0 without one.",
+    {"topic": tuple(Published)},
+    BILLING,
+    from_database=True,
+)
+PUBLISHING_WAITS = GaugeMetric(
+    "weir_publishing_waits",
+    "",
+    "1 while billing cannot publish to this topic, else 0; its log says why. It tries again, and bills go on.",
+    {"topic": tuple(Published)},
     BILLING,
 )

@@ -204,6 +204,7 @@ def judged(contract: Contract, values: list[bytes]) -> pl.DataFrame:
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * count, INSTANT),
             "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
+            "replay_mark": pa.nulls(count, pa.binary()),
         }
     )
     return pl.DataFrame(Judge({contract.type: contract}).judge(records))

@@ -106,6 +106,7 @@ def _frame(spark: SparkSession, topic: str, placed: Sequence[tuple[Place, Mutant
                 "offset": offset,
                 "timestamp": microseconds_of(received_at) if stamp_us is None else stamp_us,
                 "timestampType": int(one is None or one.draft.is_broker_stamp),
+                "replay_mark": None,
             }
         )
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in RECORDS]

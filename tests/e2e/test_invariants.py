@@ -15,9 +15,11 @@ from deltalake import DeltaTable
 
 from deployment.stack import Stack
 from jobs.runtime.families import family
-from metering.words import BILLABLE, REQUESTS
+from metering.words import BILLABLE, REQUESTS, Published
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
+from tests.following import Follower, committed, truth
+from tests.following import table as last_of_each_key
 from tests.waiting import wait_until
 from traffic.compare import compare
 from traffic.found import numbers_are_counted
@@ -143,3 +145,17 @@ def quantities(row: dict[str, Any]) -> list[tuple[str, Any]]:
         [(meter, row[meter]) for meter in METERS] if listed is None else [(e["meter"], e["quantity"]) for e in listed]
     )
     return [(meter, quantity) for meter, quantity in named if quantity is not None]
+
+
+@pytest.mark.usefixtures("truth_of_traffic")
+def test_whoever_follows_has_every_window_as_it_is_and_every_correction_once(stack: Stack) -> None:
+    with psycopg.connect(stack.postgres_url, autocommit=True) as database:
+        wait_until(lambda: query(stack, "SELECT count(*) FROM unsent_windows") == [(0,)], "all being published", 60)
+        for topic in Published:
+            messages, wanted = committed(stack.kafka_bootstrap, topic), truth(database, topic)
+            follower = Follower()
+            for message in messages:
+                follower.take(topic, message.value() or b"")
+            assert follower.held[topic] == wanted != {}
+            if topic is Published.WINDOWS:
+                assert last_of_each_key(messages) == wanted

@@ -59,6 +59,9 @@ GAUGES = {
     "weir_straggler_rows": f"40+1{STEADY}",
     "weir_straggler_deadline_seconds": f"500000+0{STEADY}",
     "weir_usage_windows": f"500+3{STEADY}",
+    "weir_unsent_changes": f"40+0{STEADY}",
+    "weir_unsent_seconds": f"3+0{STEADY}",
+    "weir_publishing_waits": f"0+0{STEADY}",
 }
 
 

@@ -236,6 +236,9 @@ CASES = [
         12,
         ({"currency": "GBP"},),
     ),
+    Case(
+        "PublishingBehind", {of("weir_unsent_seconds", topic="windows"): "3+0x10 601+0x60"}, 12, ({"topic": "windows"},)
+    ),
     counted("UnpricedUsage", of("weir_unpriced_usage_rows_total", meter="requests"), meter="requests"),
     Case("SourceSilent", {of("weir_sources", state="silent"): "0+0x10 1+0x9 0+0x60"}, 12, until_minute=21),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x60"}, 12.25),

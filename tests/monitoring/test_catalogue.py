@@ -113,6 +113,7 @@ def test_an_alert_says_in_a_line_what_is_wrong(alert: Alert) -> None:
         "meter",
         "outcome",
         "currency",
+        "topic",
     }
 
 

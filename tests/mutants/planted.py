@@ -23,7 +23,12 @@ OF_SINK = "tests/streaming/test_postgres_sink.py"
 OF_OWNERSHIP = "tests/streaming/test_ownership.py"
 OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
+OF_REPLAYS = "tests/rules/test_replays.py"
+OF_BILLING = "tests/pipelines/test_billing.py"
+OF_PUBLISHING = "tests/streaming/test_publishing.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
+OF_AUDIT = "tests/pipelines/test_audit_appends.py"
+OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 
 MUTANTS = (
@@ -111,9 +116,37 @@ MUTANTS = (
     Mutant(
         "repeat beyond the exact hour forgotten",
         "jobs/ingestion/identity_index.py",
-        "frontier - self._horizons.whole",
-        "frontier - self._horizons.exact",
+        "it is read when somebody is.\n            segment.drop()",
+        "it is read when somebody is.\n            del self._segments[segment.number]",
         (f"{OF_IDENTITIES}::test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends",),
+    ),
+    Mutant(
+        "what a dead letter may repeat forgotten beyond the horizon",
+        "jobs/ingestion/identity_index.py",
+        "still ask for it.\n                segment.drop()",
+        "still ask for it.\n                del self._segments[segment.number]",
+        (f"{OF_IDENTITIES}::test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago",),
+    ),
+    Mutant(
+        "of one dead letter two records accepted",
+        "jobs/ingestion/identity_index.py",
+        'rest.join(came_back, on="replays_lsn")',
+        'rest.join(came_back.clear(), on="replays_lsn")',
+        (f"{OF_IDENTITIES}::test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it",),
+    ),
+    Mutant(
+        "a mark of what was accepted counts",
+        "jobs/ingestion/replays.py",
+        'pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event',
+        'pl.col("replay_mark").is_null() & is_event',
+        (f"{OF_REPLAYS}::test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_without_a_mark",),
+    ),
+    Mutant(
+        "a dead letter that came back dropped as late",
+        "jobs/billing/sums.py",
+        'pl.when("is_due").then(decided)',
+        "pl.when(True).then(decided)",
+        (f"{OF_BILLING}::test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first",),
     ),
     Mutant(
         "superseded counted",
@@ -202,10 +235,80 @@ MUTANTS = (
         (f"{OF_CORRECTIONS}::test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed",),
     ),
     Mutant(
+        "what a driver publishes is not fenced by its successor",
+        "jobs/billing/publishing.py",
+        "Transactions(self._kafka, NAME)",
+        'Transactions(self._kafka, f"{NAME}-{self._epoch}")',
+        (f"{OF_PUBLISHING}::test_of_each_window_a_newer_state_never_stands_before_an_older_one",),
+    ),
+    Mutant(
+        "what waits for Kafka forgets since when",
+        "jobs/billing/outbox.py",
+        "min(version) AS version, min(changed_at)",
+        "max(version) AS version, min(changed_at)",
+        ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+    ),
+    Mutant(
+        "a version that may stay as it was",
+        "jobs/billing/fold.py",
+        "greatest(old.version + 1, excluded.version)",
+        "old.version",
+        ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+    ),
+    Mutant(
         "the audit does not count",
         "jobs/audit/differences.py",
         'same.filter(pl.col("count") != 1)',
         'same.filter(pl.col("count") < 1)',
         ("tests/pipelines/test_audit.py::test_a_fault_in_usage_is_found_and_named[an event doubled]",),
+    ),
+    Mutant(
+        "a pair across a match",
+        "jobs/audit/rejoined.py",
+        "        if outcome == Outcome.MATCHED:\n            waiting.clear()\n        elif",
+        "        if outcome == Outcome.MATCHED:\n            pass\n        elif",
+        (f"{OF_AUDIT_RULES}::test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_the_limit",),
+    ),
+    Mutant(
+        "a reversal of another quantity is believed",
+        "jobs/audit/differences.py",
+        "        & is_copy\n",
+        "",
+        (f"{OF_AUDIT_RULES}::test_a_row_that_takes_back_otherwise_is_a_fault[another quantity]",),
+    ),
+    Mutant(
+        "two audits of one version both append",
+        "jobs/audit/appended.py",
+        "        if usage.transaction_version(AUDIT) != examined:\n            raise AuditedMeanwhile\n",
+        "",
+        (f"{OF_AUDIT}::test_two_audits_of_one_version_put_right_once",),
+    ),
+    Mutant(
+        "joins is fenced by an audit",
+        DELTA,
+        "if moved == [LSN] and",
+        "if moved == [] and",
+        (f"{OF_AUDIT}::test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins",),
+    ),
+    Mutant(
+        "a fault is built upon",
+        "jobs/audit/corrected.py",
+        'sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")',
+        'sound = judged.filter(pl.col("cause").is_not_null())',
+        (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[a replacement lost-rejoined]",),
+    ),
+    Mutant(
+        "a withdrawn price un-bills the past",
+        "jobs/joins/catalog_versions.py",
+        'is_known |= ~pl.col("deleted") & (pl.col("lsn") < seen_from)',
+        'is_known |= pl.col("lsn") < seen_from',
+        ("tests/rules/test_pricing_rules.py::test_differential_the_prices_version_is_the_one_of_the_rule",),
+    ),
+    Mutant(
+        "what is missing at the old end is taken for removed",
+        "jobs/audit/kept.py",
+        "    if gap <= 0 or (removed is not None and removed != gap):\n",
+        "    if gap <= 0:\n",
+        ("tests/pipelines/test_audit_kept.py::test_a_row_that_nobody_removed_is_missing[1]",),
     ),
 )

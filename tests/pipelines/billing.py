@@ -19,7 +19,6 @@ from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import USAGE
-from metering.lateness import Arrival, arrival
 from metering.meters import Meter
 from metering.windows import MINUTE, tumbling
 from metering.words import BILLED, Decision, Outcome, UsageCause
@@ -134,9 +133,13 @@ def _bill(
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
     window = tumbling(row["event_time"])
     is_judged = row["cause"] == UsageCause.STREAM
+    first_received_at = row.get("first_received_at") or row["received_at"]
     if is_judged:
         policy = policy_of(row, meter, held)
         decision = decide(row["received_at"], window, grace, policy, closed_before)
+        if decision is not None and row["received_at"] != first_received_at < window.end + grace:
+            # It came back to a window that had closed, and had come in time at first.
+            decision = Decision.CORRECT
         if decision is Decision.HOLD:
             decision = settled.get((row["lsn"], meter.value), decision)
     else:
@@ -168,7 +171,7 @@ def _bill(
     if not is_billed:
         result.dropped.add((row["lsn"], meter.value))
         return
-    late = is_judged and arrival(row["received_at"], window, grace, closed_before) is Arrival.LATE
+    late = is_judged and decision is None and first_received_at >= window.end
     key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
     cell = result.windows.setdefault(
         key,
@@ -224,7 +227,9 @@ def bill(
     frontier: datetime | None = None,
 ) -> Counts:
     """Reduce and fold one batch, with which F comes as far as `frontier`."""
-    return fold_table(connection, JOB, built(rows, config), config, frontier=frontier)
+    position = max((row["lsn"] for row in rows), default=0) + 1
+    staged = built(rows, config)
+    return fold_table(connection, JOB, staged, config, frontier=frontier, next_position=position)
 
 
 def stored(connection: psycopg.Connection[Any]) -> Billed:
@@ -235,6 +240,7 @@ def stored(connection: psycopg.Connection[Any]) -> Billed:
         key = tuple(row.pop(name) for name in names)
         assert row.pop("window_end") - key[0] == MINUTE
         row.pop("updated_at")
+        row.pop("version")
         assert key not in result.windows
         result.windows[key] = row
     for row in rows_of(connection, "SELECT * FROM stragglers"):

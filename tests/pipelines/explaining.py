@@ -24,7 +24,7 @@ from metering.windows import MINUTE
 from metering.words import LatePolicy, UsageCause
 from tests.database_rows import write
 from tests.metered import listed
-from tests.pipelines.billing import NOON, Price, bill, usage_row
+from tests.pipelines.billing import EXACT, NOON, Price, bill, usage_row
 
 CONFIG = BillingConfig(late_policy={Meter.CACHED_TOKENS: LatePolicy.DROP, Meter.OUTPUT_TOKENS: LatePolicy.HOLD})
 GRACE = timedelta(seconds=CONFIG.grace_seconds)
@@ -72,6 +72,19 @@ def stored_usage(row: Row) -> Row:
     at = row["received_at"]
     full = {**row, "log_date": at.date(), "logged_at": at}
     return full if row["lsn"] % 2 or row["cause"] == UsageCause.DECIDED else listed(full)
+
+
+def priced(row: Row, price: Price) -> Row:
+    """The row at another price."""
+    known = [meter for meter in Meter if meter in row]
+    other: Row = {f"{meter}_price_version": price.version for meter in known}
+    other |= {f"{meter}_unit_price": price.unit_price for meter in known}
+    other |= {f"{meter}_amount": _amount(row[meter], price) for meter in known}
+    return {**row, **other}
+
+
+def _amount(quantity: int | None, price: Price) -> Decimal | None:
+    return None if quantity is None else EXACT.multiply(price.unit_price, Decimal(quantity))
 
 
 def bill_all(database: str, *batches: list[Row]) -> None:
@@ -131,7 +144,7 @@ class Metered:
         corrects = {"corrects_lsns": [row["lsn"]], "cause": "duplicate", "received_at": row["received_at"] + MINUTE}
         self._add({**row, **corrects, "sign": -1})
         if self.chance.random() < 0.5:
-            self._add({**row, **corrects, "cause": "repriced"})
+            self._add({**priced(row, self.chance.choice(PRICES)), **corrects, "cause": "repriced"})
 
     def _add(self, row: Row) -> None:
         self.usage.append({**row, "lsn": len(self.usage) + 1})

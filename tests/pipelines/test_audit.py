@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import psycopg
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from jobs.audit.check import Check
 from jobs.audit.run import Audit
-from jobs.streams import USAGE, Table
+from jobs.streams import PRICES, USAGE, Table
 from tests.clocks import HandClock
 from tests.simulation.applications import simulated
 from tests.simulation.conftest import dropped
@@ -128,6 +129,52 @@ def test_a_fault_in_usage_is_found_and_named(spark: SparkSession, metered: Meter
     assert not found[check].holds
     assert says in found[check].says
     assert str(chosen["request_id"]) in found[check].says
+
+
+def of_usage(path: Path, change: Callable[[list[Row]], list[Row]]) -> None:
+    """Write the table anew, as if these were its rows."""
+    table = str(path / Table.USAGE)
+    rows = sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=lambda row: row["lsn"])
+    write_deltalake(table, pa.Table.from_pylist(change(rows), schema=USAGE), mode="overwrite")
+
+
+def of_prices(path: Path, change: Callable[[list[Row]], list[Row]]) -> None:
+    rows = DeltaTable(str(path / Table.PRICES)).to_pyarrow_table().to_pylist()
+    write_deltalake(str(path / Table.PRICES), pa.Table.from_pylist(change(rows), schema=PRICES), mode="overwrite")
+
+
+IN_TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "the first row of usage lost": (lambda path: of_usage(path, lambda rows: rows[1:]), "I1", "1 rows are missing"),
+    "a row of usage lost and another doubled": (
+        lambda path: of_usage(path, lambda rows: [rows[0], rows[2], *rows[2:]]),
+        "I1",
+        "some are lost and others doubled",
+    ),
+    "all of usage gone": (lambda path: rmtree(path / Table.USAGE), "I1", "gone"),
+    "all of the journal gone": (lambda path: rmtree(path / Table.JOURNAL), "I1", "gone"),
+    "a later price never taken": (lambda path: of_prices(path, lambda rows: rows[:-1]), "I10", "lacks"),
+    "a price halved": (
+        lambda path: of_prices(path, lambda rows: [{**rows[0], "unit_price": Decimal("0.5")}, *rows[1:]]),
+        "I10",
+        "otherwise",
+    ),
+    "no day": (
+        lambda path: of_usage(path, lambda rows: [{**row, "day": None} for row in rows]),
+        "I10",
+        "day is None",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", IN_TABLES)
+def test_a_fault_in_the_tables_is_found(spark: SparkSession, metered: Metered, tmp_path: Path, fault: str) -> None:
+    plant, check, says = IN_TABLES[fault]
+    copytree(metered.tables, tmp_path / "tables")
+    plant(tmp_path / "tables")
+    found = checks(spark, Metered(tmp_path / "tables", metered.database))
+    assert not found[check].holds
+    assert says in found[check].says
+    assert set(found) == {"I1", "I4", "I5", "I6", "I8", "I10"}
 
 
 IN_DATABASE = {

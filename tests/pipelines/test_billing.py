@@ -36,11 +36,14 @@ def random_row(chance: random.Random, lsn: int) -> dict[str, Any]:
     }
     price = chance.choice([None, Price(3, Decimal("0.000000000001")), Price(9, Decimal("0.123456789012"))])
     unpriced = outcome in (Outcome.ORPHANED, Outcome.SUPERSEDED)
-    edge = chance.choice([MINUTE, MINUTE + GRACE, timedelta(seconds=chance.randint(0, 900))])
+    edges = [MINUTE, MINUTE + GRACE, timedelta(seconds=chance.randint(0, 900))]
+    event_time, delay = NOON + chance.randint(0, 2) * MINUTE, chance.choice(edges) + chance.randint(-1, 1) * MICROSECOND
+    first = event_time + min(delay - MICROSECOND, chance.choice(edges) + chance.randint(-1, 1) * MICROSECOND)
     return usage_row(
         lsn,
-        NOON + chance.randint(0, 2) * MINUTE,
-        edge + chance.randint(-1, 1) * MICROSECOND,
+        event_time,
+        delay,
+        first_received_at=chance.choice([None, None, None, first]),
         price=None if unpriced else price,
         quantities=reports[outcome],
         account=chance.choice(["acme", "bolt"]),
@@ -100,6 +103,45 @@ def test_a_row_is_judged_by_when_it_was_received_to_the_microsecond(
     [cell] = stored(connection).windows.values()
     assert (cell["quantity"], cell["late_rows"], cell["corrected"]) == (1, late_rows, corrected)
     assert len(stored(connection).stragglers) == corrected
+
+
+@pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT], ids=["correct", "drop"])
+@pytest.mark.parametrize(
+    ("first", "again", "is_straggler", "late_rows", "drops"),
+    [
+        (-MICROSECOND, GRACE - MICROSECOND, False, 0, False),
+        (timedelta(), GRACE - MICROSECOND, False, 1, False),
+        (-MICROSECOND, GRACE, True, 0, False),
+        (GRACE - MICROSECOND, timedelta(days=40), True, 0, False),
+        (GRACE, timedelta(days=40), True, 0, True),
+    ],
+    ids=["on time twice", "late twice", "on time at first", "late at first", "a straggler at first"],
+)
+def test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first(
+    connection: psycopg.Connection[Any],
+    config: BillingConfig,
+    first: timedelta,
+    again: timedelta,
+    *,
+    is_straggler: bool,
+    late_rows: int,
+    drops: bool,
+) -> None:
+    """And what changes a window that has closed is a correction, whenever it was received first."""
+    end = NOON + MINUTE
+    quantities: dict[Meter, int | Decimal | None] = {Meter.OUTPUT_TOKENS: 7}
+    row = usage_row(1, NOON, MINUTE + again, quantities=quantities, first_received_at=end + first)
+    bill(connection, [row], config)
+    found = stored(connection)
+    is_dropped = drops and config is DROP_OUTPUT
+    assert {key: one["decision"] for key, one in found.stragglers.items()} == (
+        {(1, Meter.OUTPUT_TOKENS): "drop" if is_dropped else "correct"} if is_straggler else {}
+    )
+    cells = [cell for cell in found.windows.values() if cell["quantity"]]
+    expected = [] if is_dropped else [(7, late_rows, is_straggler)]
+    assert [(cell["quantity"], cell["late_rows"], cell["corrected"]) for cell in cells] == expected
+    corrections = connection.execute("SELECT usage_lsn, new_quantity - old_quantity FROM corrections").fetchall()
+    assert corrections == ([(1, 7)] if is_straggler and not is_dropped else [])
 
 
 def test_each_meters_policy_decides_and_every_straggler_has_its_row(connection: psycopg.Connection[Any]) -> None:

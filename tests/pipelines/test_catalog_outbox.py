@@ -18,6 +18,7 @@ from cli.main import app
 from deployment.errors import CannotRun
 from deployment.job_states import Unpublished, read_unpublished
 from metering.instants import rfc3339
+from metering.words import Job
 
 
 def file(plan: str = "team", unit_price: str = "0.1", **account: Any) -> CatalogFile:
@@ -155,10 +156,10 @@ def test_who_waits_for_anothers_catalog_says_so_and_for_how_long_at_most(databas
 
 
 def test_the_status_shows_what_is_not_told(database: str) -> None:
-    assert read_unpublished(database) == Unpublished(0, None)
+    assert read_unpublished(database)[Job.INGESTION] == Unpublished(0, None)
     before = datetime.now(UTC)
     store(database, file())
-    found = read_unpublished(database)
+    found = read_unpublished(database)[Job.INGESTION]
     assert found.changes == len(untold(database)) > 0
     assert found.since is not None
     assert abs(found.since - before) < timedelta(minutes=1)
@@ -168,4 +169,4 @@ def test_the_status_shows_what_is_not_told(database: str) -> None:
     assert shown[0]["unpublished_changes"] == found.changes
     assert shown[0]["unpublished_since"] is not None
     tell_all(database)
-    assert read_unpublished(database) == Unpublished(0, None)
+    assert read_unpublished(database)[Job.INGESTION] == Unpublished(0, None)

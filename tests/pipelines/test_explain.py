@@ -6,7 +6,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from metering.instants import rfc3339
 from metering.meters import Meter
 from metering.windows import MINUTE
 from tests.database_rows import write
-from tests.pipelines.billing import EXACT, NOON, usage_row
+from tests.pipelines.billing import EXACT, NOON, bill, usage_row
 from tests.pipelines.explaining import (
+    CONFIG,
     GRACE,
     PRICES,
     Metered,
@@ -272,7 +273,7 @@ def test_a_price_is_told_with_its_record_and_when_it_was_committed(told: Told) -
         ("UPDATE usage_windows SET quantity = 2", "usage makes 1, the window has 2"),
         ("UPDATE usage_windows SET unit_price = 5", "another unit price in its window"),
         ("DELETE FROM usage_windows", "usage makes 1, the window has 0"),
-        ("UPDATE corrections SET old_quantity = 1", "its usage makes 1, and it says 0"),
+        ("UPDATE corrections SET old_quantity = 1", "its usage makes 1 for 0.123456789012, and it says 0"),
     ],
 )
 def test_a_window_that_is_not_its_usage_does_not_add_up(told: Told, change: str, problem: str) -> None:
@@ -294,13 +295,51 @@ def test_a_price_that_says_another_amount_does_not_add_up(told: Told) -> None:
     assert (found["adds_up"], len(found["differences"])) == (False, 1)
 
 
-def test_usage_that_retention_has_removed_is_missed(told: Told) -> None:
+@pytest.fixture
+def told_in_part(told: Told) -> Told:
+    """Three days later `weir retain` has removed the day of request r."""
     told.journal(event(4), event(5, family="completion"))
-    told.usage(of_r())
-    DeltaTable(f"{told.tables}/usage").delete()
-    found = told.explain(window=NOON, accounts=("acme",))
-    assert not found["adds_up"]
-    assert found["usage"] == []
+    later = [usage_row(lsn, EVENT_TIME + timedelta(days=days), LATE) for lsn, days in ((2, 3), (3, 5), (4, 5))]
+    told.usage(of_r(delay=LATE), *later)
+    DeltaTable(f"{told.tables}/usage").delete("log_date = '2026-03-01'")
+    return told
+
+
+def test_what_cannot_be_told_because_its_usage_was_removed_is_said_so(told_in_part: Told) -> None:
+    window = told_in_part.explain(window=NOON, accounts=("acme",))
+    for found in (window, *(told_in_part.explain(**{asked: 1}) for asked in ("straggler", "correction"))):
+        assert (found["adds_up"], found["differences"], found["usage"]) == (None, [], [])
+        assert found["usage_removed_before"] == (NOON + timedelta(days=3)).date()
+        assert [row["usage_lsn"] for row in found["stragglers"]] == [1]
+        text = printed(found)
+        assert "cannot be told: `weir retain` has removed usage of the days before 2026-03-04" in text
+        assert "no bill" not in text
+
+
+def test_what_is_wrong_beside_removed_usage_is_wrong(told_in_part: Told) -> None:
+    with psycopg.connect(told_in_part.database) as connection:
+        connection.execute("UPDATE usage_windows SET quantity = quantity + 1 WHERE window_start < '2026-03-02'")
+        connection.execute("DELETE FROM usage_days WHERE day < '2026-03-02'")
+    assert told_in_part.explain(window=NOON, accounts=("acme",))["adds_up"] is None
+    with psycopg.connect(told_in_part.database) as connection:
+        connection.execute("UPDATE usage_windows SET quantity = 2 WHERE window_start > '2026-03-05'")
+    assert told_in_part.explain(window=NOON + timedelta(days=5), accounts=("acme",))["adds_up"] is False
+
+
+def test_usage_that_nobody_may_remove_is_missed(told_in_part: Told) -> None:
+    later: dict[str, Any] = {"window": NOON + timedelta(days=5), "accounts": ("acme",)}
+    assert told_in_part.explain(**later)["adds_up"] is True
+    DeltaTable(f"{told_in_part.tables}/usage").delete("lsn = 3")
+    for asked in (later, {"straggler": 3}, {"correction": 3}):
+        found = told_in_part.explain(**asked)
+        assert (found["adds_up"], found["usage_removed_before"]) == (False, None)
+        assert "3 is not in usage" in found["differences"][0] or asked is later
+
+
+def printed(document: dict[str, Any]) -> str:
+    out = io.StringIO()
+    print_explanation(document, out)
+    return out.getvalue()
 
 
 def test_a_window_says_what_it_was_before_each_correction(told: Told) -> None:
@@ -348,10 +387,203 @@ def test_a_straggler_that_waited_is_told_with_its_decision_and_the_record_that_s
     assert f"hold until {rfc3339(EVENT_TIME + LATE + timedelta(days=7))}" in printed(window)
 
 
-def printed(document: dict[str, Any]) -> str:
-    out = io.StringIO()
-    print_explanation(document, out)
-    return out.getvalue()
+WHOLE: dict[str, Any] = {"window": NOON, "accounts": ("acme",)}
+ID, STRAGGLER, CORRECTION = {"text": "r"}, {"straggler": 1}, {"correction": 1}
+AGAIN = """
+    INSERT INTO corrections (usage_lsn, meter, usage_lsns, window_start, account, model, currency, cause,
+                             old_quantity, new_quantity, old_amount, new_amount)
+    SELECT 0, meter, ARRAY[0, 1], window_start, account, model, currency, cause, 0, 1, old_amount, new_amount
+    FROM corrections
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "seen_by"),
+    [
+        ("UPDATE usage_days SET quantity = 5", "the minutes make 1 for", (WHOLE, ID, STRAGGLER, CORRECTION)),
+        ("UPDATE usage_days SET unit_price = unit_price * 3", "in its line", (WHOLE, ID, STRAGGLER, CORRECTION)),
+        ("DELETE FROM usage_days", "it is on no line of 2026-03", (WHOLE, ID)),
+        (
+            "UPDATE corrections SET old_quantity = old_quantity + 100, new_quantity = new_quantity + 100",
+            "the window never was 100 for 0",
+            (WHOLE, STRAGGLER, CORRECTION),
+        ),
+        (
+            "UPDATE corrections SET old_amount = 1, new_amount = new_amount + 1",
+            "the window never was 0 for 1",
+            (WHOLE, STRAGGLER, CORRECTION),
+        ),
+        ("UPDATE corrections SET new_quantity = 3", "it says 3 for", (WHOLE, ID, STRAGGLER, CORRECTION)),
+        ("DELETE FROM corrections", "in 0 corrections instead of one", (WHOLE, ID, STRAGGLER)),
+        (AGAIN, "in 2 corrections instead of one", (WHOLE, ID, STRAGGLER)),
+        ("UPDATE stragglers SET quantity = 77", "the straggler says 77 at", (WHOLE, ID, STRAGGLER, CORRECTION)),
+        ("UPDATE stragglers SET unit_price = 77", "the straggler says 1 at 77", (WHOLE, ID, STRAGGLER, CORRECTION)),
+    ],
+)
+def test_what_contradicts_usage_does_not_add_up_whoever_asks(
+    told: Told, change: str, problem: str, seen_by: tuple[dict[str, Any], ...]
+) -> None:
+    told.journal(event(4), event(5, family="completion"))
+    told.usage(of_r(delay=LATE))
+    for asked in seen_by:
+        assert told.explain(**asked)["adds_up"] is True
+    with psycopg.connect(told.database) as connection:
+        connection.execute(change)
+    for asked in seen_by:
+        found = told.explain(**asked)
+        assert found["adds_up"] is False
+        assert problem in "\n".join(found["differences"])
+
+
+def test_what_is_another_accounts_is_told_as_what_is_not_there(told: Told) -> None:
+    told.journal(event(4), event(5, family="completion"), event(6, account="bolt", user_id="secret"))
+    told.usage(of_r(1, LATE, account="bolt", request_lsn=6, completion_lsn=None))
+    times = {"session_start": EVENT_TIME, "session_end": EVENT_TIME}
+    write(told.database, "sessions", {"account": "bolt", "user_id": "secret", **times, "events": 1, "version": 1})
+    for asked in ("straggler", "correction", "session"):
+        assert told.explain(**{asked: 1}, accounts=("acme", "bolt"))["adds_up"]
+        sentences = []
+        for number in (1, 77):
+            with pytest.raises(CannotRun, match=f"{number} .*of acme") as refused:
+                told.explain(**{asked: number}, accounts=("acme",))
+            sentences.append(str(refused.value).replace(str(number), "N"))
+        assert sentences[0] == sentences[1]
+
+
+def test_a_row_without_a_day_is_on_the_line_that_it_was_billed_on(told: Told) -> None:
+    last_minutes = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
+    more: dict[str, Any] = {"request_id": "r", "request_lsn": 4, "completion_lsn": 5, "plan": "p", "price": PRICES[1]}
+    row = usage_row(1, last_minutes, **more)
+    back = {**row, "lsn": 2, "sign": -1, "cause": "duplicate", "corrects_lsns": [1]}
+    told.journal(event(4), event(5, family="completion"))
+    told.usage(row, back, billed=1)
+    assert [line["month"] for line in told.explain("r")["line"]] == ["2026-03"]
+    with psycopg.connect(told.database) as connection:
+        # As the days of an account in Europe/Berlin were made of the minutes of 0.1.0.
+        connection.execute("UPDATE usage_days SET day = '2026-04-01'")
+    found = told.explain("r")
+    assert [(line["month"], line["contribution"]["quantity"]) for line in found["line"]] == [("2026-04", 1)]
+    assert found["adds_up"], found["differences"]
+    with psycopg.connect(told.database) as connection:
+        bill(connection, [back], CONFIG)
+        connection.execute("UPDATE positions SET next_position = 3 WHERE job = 'billing'")
+    found = told.explain("r")
+    lines = [(line["month"], line["contribution"]["quantity"]) for line in found["line"]]
+    assert lines == [("2026-03", -1), ("2026-04", 1)]
+    assert found["adds_up"], found["differences"]
+
+
+def test_35_days_are_counted_back_from_the_end_that_is_asked_for(told: Told) -> None:
+    told.journal(event(4), event(5, request_id="x", received_at=EVENT_TIME + timedelta(days=60)))
+    assert [row["lsn"] for row in told.explain("r", end=EVENT_TIME + timedelta(days=30))["records"]] == [4]
+    with pytest.raises(CannotRun, match="since 2019-11-27T00:00:00Z and before 2020-01-01T00:00:00Z"):
+        told.explain("r", end=datetime(2020, 1, 1, tzinfo=UTC))
+
+
+def test_an_id_of_very_many_is_read_and_told_in_part_which_is_said(told: Told) -> None:
+    several = range(10, 40)
+    told.journal(*(event(lsn, account=f"a{lsn}", value=b"v" * 1_000) for lsn in several))
+    told.usage(*(of_r(lsn - 9, MINUTE, account=f"a{lsn}", request_lsn=lsn, completion_lsn=None) for lsn in several))
+    found = told.explain("r", limit=2)
+    assert [row["lsn"] for row in found["usage"]] == [1, 2]
+    assert [row["lsn"] for row in found["records"]] == [10, 11]
+    assert [(row["account"], row["contribution"]["quantity"]) for row in found["windows"]] == [("a10", 1), ("a11", 1)]
+    assert (found["cut"], found["usage_summed"]) == ({"usage": 30}, 2)
+    assert "Sums are of the first 2 rows of usage only." in printed(found)
+    assert len(json.dumps(found, default=str)) < 10_000
+    of_events = told.explain("e12", limit=2)
+    assert ([row["lsn"] for row in of_events["usage"]], of_events["cut"]) == ([3], None)
+
+
+def test_an_event_that_came_very_often_is_read_and_told_in_part(told: Told) -> None:
+    several = range(10, 40)
+    told.journal(*(event(lsn, id="same", request_id=f"r{lsn}") for lsn in several))
+    told.usage(*(of_r(lsn - 9, MINUTE, request_id=f"r{lsn}", request_lsn=lsn, completion_lsn=None) for lsn in several))
+    found = told.explain("same", limit=1)
+    assert ([row["lsn"] for row in found["usage"]], found["usage_summed"]) == ([1], 1)
+    assert [row["lsn"] for row in found["records"]] == [10, 11, 12, 13]
+    assert found["cut"]["records"] == 30
+
+
+def test_a_busy_minute_is_summed_whole_and_names_no_more_than_the_limit(told: Told) -> None:
+    told.journal(event(4))
+    told.usage(*(of_r(lsn, LATE, request_id=f"r{lsn}") for lsn in range(1, 121)))
+    found = told.explain(**WHOLE, limit=2)
+    (window,) = found["windows"]
+    assert (window["usage_lsns"], window["usage_rows"], window["contribution"]["quantity"]) == ([1, 2], 120, 120)
+    assert found["cut"] == {"usage": 120, "stragglers": 120, "corrections": 120}
+    assert (len(found["stragglers"]), found["usage_summed"], found["adds_up"]) == (100, 120, True)
+    assert "Sums are of" not in printed(found)
+
+
+def repriced() -> list[dict[str, Any]]:
+    back = of_r(2, price=PRICES[0], sign=-1, cause="repriced", corrects_lsns=[1])
+    return [of_r(price=PRICES[0]), back, of_r(3, cause="repriced", corrects_lsns=[1])]
+
+
+def rejoined() -> list[dict[str, Any]]:
+    """Two minutes after the request its completion came, when it was given up."""
+    asked: dict[str, Any] = {"outcome": "abandoned", "completion_lsn": None}
+    completed_at = EVENT_TIME + 2 * MINUTE
+    tokens = {Meter.REQUESTS: 0, Meter.INPUT_TOKENS: 7}
+    answered = {**usage_row(2, completed_at, quantities=tokens, price=PRICES[1]), "outcome": "orphaned"}
+    answered |= {"request_id": "r", "request_lsn": None, "completion_lsn": 5, "plan": "p"}
+    both = usage_row(5, completed_at, quantities={**tokens, Meter.REQUESTS: 1}, price=PRICES[1])
+    both |= {"request_id": "r", "request_lsn": 4, "completion_lsn": 5, "plan": "p"}
+    first = of_r(1, **asked)
+    back = {"sign": -1, "cause": "rejoined"}
+    return [
+        first,
+        answered,
+        {**first, **back, "lsn": 3, "corrects_lsns": [1]},
+        {**answered, **back, "lsn": 4, "corrects_lsns": [2]},
+        {**both, "cause": "rejoined", "corrects_lsns": [1, 2]},
+    ]
+
+
+def duplicate() -> list[dict[str, Any]]:
+    again = of_r(2, request_lsn=6, completion_lsn=None)
+    return [of_r(), again, {**again, "lsn": 3, "sign": -1, "cause": "duplicate", "corrects_lsns": [2]}]
+
+
+@pytest.mark.parametrize("delay", [timedelta(0), LATE])
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        (repriced, {("requests", 1): 0, ("requests", 2): 1}),
+        (rejoined, {("requests", 2): 1, ("input_tokens", 2): 7}),
+        (duplicate, {("requests", 2): 1}),
+    ],
+)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_what_is_known_better_by_now_is_told_down_to_its_records_and_adds_up(
+    told: Told,
+    rows: Callable[[], list[dict[str, Any]]],
+    left: dict[tuple[str, int], int],
+    batches: int,
+    delay: timedelta,
+) -> None:
+    usage = [{**row, "received_at": row["received_at"] + delay} for row in rows()]
+    decided = sum(row["cause"] == "stream" for row in usage)
+    told.journal(event(4), event(5, family="completion"), event(6, id="e4", family="request"))
+    commit(told.tables, Table.USAGE, map(stored_usage, usage))
+    bill_all(told.database, *([usage] if batches == 1 else [usage[:decided], usage[decided:]]))
+    lsns = [row["lsn"] for row in usage]
+    for asked in ("r", "e4"):
+        found = told.explain(asked)
+        assert found["adds_up"] is True, found["differences"]
+        assert [row["lsn"] for row in found["usage"]] == lsns
+        assert {4, 5} <= {row["lsn"] for row in found["records"]}
+        of_lines = {(line["meter"], line["price_version"]): line["contribution"]["quantity"] for line in found["line"]}
+        assert of_lines == left
+        assert {one for row in found["corrections"] for one in row["usage_lsns"]} >= {*lsns[decided:]}
+    for start in sorted({row["window_start"] for row in found["windows"]}):
+        whole = told.explain(window=start, accounts=("acme",))
+        assert whole["adds_up"] is True, whole["differences"]
+    for number in sorted({row["usage_lsn"] for row in found["corrections"]}):
+        correction = told.explain(correction=number)
+        assert correction["adds_up"] is True, correction["differences"]
+        assert correction["records"]
 
 
 def test_a_long_window_is_summed_whole_and_listed_in_part(told: Told) -> None:
@@ -456,6 +688,41 @@ class TestTheCommand:
     def test_takes_one_question(self, run: Callable[..., Result]) -> None:
         for words in ((), ("r", "--straggler", "1"), ("--window", "2026-03-01T12:00:30Z")):
             assert run(*words).exit_code == 2
+
+    def test_refuses_what_says_nothing_of_the_question(self, run: Callable[..., Result]) -> None:
+        minute = ("--window", "2026-03-01T12:00:30Z", "--account", "acme")
+        for words, said in (
+            (("r", "--model", "sonnet"), "are of a --window"),
+            (("--straggler", "2", "--meter", "requests"), "are of a --window"),
+            ((*minute, "--from", "2026-03-01T12:00:30Z"), "leave them out"),
+            (("--session", "1", "--to", "2026-03-01T12:00:30Z"), "leave them out"),
+        ):
+            result = run(*words)
+            assert (result.exit_code, said in " ".join(result.output.split())) == (2, True), result.output
+        assert run(*minute, "--model", "sonnet", "--meter", "requests").exit_code == 0
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("r", "--limit", "4611686018427387904"),
+            ("\udcff",),
+            ("r", "--account", "\udcff"),
+            ("--window", "1970-01-01T00:00:00+23:59", "--account", "acme"),
+            ("--window", "9998-12-31T23:59:59-23:59", "--account", "acme"),
+            ("--window", "0001-01-01T00:00:00+23:59", "--account", "acme"),
+        ],
+    )
+    def test_calls_what_cannot_be_meant_a_usage_error(self, run: Callable[..., Result], words: tuple[str, ...]) -> None:
+        result = run(*words)
+        assert (result.exit_code, isinstance(result.exception, SystemExit)) == (2, True), result.output
+
+    @pytest.mark.parametrize(
+        "command", [("usage", "--account"), ("sessions", "--user"), ("stragglers", "--account"), ("catalog", "apply")]
+    )
+    def test_as_every_command_does(self, run: Callable[..., Result], command: tuple[str, ...]) -> None:
+        run()
+        result = CliRunner().invoke(app, [*command, "caf\udce9"])
+        assert (result.exit_code, isinstance(result.exception, SystemExit)) == (2, True), result.output
 
     def test_says_that_an_id_is_unknown(
         self, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
 from cli.journal import Consumed, RowKey, summary_rows
 from cli.journal_offsets import consumed_ranges
-from cli.journal_table import count_rows, open_journal
+from cli.journal_table import count_came_back, count_rows, open_journal
 from jobs.runtime.delta.growth import missing_columns
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import JOURNAL, Table
@@ -128,7 +128,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
     commit(
         tmp_path,
         record(1, "accepted"),
-        record(2, "accepted"),
+        record(2, "accepted", replays_lsn=1),
         record(3, "rejected", "future"),
         record(4, "duplicate"),
         **first,
@@ -138,7 +138,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
     consumed = consumed_ranges(table, [EVENTS, Topic("catalog.plans", "x", (0,))])
     rows = count_rows(table)
 
-    (line,) = summary_rows(consumed, rows, by_reason=False)
+    (line,) = summary_rows(consumed, rows, by_reason=False, came_back=count_came_back(table))
     assert line == {
         "topic": "events",
         "partition": 0,
@@ -150,6 +150,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
         "rejected": 2,
         "duplicate": 1,
         "conflict": 1,
+        "came_back": 1,
         "removed": 0,
         "residual": 0,
     }

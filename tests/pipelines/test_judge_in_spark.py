@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.handover import FILES, collected
 from jobs.ingestion.pipeline import build
+from jobs.runtime.kafka.log_records import LogRecord
+from jobs.runtime.kafka.looked_records import as_frame
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
 from tests.pipelines.ingestion import records_of
@@ -54,3 +56,10 @@ def test_no_records_have_the_columns_of_records(spark: SparkSession) -> None:
     found = build(spark.createDataFrame(records_of([])), CONFIG).toArrow()
     assert found.num_rows == 0
     assert found.schema.equals(CONFIG.judge().schema)
+
+
+def test_a_record_that_is_read_with_care_keeps_the_mark_of_the_dead_letter_that_it_replays(spark: SparkSession) -> None:
+    marks = [b"events/0/17", None, b"no mark"]
+    records = [LogRecord(0, at, 1_000, True, 3, b"k", b"{}", replay_mark=mark) for at, mark in enumerate(marks)]
+    found = build(as_frame(spark, records, "events"), CONFIG).toArrow().sort_by("offset")
+    assert found["replay_mark"].to_pylist() == ["events/0/17", None, None]

@@ -79,6 +79,7 @@ def test_every_row_keeps_its_quantity_and_its_amount_to_the_last_digit(
     for old, new in zip(chain(*before), chain(*after), strict=True):
         version = new.pop("price_version")
         assert new.pop("cause", "stream") == "stream"
+        assert new.pop("version", 0) == 0
         assert new.pop("unit_price") == (None if version is None else PRICES[version])
         later = [new.pop(name) for name in new.keys() - old.keys()]
         assert set(later) <= {None}, "what was not kept then is not known now"

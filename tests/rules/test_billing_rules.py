@@ -161,6 +161,10 @@ def test_without_a_limit_all_waits_and_with_some_what_is_above_one_of_them(
         ("hold", {"above_amount": "NaN"}),
         ("hold", {"above_age_seconds": 31_622_401}),
         ("hold", {"expires": "approve"}),
+        ("publish", ["events"]),
+        ("publish", ["windows", "windows"]),
+        ("publish", "windows"),
+        ("publish_every_seconds", 0),
     ],
 )
 def test_a_wrong_billing_value_is_refused_with_its_field(field: str, value: Any) -> None:

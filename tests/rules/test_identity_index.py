@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
-from jobs.ingestion.repeats import ENTRY, INSTANT, Horizons, candidates, entries
+from jobs.ingestion.repeats import CAME_BACK, ENTRY, INSTANT, Horizons, candidates, entries
 from monitoring import metrics
 
 EXACT, WHOLE, EARLY = timedelta(hours=1), timedelta(days=35), timedelta(minutes=5)
@@ -31,6 +31,8 @@ ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
     "received_at": INSTANT,
     "occurred_at": INSTANT,
     "source": pl.String,
+    "first_received_at": INSTANT,
+    "replays_lsn": pl.Int64,
 }
 PLENTY, HARDLY_ANY = 1 << 20, 400
 
@@ -67,6 +69,7 @@ class Journal:
     next_lsn: int = 1
     frontier: datetime | None = None
     reads: int = 0
+    came_back: list[dict[str, Any]] = field(default_factory=list)
 
     def spans(self) -> list[Span]:
         return [
@@ -96,9 +99,15 @@ class Journal:
         for row in rows:
             row["lsn"] = self.next_lsn
             self.next_lsn += 1
-        repeats = index.find_repeats(candidates(frame(rows), HORIZONS, ("device/*",)))
+        before = pl.DataFrame(self.came_back, schema=CAME_BACK)
+        repeats = index.find_repeats(candidates(frame(rows), HORIZONS, ("device/*",)), before)
         accepted = entries(frame(rows)).join(repeats, on="lsn", how="anti")
         self.accepted.append(accepted)
+        self.came_back += [
+            {"replays_lsn": row["replays_lsn"], "first_lsn": row["lsn"]}
+            for row in rows
+            if row.get("replays_lsn") is not None and row["lsn"] not in set(repeats["lsn"])
+        ]
         self.frontier = frontier
         index.add(accepted)
         index.forget(frontier)
@@ -106,26 +115,35 @@ class Journal:
 
 
 def may_be_older(row: dict[str, Any]) -> bool:
-    return row["source"] == "device/1" or bool(row["occurred_at"] <= row["received_at"] - EXACT + EARLY)
+    is_old = row["occurred_at"] <= row["received_at"] - EXACT + EARLY
+    return row["source"] == "device/1" or bool(is_old) or row.get("replays_lsn") is not None
 
 
 def is_repeat(row: dict[str, Any], first: dict[str, Any]) -> bool:
     if first["identity"] != row["identity"]:
         return False
-    if first["received_at"] >= row["received_at"] - EXACT:
+    received_at = row.get("first_received_at") or row["received_at"]
+    if first["received_at"] >= received_at - EXACT:
         return True
     if not may_be_older(row) or first["occurred_at"].date() != row["occurred_at"].date():
         return False
     is_after_it_occurred = row["source"] == "device/1" or first["received_at"] >= row["occurred_at"] - EARLY
-    return bool(is_after_it_occurred and first["received_at"] >= row["received_at"] - WHOLE)
+    return bool(is_after_it_occurred and first["received_at"] >= received_at - WHOLE)
+
+
+def replays_the_same(row: dict[str, Any], first: dict[str, Any]) -> bool:
+    return row.get("replays_lsn") is not None and row["replays_lsn"] == first.get("replays_lsn")
 
 
 def oracle(rows: list[dict[str, Any]]) -> Dispositions:
     accepted: list[dict[str, Any]] = []
     repeats: Dispositions = {}
     for row in rows:
+        back = next((known for known in accepted if replays_the_same(row, known)), None)
         first = next((known for known in accepted if is_repeat(row, known)), None)
-        if first is None:
+        if back is not None:
+            repeats[row["lsn"]] = (back["lsn"], True)
+        elif first is None:
             accepted.append(row)
         else:
             repeats[row["lsn"]] = (first["lsn"], first["content_digest"] == row["content_digest"])
@@ -151,7 +169,12 @@ def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
             occurred_at = occurred[number] if is_sent_again else received_at - age
             occurred[number] = occurred_at
             content = draw(st.integers(0, 4)) // 4
-            rows.append(event(number, received_at, occurred_at=occurred_at, content_digest=content))
+            fields: dict[str, Any] = {"occurred_at": occurred_at, "content_digest": content}
+            if draw(st.integers(0, 3)) == 0:
+                # Of one of three dead letters, whichever partition it is sent to.
+                fields |= {"replays_lsn": -draw(st.integers(1, 3))}
+                fields |= {"first_received_at": received_at - draw(st.sampled_from(WAITS + EDGES))}
+            rows.append(event(number, received_at, **fields))
         partitions.append(rows)
     return partitions
 
@@ -214,6 +237,34 @@ def test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_hori
     # A frontier far beyond lets go of what is no longer near, before it is asked for.
     journal.commit(index, [event(9, START + wait, occurred_at=START + wait)], START + wait)
     assert journal.commit(index, [{**sent, "received_at": START + wait}], START + wait) == {11: (1, True)}
+
+
+def test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago() -> None:
+    journal = Journal()
+    index = journal.index()
+    sent = event(2, START)
+    journal.commit(index, [sent, *(event(2 * number, START) for number in range(10, 18))], START)
+    later = START + WHOLE + timedelta(days=40)
+    journal.commit(index, [event(100, later)], later)
+    again = {**sent, "received_at": later, "first_received_at": START + timedelta(days=10)}
+    for one in (index, journal.index()):
+        assert journal.commit(one, [{**again, "replays_lsn": 7}], later) == {journal.next_lsn - 1: (1, True)}
+    # Any other event of that age is too old to be looked for.
+    assert journal.commit(index, [{**again, "first_received_at": None}], later) == {}
+
+
+def test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it() -> None:
+    journal = Journal()
+    index = journal.index()
+    journal.commit(index, [event(2, START)], START)
+
+    def again(number: int) -> dict[str, Any]:
+        return event(number, START + EXACT, replays_lsn=7, first_received_at=START, occurred_at=START)
+
+    # What repeats another's event takes nothing; of the others the first is accepted.
+    found = journal.commit(index, [again(2), again(4), again(6), again(6)], START)
+    assert found == {2: (1, True), 4: (3, True), 5: (3, True)}
+    assert journal.commit(journal.index(), [again(8), again(2)], START) == {6: (3, True), 7: (3, True)}
 
 
 def test_a_clock_that_steps_back_finds_the_same_before_and_after_a_restart() -> None:

@@ -21,7 +21,7 @@ from jobs.joins.past import Past, columns_read, is_paired
 from jobs.joins.resolve import resolve
 from jobs.runtime.rules_in_force import Held, History, rules_at
 from metering.joining import Row, Side, step
-from metering.words import Disposition, EventType
+from metering.words import Disposition, EventType, UsageCause
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}
@@ -95,7 +95,7 @@ class Driver:
         past = None
         if self.position > 1:
             lowest = before.memory.waiting()["waiting.lsn"] or None
-            usage = self.usage.with_columns(log_date=START.date())
+            usage = self.usage.with_columns(log_date=START.date(), cause=pl.lit(UsageCause.STREAM.value))
             past = Past(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest, CARRIED)
         present = Held(1 if self.usage.is_empty() else self.position, rules)
         self.known = Known.derived(past, self.kept, present, CARRIED)

@@ -165,6 +165,7 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "status": "completed",
             "event_time": START + timedelta(minutes=2),
             "received_at": at(2),
+            "first_received_at": None,
             "quantity:gpu_seconds": Decimal("0.25"),
             "text:region": "region-1",
             "timeout_us": TIMEOUTS_US[0],
@@ -186,6 +187,33 @@ def test_a_missing_part_makes_the_outcome_a_fact_after_the_timeout() -> None:
     assert orphaned["model"] is None
     assert (abandoned["event_time"], orphaned["event_time"]) == (request["event_time"], completion["event_time"])
     assert (abandoned["received_at"], orphaned["received_at"]) == (at(1) + TIMEOUT, at(2) + TIMEOUT)
+
+
+def test_what_came_back_is_paired_by_when_it_came_and_says_when_it_would_have_been_a_fact() -> None:
+    def again(row: Row, seconds: float, account: str) -> dict[str, Any]:
+        return record(row, account) | {"first_received_at": at(seconds)}
+
+    request, completion = row_of(1, Side.REQUEST, 50), row_of(2, Side.COMPLETION, 52)
+    rows = [record(request, "a"), again(completion, 49, "a"), again(request, 4, "b"), again(completion, 6, "b")]
+    rows += [again(request, 5, "c"), record(completion, "d")]
+    found = {row["account"]: row for row in resolved(rows, at(100))}
+    assert {key: row["outcome"] for key, row in found.items()} == {
+        **dict.fromkeys("ab", "matched"),
+        "c": "abandoned",
+        "d": "orphaned",
+    }
+    assert {key: row["received_at"] for key, row in found.items()} == {
+        **dict.fromkeys("ab", at(52)),
+        "c": at(50) + TIMEOUT,
+        "d": at(52) + TIMEOUT,
+    }
+    # A request that was never rejected became a part of the outcome when it came.
+    assert {key: row["first_received_at"] for key, row in found.items()} == {
+        "a": at(50),
+        "b": at(6),
+        "c": at(5) + TIMEOUT,
+        "d": None,
+    }
 
 
 def test_a_superseded_row_is_told_at_its_own_time() -> None:

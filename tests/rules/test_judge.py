@@ -20,7 +20,7 @@ from tests.corpus.documents import REMOVED, completion, encoded, request, reques
 from tests.pipelines.ingestion import records_of, rows_of
 
 DRIVERS_COLUMNS = {"lsn", "log_date", "logged_at", "frontier", "disposition", "first_lsn"}
-DRIVERS_COLUMNS |= {"received_at", "event_time", "clock_offset_ms", "rules"}
+DRIVERS_COLUMNS |= {"received_at", "event_time", "clock_offset_ms", "rules", "replays_lsn"}
 FOR_THE_DRIVER = {"stamped_at": pa.timestamp("us", "UTC"), "is_broker_stamp": pa.bool_()}
 FOR_THE_DRIVER |= {"occurred_us": pa.int64(), "device_sent_us": pa.int64()}
 MICROSECOND = timedelta(microseconds=1)

@@ -18,6 +18,7 @@ from jobs.runtime.kafka.crc32c import crc32c
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.kafka.record_batches import batches_of, committed
+from jobs.runtime.kafka.replay_mark import HEADER
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES
 
 MIB = 1 << 20
@@ -27,6 +28,7 @@ APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
 STAMP_MS = 1_780_000_000_000
 Record = tuple[bytes | None, bytes | None]
 """Key and value."""
+Headers = Sequence[tuple[bytes, bytes | None]]
 
 
 def varint(number: int) -> bytes:
@@ -41,12 +43,17 @@ def text(value: bytes | None) -> bytes:
     return varint(-1) if value is None else varint(len(value)) + value
 
 
-def packed(records: Sequence[Record], codec: int, deltas: Sequence[int] | None = None) -> bytes:
+TRACE: Headers = ((b"trace", b"1"),)
+
+
+def packed(
+    records: Sequence[Record], codec: int, deltas: Sequence[int] | None = None, headers: Headers = TRACE
+) -> bytes:
     """`deltas`: of the records' offsets from the batch's first; one after the other when left out."""
+    said = varint(len(headers)) + b"".join(text(name) + text(value) for name, value in headers)
     plain = bytearray()
     for number, (delta, (key, value)) in enumerate(zip(deltas or range(len(records)), records, strict=True)):
-        headers = varint(1) + text(b"trace") + text(b"1")
-        body = b"\0" + varint(number * 7) + varint(delta) + text(key) + text(value) + headers
+        body = b"\0" + varint(number * 7) + varint(delta) + text(key) + text(value) + said
         plain += varint(len(body)) + body
     return bytes(plain) if codec == NONE else pa.compress(bytes(plain), codec=CODEC_NAMES[codec], asbytes=True)
 
@@ -112,6 +119,30 @@ def test_a_large_record_is_one_of_a_large_key_and_value_whatever_its_headers_are
     data = batch(0, 3, packed([(b"k" * MIB, b""), (b"k" * MIB, b"1"), (b"k", b"v" * MIB)], NONE))
     found = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
     assert [record.problem for record in found] == [None, TOO_LARGE, TOO_LARGE]
+
+
+MARK = (HEADER.encode(), b"events/2/17")
+
+
+@pytest.mark.parametrize(
+    ("headers", "mark"),
+    [
+        ([MARK], b"events/2/17"),
+        ([(b"trace", b"1"), (b"\xff", b"\xff"), (b"empty", None), MARK, (b"later", b"x")], b"events/2/17"),
+        ([MARK, (MARK[0], b"events/0/0")], b"events/2/17"),
+        ([(MARK[0], None), MARK], None),
+        ([(b"weir-replays-not", b"events/2/17")], None),
+        ([(MARK[0], b"e" * 5 * MIB), (b"n" * 5 * MIB, b"v")], None),
+        ([(b"n" * 5 * MIB, b"v" * 5 * MIB), MARK], b"events/2/17"),
+        ([], None),
+    ],
+)
+def test_the_first_header_of_its_name_is_the_mark_however_large_the_others_are(
+    headers: Headers, mark: bytes | None
+) -> None:
+    data = batch(0, 2, packed([(b"a", b"1"), (b"b", b"2" * 3 * MIB)], ZSTD, headers=headers), APPEND_TIME | ZSTD)
+    found = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
+    assert [(record.replay_mark, record.problem) for record in found] == [(mark, None), (mark, TOO_LARGE)]
 
 
 def test_a_record_that_a_producer_stamped_has_its_own_stamp() -> None:

@@ -26,7 +26,10 @@ from metering.contracts.schema import COLUMNS, RESERVED
 from metering.words import Family
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ON_THE_WAY = ("row", "meter", "quantity", "side", "request", "completion", "request_us", "completion_us", "superseded")
+ON_THE_WAY = (
+    *("row", "meter", "quantity", "side", "request", "completion", "request_us", "completion_us", "first_us"),
+    "superseded",
+)
 OF_PRICES = ("unit_price", "version_lsn", "settled_lsn", "decided_lsn", "event_us", "effective_us", "versions")
 NAMES = {*USAGE.names, *CARRIED, *ON_THE_WAY, *OF_PRICES, "key_hash", "gpu_seconds"} - RESERVED - COLUMNS.keys()
 IN_FORCE = {"effective_from": NOON, "deleted": False, "currency": "EUR", "plan": "pro"}
@@ -76,10 +79,11 @@ def test_a_column_of_any_name_is_told_once_with_its_outcome_in_later_batches(nam
     """One that was called as a column of joins' own made an outcome come again, or never."""
     config = JoinsConfig.model_validate({"meters": {"units": {"unit": "unit", "sum": "units"}}, "dimensions": [name]})
     memory, told = Memory.empty(config.carried), []
+    nothing: dict[str, Any] = dict.fromkeys(("user_id", "status", "first_received_at"))
     for lsn, family in ((1, "request"), (2, "completion"), (3, "request"), (4, "request")):
         at = NOON + timedelta(seconds=lsn)
         row = {**EVENT, "lsn": lsn, "family": family, "request_id": "r" if lsn < 3 else f"r{lsn}", "received_at": at}
-        batch = pl.DataFrame([{**row, name: said, "units": Decimal(lsn), "user_id": None, "status": None}])
+        batch = pl.DataFrame([{**row, name: said, "units": Decimal(lsn), **nothing}])
         known = as_carried(batch.with_columns(pl.col(name).cast(pl.String)), config.carried)
         involved = memory.involved(known.with_columns(timeout_us=pl.lit(60_000_000, pl.Int64)), NOON)
         outcomes = resolve(involved, NOON)

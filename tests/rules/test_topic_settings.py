@@ -8,6 +8,7 @@ import pytest
 
 from jobs.runtime.kafka.topic_settings import Doubt, TopicSettings, doubts, refusals
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
+from metering.words import Published
 
 DAY_MS = 86_400_000
 GOOD = {
@@ -48,6 +49,19 @@ def test_producer_time_is_refused_on_every_topic(name: str) -> None:
 def test_a_catalog_topic_that_forgets_is_refused() -> None:
     (sentence,) = refusals(CatalogTopic.PRICES, GOOD)
     assert "catalog.prices has cleanup.policy=delete" in sentence
+
+
+@pytest.mark.parametrize(
+    ("topic", "good", "bad"), [(Published.WINDOWS, "compact", "delete"), (Published.CORRECTIONS, "delete", "compact")]
+)
+def test_published_topics_that_would_forget_are_refused_whoever_stamps_them(
+    topic: Published, good: str, bad: str
+) -> None:
+    stamped = {"message.timestamp.type": "CreateTime"}
+    assert list(refusals(topic, {**stamped, "cleanup.policy": good})) == []
+    for policy in (bad, "compact,delete"):
+        (sentence,) = refusals(topic, {**stamped, "cleanup.policy": policy})
+        assert sentence.endswith(f"--topic {topic} --add-config cleanup.policy={good}")
 
 
 @pytest.mark.parametrize(

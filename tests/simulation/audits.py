@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import polars as pl
 from deltalake import DeltaTable
@@ -13,6 +14,7 @@ from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_rea
 from jobs.audit.kept import kept
 from jobs.audit.pinned import Asked, pin
 from jobs.audit.recomputed import Pinned
+from jobs.audit.versions_told import otherwise_told
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import is_paired
 from jobs.runtime.delta.table import open_table
@@ -24,7 +26,7 @@ class Examined:
     """What one audit found: how it judged, what has no known cause, and how many rows put the rest right."""
 
     pinned: Pinned
-    faults: list[dict[str, object]]
+    faults: list[Any]
     appended: int
 
 
@@ -33,7 +35,8 @@ def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return None
-    pinned = pin(usage, [kept(journal), kept(usage)], tables, JoinsConfig(), Asked(most_rows=most_rows))
+    held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+    pinned = pin(usage, held.values(), tables, JoinsConfig(), Asked(most_rows=most_rows))
     concerned = _rows(journal, (*journal_read(pinned), "disposition")).filter(
         (pl.col("lsn") < pinned.position) & is_paired()
     )
@@ -42,7 +45,17 @@ def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 
     corrections = as_table(stream)
     if appends and len(corrections):
         append(usage, corrections, now)
-    return Examined(pinned, found.filter(pl.col("kind") != SUM).to_dicts(), len(corrections))
+    faults = [
+        *found.filter(pl.col("kind") != SUM).to_dicts(),
+        *(one for one in held.values() if one.missing or not one.is_each_once),
+        *otherwise_told(
+            journal,
+            {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices},
+            held[Table.JOURNAL].first,
+            pinned.position,
+        ),
+    ]
+    return Examined(pinned, faults, len(corrections))
 
 
 def _rows(table: DeltaTable, columns: tuple[str, ...]) -> pl.DataFrame:

@@ -87,6 +87,10 @@ class Stream:
         """Only these columns."""
         return self.then(lambda rows: rows.select(list(names)))
 
+    def selectExpr(self, *_: str) -> Stream:  # noqa: N802 -- Spark's name
+        """As it is: these records have their marks."""
+        return self
+
     @property
     def writeStream(self) -> Stream:  # noqa: N802 -- Spark's name
         """Itself, which is also its writer."""

@@ -24,6 +24,7 @@ from tests.simulation.steps import (
     Exchange,
     Pass,
     Publish,
+    Replay,
     Retain,
     Run,
     Send,
@@ -46,15 +47,25 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     steps += _configure(chance) if chance.random() < 0.2 else []
     for _ in range(chance.randint(4, 14)):
         steps += chance.choices(list(weights), list(weights.values()))[0](chance)
+    audited = _with_audits(random.Random(f"{seed} audits"), steps)
     partitions = chance.randint(1, 3)
-    steps = _with_decisions(random.Random(f"{seed} holds"), steps)
-    return partitions, _with_audits(random.Random(f"{seed} audits"), steps)
+    replayed = _with_replays(seed, audited) if seed % 3 == 2 else audited
+    return partitions, _with_decisions(random.Random(f"{seed} holds"), replayed)
 
 
 def _with_decisions(chance: random.Random, steps: list[Step]) -> list[Step]:
     """In a third of all histories something waits, wherever that comes."""
     place = chance.randint(0, len(steps))
     return [*steps[:place], *_decide(chance), *steps[place:]] if chance.random() < 1 / 3 else steps
+
+
+def _with_replays(seed: int, steps: list[Step]) -> list[Step]:
+    """The same with dead letters that come back in between; all other seeds are the histories that they were before."""
+    chance = random.Random(f"{seed} replays")
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randint(0, len(steps))
+        steps = [*steps[:at], *_replay(chance), *steps[at:]]
+    return steps
 
 
 def _with_audits(chance: random.Random, steps: list[Step]) -> list[Step]:
@@ -130,6 +141,22 @@ def _repeat(chance: random.Random) -> list[Step]:
     """An event that occurred a while ago, and comes again later than the exact hour."""
     first = replace(_sent(chance, "request"), ago_s=chance.choice([3_700, 4_000, 90_000]))
     return [first, Pass(chance.choice([3_590, 3_700, 90_000]), ALL), replace(_sent(chance, "again"), again=-1)]
+
+
+def _replay(chance: random.Random) -> list[Step]:
+    """A dead letter, and then it again, mended or not, once or more often, or in the name of something else."""
+    broken = replace(_sent(chance, chance.choice(["malformed", "request", "usage"])), ago_s=chance.choice(AGO_S))
+    mended = replace(_sent(chance, chance.choice(["request", "completion", "usage", "again", "other"])), behind_s=0)
+    ages = [0, 30, 60, 600, 3_700, 90_000, 36 * 86_400]
+    mended = replace(mended, ago_s=chance.choice(ages))
+    steps: list[Step] = [broken, _ingest(), *(_pass(chance) if chance.random() < 0.7 else [])]
+    which = chance.randrange(6)
+    for _ in range(chance.choice([1, 2, 2, 3])):
+        place = (chance.randrange(3), chance.randrange(12)) if chance.random() < 0.15 else None
+        made = chance.choice([None, mended, mended, replace(mended, request=chance.randrange(4))])
+        steps.append(Replay(which, chance.randrange(4), made, place))
+        steps += chance.choice([[], [], [_ingest()], _run(chance)])
+    return steps
 
 
 def _catalog() -> list[Step]:

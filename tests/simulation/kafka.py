@@ -31,10 +31,11 @@ class Record:
     stamp_ms: int
     key: bytes | None
     value: bytes
+    mark: bytes | None = None
 
     def row(self, topic: str, partition: int) -> dict[str, Any]:
         """As Spark's source gives it."""
-        place = {"topic": topic, "partition": partition, "offset": self.offset}
+        place = {"topic": topic, "partition": partition, "offset": self.offset, "replay_mark": self.mark}
         return {**place, "key": self.key, "value": self.value, "timestamp": self.stamp_ms * 1_000, "timestampType": 1}
 
 
@@ -49,11 +50,20 @@ class Kafka:
         self.topics: dict[str, list[Log]] = {EVENTS_TOPIC: [[] for _ in range(partitions)]}
         self.topics |= {topic.value: [[]] for topic in CatalogTopic}
 
-    def append(self, topic: str, partition: int, value: bytes | None, at: datetime, key: bytes | None = None) -> None:
-        """One more record, stamped by its broker; a `value` of None leaves a hole."""
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        at: datetime,
+        key: bytes | None = None,
+        *,
+        mark: bytes | None = None,
+    ) -> None:
+        """One more record, stamped by its broker; a `value` of None leaves a hole. `mark`: of one that replays."""
         log = self.topics[topic][partition]
         stamp_ms = microseconds_of(at) // 1_000
-        log.append(None if value is None else Record(len(log), stamp_ms, key, value))
+        log.append(None if value is None else Record(len(log), stamp_ms, key, value, mark))
 
     def records(self, topic: str) -> dict[tuple[int, int], Record]:
         """All records of a topic by partition and offset."""
@@ -189,7 +199,10 @@ class Look:
                     found.append((latest_ms, partition, record, size_bytes))
         found.sort(key=lambda one: (one[0], one[1], one[2].offset))
         return [
-            LogRecord(partition, record.offset, record.stamp_ms, True, size_bytes, record.key, record.value)
+            LogRecord(
+                *(partition, record.offset, record.stamp_ms, True, size_bytes, record.key, record.value),
+                replay_mark=record.mark,
+            )
             for _, partition, record, size_bytes in found[:most]
         ]
 

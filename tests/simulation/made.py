@@ -37,6 +37,9 @@ class Found:
     corrections: list[Row]
     sessions: list[Row]
     meters: dict[str, Row]
+    removed: frozenset[int]
+    """Rows of the journal that retention has taken by now."""
+    unsent: list[Row]
 
     @property
     def outcomes(self) -> list[Row]:
@@ -49,9 +52,9 @@ def found_in(world: World) -> Found:
     journal, usage = (DeltaTable(str(world.tables / table)) for table in (Table.JOURNAL, Table.USAGE))
     with psycopg.connect(world.database) as connection:
         cursor = connection.cursor(row_factory=dict_row)
-        windows, stragglers, corrections, sessions = (
+        windows, stragglers, corrections, sessions, unsent = (
             cursor.execute(f"SELECT * FROM {table}").fetchall()
-            for table in ("usage_windows", "stragglers", "corrections", "sessions")
+            for table in ("usage_windows", "stragglers", "corrections", "sessions", "unsent_windows")
         )
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
@@ -77,6 +80,8 @@ def found_in(world: World) -> Found:
         corrections=corrections,
         sessions=sessions,
         meters=meters,
+        removed=frozenset(world.removed[Table.JOURNAL]),
+        unsent=unsent,
     )
 
 

@@ -72,8 +72,8 @@ MENDS = (
     _mend(
         "a repeat after an hour is billed again",
         f"{INGESTION}/identity_index.py",
-        "frontier - self._horizons.whole",
-        "frontier - self._horizons.exact",
+        "it is read when somebody is.\n            segment.drop()",
+        "it is read when somebody is.\n            del self._segments[segment.number]",
     ),
     _mend(
         "identities are forgotten with the driver",
@@ -182,8 +182,8 @@ MENDS = (
     _mend(
         "a quantity has the price of another meter",
         f"{JOINS}/pricing.py",
-        "units = prices.as_of(metered.filter(has_price)).select(_LISTED)",
-        "units = prices.as_of(metered.filter(has_price)).select(_LISTED)"
+        "units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)",
+        "units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)"
         '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
 )

@@ -24,6 +24,7 @@ from tests.simulation.made import Found, Row, differ_by_key, found_in
 from tests.simulation.oracle_by_audit import audited
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
 from tests.simulation.oracle_of_money import corrections, outcomes, prices, windows
+from tests.simulation.oracle_of_outbox import outbox
 from tests.simulation.oracle_of_waiting import decisions
 from tests.simulation.rules import is_session_event
 from tests.simulation.world import World
@@ -41,6 +42,7 @@ def differences(world: World) -> Iterator[str]:
     yield from decisions(found)
     yield from windows(found)
     yield from corrections(found)
+    yield from outbox(found)
     yield from _sessions(found)
     yield from _closed(found, world)
     yield from _rules(found, world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -18,6 +18,7 @@ from tests.simulation.rules import FIELDS, classified
 from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
+AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark")
 READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds")
 """What a journal row says of its event, and all money is made of."""
 
@@ -34,7 +35,9 @@ def journal(found: Found, kafka: Kafka) -> Iterator[str]:
             missing, more = sorted(held.keys() - rows.keys()), sorted(rows.keys() - held.keys())
             yield f"I1: {topic} has {len(held)} records, the journal {count} rows; {missing=}, {more=}"
         for place in rows.keys() & held.keys():
-            if (rows[place]["value"], rows[place]["key"]) != (held[place].value, held[place].key):
+            mark = (held[place].mark or b"").decode() or None
+            was = (held[place].value, held[place].key, mark)
+            if (rows[place]["value"], rows[place]["key"], rows[place]["replay_mark"]) != was:
                 yield f"I1: {topic} {place} has another value in the journal"
         for partition, log in enumerate(kafka.topics[topic]):
             said = found.journal_state.transaction_version(f"absent:id of {topic}:{partition}") or 0
@@ -83,17 +86,31 @@ def frontiers(found: Found) -> Iterator[str]:
 
 
 def dispositions(found: Found) -> Iterator[str]:
-    """I2, I10: each row is judged by itself and by the accepted ones before it."""
+    """I2, I10: each row is judged by itself, by the dead letter that it replays, and by the accepted ones before it."""
     accepted: dict[bytes, list[Row]] = defaultdict(list)
+    came_back: dict[int, int] = {}
+    by_mark = {f"{row['topic']}/{row['partition']}/{row['offset']}": row for row in found.journal}
     for row in found.journal:
+        first = _replayed(row, by_mark, found.removed)
+        told = (first and first["lsn"], first and first["received_at"])
+        if (row["replays_lsn"], row["first_received_at"]) != told:
+            yield f"I2: lsn {row['lsn']} with the mark {row['replay_mark']} replays {row['replays_lsn']}, not {told}"
         if row["topic"] != EVENTS_TOPIC:
             wanted: tuple[Any, ...] = (Disposition.ACCEPTED, None, None)
         else:
             stamp = {"timestamp": row["received_at"], "timestampType": 1}
-            said = classified({**{n: row[n] for n in ("topic", "partition", "offset", "key", "value")}, **stamp})
+            said = classified({**{name: row[name] for name in AS_RECEIVED}, **stamp})
             # A type without a contract repeats nothing, and nothing repeats it.
             has_contract = said.get("family") is not None
-            wanted = _judged(said, row, accepted[said["identity"]] if has_contract else [])
+            before = accepted[said["identity"]] if has_contract else []
+            if first and row["disposition"] == Disposition.ACCEPTED:
+                # What retention took before it was asked for, nothing can repeat.
+                before = [one for one in before if one["lsn"] not in found.removed]
+            wanted = _judged(said, row, first, before)
+            if first and wanted[0] is not Disposition.REJECTED and first["lsn"] in came_back:
+                wanted = (Disposition.DUPLICATE, None, came_back[first["lsn"]])
+            if first and wanted[0] is Disposition.ACCEPTED:
+                came_back[first["lsn"]] = row["lsn"]
             if wanted[0] is Disposition.ACCEPTED and has_contract:
                 accepted[said["identity"]].append({**said, "lsn": row["lsn"], "received_at": row["received_at"]})
         if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
@@ -105,18 +122,29 @@ def dispositions(found: Found) -> Iterator[str]:
                 yield f"I2: lsn {row['lsn']} says (instead of its record): {wrong}"
 
 
-def _judged(said: Row, row: Row, accepted: list[Row]) -> tuple[Any, ...]:
+def _replayed(row: Row, by_mark: dict[str, Row], removed: Container[int]) -> Row | None:
+    """The dead letter that a row replays; of one that is gone by now, what the row itself says of when it was sent."""
+    first = by_mark.get(row["replay_mark"] or "")
+    if first is None or first["topic"] != EVENTS_TOPIC or first["lsn"] >= row["lsn"]:
+        return None
+    counts = first["disposition"] == Disposition.REJECTED and first["replay_mark"] is None
+    is_gone = first["lsn"] in removed and row["replays_lsn"] is None
+    return first if counts and not is_gone else None
+
+
+def _judged(said: Row, row: Row, replayed: Row | None, accepted: list[Row]) -> tuple[Any, ...]:
     exact, whole, early = DEFAULT.horizons.exact, DEFAULT.horizons.whole, DEFAULT.horizons.early
+    received_at = (replayed or row)["received_at"]
     if said["reason"] is not None:
         return Disposition.REJECTED, said["reason"], None
-    if said["occurred_at"] < row["received_at"] - timedelta(seconds=DEFAULT.accept_past_seconds):
+    if said["occurred_at"] < received_at - timedelta(seconds=DEFAULT.accept_past_seconds):
         return Disposition.REJECTED, Reason.TOO_OLD, None
-    if said["occurred_at"] > row["received_at"] + early:
+    if said["occurred_at"] > received_at + early:
         return Disposition.REJECTED, Reason.FUTURE, None
     for first in accepted:
-        is_near = first["received_at"] >= row["received_at"] - exact
-        is_older = said["occurred_at"] <= row["received_at"] - exact + early
-        since = max(row["received_at"] - whole, said["occurred_at"] - early)
+        is_near = first["received_at"] >= received_at - exact
+        is_older = said["occurred_at"] <= received_at - exact + early or replayed is not None
+        since = max(received_at - whole, said["occurred_at"] - early)
         same_day = first["occurred_at"].date() == said["occurred_at"].date()
         if is_near or (is_older and first["received_at"] >= since and same_day):
             same = first["content_digest"] == said["content_digest"]

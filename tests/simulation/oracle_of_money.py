@@ -74,7 +74,11 @@ def prices(found: Found) -> Iterator[str]:
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
         wanted: Row = {"event_time": said["event_time"], "plan": plan, "currency": currency, "sign": 1}
         wanted |= {"model": None if request is None else request["model"], "cause": "stream"}
-        wanted |= {"day": said["event_time"].date(), **dict.fromkeys(EARLIER)}
+        wanted |= {"day": said["event_time"].date(), **dict.fromkeys(EARLIER), "first_received_at": None}
+        if any(part["first_received_at"] for part in parts):
+            waited = usage["received_at"] - max(part["received_at"] for part in parts)
+            first = max(part["first_received_at"] or part["received_at"] for part in parts)
+            wanted["first_received_at"] = first + waited
         entries: dict[str, tuple[Any, ...]] = {}
         for meter, quantity in quantities(meters, usage["outcome"], completion).items():
             unit = None
@@ -173,6 +177,8 @@ def windows(found: Found) -> Iterator[str]:
                 named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
                 of_named = {row["decision"] for row in named if row is not None}
                 decision = next((one for one in BY_WEIGHT if one in of_named), None)
+            first = usage["first_received_at"] or usage["received_at"]
+            is_late = is_judged and decision is None and first >= window.end
             if decision is not None and quantity:
                 stragglers[usage["lsn"], meter] = {
                     "decision": decision,
@@ -188,8 +194,8 @@ def windows(found: Found) -> Iterator[str]:
             key = (window.start, usage["account"], usage["model"], meter, usage["currency"], version)
             row = windows.setdefault(key, {**_EMPTY, "unit_price": unit})
             row["quantity"] += quantity or 0
-            row["late_rows"] += int(bool(quantity) and came is Arrival.LATE)
-            row["late_quantity"] += quantity or 0 if came is Arrival.LATE else 0
+            row["late_rows"] += int(bool(quantity) and is_late)
+            row["late_quantity"] += quantity or 0 if is_late else 0
             row["unmetered_rows"] += int(is_unmetered)
             row["corrected"] |= bool(quantity) and (came is Arrival.STRAGGLER or (usage["lsn"], meter) in corrected)
     names = ("window_start", "account", "model", "meter", "currency", "price_version")

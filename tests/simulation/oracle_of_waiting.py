@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from jobs.billing.rules import holds
+from jobs.billing.rules import grace, holds
 from jobs.runtime.rules_in_force import Held, held_at
 from jobs.streams import CatalogTopic
 from metering.holding import Hold
@@ -37,11 +37,15 @@ def decisions(found: Found) -> Iterator[str]:
 
 def first_decision(held: Held, usage: Row, entry: Row) -> str:
     """What is decided of a straggler when it comes."""
-    # A meter that billing does not know yet corrects.
+    # A meter that billing does not know yet corrects, and so does what came in time at first.
     policy: str = held.rules["late_policy"].get(entry["meter"], "correct")
+    end = tumbling(usage["event_time"]).end
+    first_received_at = usage["first_received_at"]
+    if first_received_at is not None and first_received_at < end + grace(held.rules).of(entry["meter"]):
+        return "correct"
     if policy != "hold":
         return policy
-    age = usage["received_at"] - tumbling(usage["event_time"]).end
+    age = usage["received_at"] - end
     return "hold" if entry["quantity"] and _hold(held, entry["meter"]).holds(entry["amount"], age) else "correct"
 
 

@@ -31,6 +31,7 @@ ADDED = {
     "device_sent_us": pa.int64(),
 }
 NOT_JUDGED = {"lsn", "log_date", "logged_at", "received_at", "frontier", "rules", "disposition", "first_lsn"}
+NOT_JUDGED |= {"replays_lsn"}
 NOT_JUDGED |= {"event_time", "clock_offset_ms"}
 CLASSIFIED = pa.schema(
     [
@@ -46,6 +47,8 @@ def classified(record: Row) -> Row:
     """A Kafka record → the columns of `Judge.schema` that a simulated event can fill."""
     common = {name: record[name] for name in ("topic", "partition", "offset", "key", "value")}
     stamp = {"stamped_at": record["timestamp"], "is_broker_stamp": record["timestampType"] == 1}
+    mark = record["replay_mark"]
+    common["replay_mark"] = mark.decode() if isinstance(mark, bytes) else mark
     try:
         event = json.loads(record["value"])
     except ValueError:

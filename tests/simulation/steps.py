@@ -14,7 +14,7 @@ from jobs.runtime.delta.compaction import compact
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
-from metering.words import EventType
+from metering.words import Disposition, EventType
 from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
 from tests.simulation.declared import DECLARED
@@ -55,10 +55,11 @@ class Send:
 
     def do(self, world: World) -> str:
         """Append it."""
-        world.send(self.partition, self._value(world), self.behind_s)
+        world.send(self.partition, self.value(world), self.behind_s)
         return ""
 
-    def _value(self, world: World) -> bytes | None:
+    def value(self, world: World) -> bytes | None:
+        """What is sent; None: it leaves a hole."""
         match self.kind:
             case "hole":
                 return None
@@ -81,6 +82,37 @@ class Send:
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
         return world.event(kind.value if kind else "some.other.v1", f"a{self.account}", self.ago_s, **data)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Somebody sends a dead letter again, as it was or as another event; or any record with the mark of any (`place`).
+
+    `which`: of the dead letters that the journal has and that are none of a replay.
+    """
+
+    which: int
+    partition: int
+    made: Send | None = None
+    place: tuple[int, int] | None = None
+
+    def do(self, world: World) -> str:
+        """Append it, with the mark of the first."""
+        dead = [row for row in world.rows(Table.JOURNAL).values() if _is_first_dead_letter(row)]
+        if self.place is None and not dead:
+            return "there is none"
+        nothing: dict[str, Any] = {"partition": 0, "offset": 0, "value": b"{"}
+        row = dead[self.which % len(dead)] if dead else nothing
+        partition, offset = (row["partition"], row["offset"]) if self.place is None else self.place
+        value = row["value"] if self.made is None else self.made.value(world)
+        mark = f"{EVENTS_TOPIC}/{partition}/{offset}"
+        world.send(self.partition, value, mark=mark.encode())
+        return mark
+
+
+def _is_first_dead_letter(row: dict[str, Any]) -> bool:
+    is_event = row["topic"] == EVENTS_TOPIC
+    return is_event and row["disposition"] == Disposition.REJECTED and row["replay_mark"] is None
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,12 @@ class World:
             jars=Path(),
         )
 
-    def send(self, partition: int, value: bytes | None, behind_s: float = 0) -> None:
+    def send(self, partition: int, value: bytes | None, behind_s: float = 0, mark: bytes | None = None) -> None:
         """A record of `events`, stamped by a broker whose clock is behind by so much; None leaves a hole."""
         partition %= len(self.kafka.topics[EVENTS_TOPIC])
         self.has_wrong_stamps |= behind_s != 0
-        self.kafka.append(EVENTS_TOPIC, partition, value, self.clock.now() - timedelta(seconds=behind_s), b"key")
+        stamp = self.clock.now() - timedelta(seconds=behind_s)
+        self.kafka.append(EVENTS_TOPIC, partition, value, stamp, b"key", mark=mark)
 
     def event(self, kind: str, subject: str, ago_s: float, **data: Any) -> bytes:
         """A CloudEvent that occurred so long ago."""

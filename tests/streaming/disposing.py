@@ -29,6 +29,7 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
         judging = {name: rule for name, rule in rules.items() if name in IngestionConfig.DECIDING}
         config = IngestionConfig.model_validate(judging)
         judged = judged_by_reception(set_aside(row, {}, config.max_record_bytes), config)
+        judged = judged.with_columns(replays_lsn=pl.lit(None, pl.Int64))
         first_lsn, disposition = None, Disposition.REJECTED
         if judged["reason"].item() is None:
             held = [one for one in history if one.first <= row["lsn"].item()]

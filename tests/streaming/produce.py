@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
@@ -20,11 +20,14 @@ XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 ZEROS = bytes(1 << 20)
 
 
-def packed_batch(values: Iterable[bytes | int], key: bytes) -> bytes:
-    """One batch, packed with zstd; a value that is a number is so many zeros."""
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+def packed_batch(values: Iterable[bytes | int], key: bytes, headers: Headers = ()) -> bytes:
+    """One batch, packed with zstd; a value that is a number is so many zeros. Each record has the headers."""
     packed = pa.BufferOutputStream()
     with pa.CompressedOutputStream(pa.PythonFile(packed, "w"), "zstd") as stream:
-        count = _write_records(stream.write, values, key)
+        count = _write_records(stream.write, values, key, headers)
     return _batch(ZSTD, count, packed.getvalue().to_pybytes())
 
 
@@ -36,16 +39,19 @@ def joined_snappy_batch(values: Iterable[bytes], key: bytes) -> bytes:
     return _batch(SNAPPY, count, XERIAL + XERIAL + struct.pack(">i", len(block)) + block)
 
 
-def _write_records(write: Callable[[bytes], object], values: Iterable[bytes | int], key: bytes) -> int:
+def _write_records(
+    write: Callable[[bytes], object], values: Iterable[bytes | int], key: bytes, headers: Headers = ()
+) -> int:
     """How many there were."""
-    count = 0
+    count, texts = 0, [text for header in headers for text in header]
+    after = _varint(len(headers)) + b"".join(_varint(len(text)) + text for text in texts)
     for value in values:
         length = value if isinstance(value, int) else len(value)
         before = b"\0" + _varint(0) + _varint(count) + _varint(len(key)) + key + _varint(length)
-        write(_varint(len(before) + length + 1) + before)
+        write(_varint(len(before) + length + len(after)) + before)
         for start in range(0, length, len(ZEROS)):
             write(ZEROS[: length - start] if isinstance(value, int) else value[start : start + len(ZEROS)])
-        write(_varint(0))
+        write(after)
         count += 1
     return count
 

@@ -15,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.pipeline import RECORD
 from jobs.runtime.errors import Refused
+from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
 from tests.corpus.contracts import GPU, completions_with
@@ -87,8 +89,8 @@ def test_a_repeat_is_known_though_its_first_has_a_digest_of_an_earlier_version(
     def judged(config: IngestionConfig) -> DataFrame:
         """In this process, where the digest can be another."""
         records = spark.read.format("kafka").option("kafka.bootstrap.servers", broker).option("subscribe", topic.name)
-        columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-        return spark.createDataFrame(config.judge().judge(records.load().select(*columns).toArrow()))
+        read = marked(records.options(**WITH_HEADERS).load()).select(*RECORD)
+        return spark.createDataFrame(config.judge().judge(read.toArrow()))
 
     topic = Topic.make(broker)
     send(topic, completion("same"), completion("other"))

@@ -15,6 +15,8 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, RECORD
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.few_records import FewOfTopic, FewRecords
+from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.kafka.replay_mark import HEADER, WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import EARLIEST, list_partitions, offsets
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
@@ -43,8 +45,9 @@ def beginning(topic: Topic) -> dict[int, int]:
 
 
 def read_by_spark(spark: SparkSession, topic: Topic) -> list[tuple[Any, ...]]:
-    records = (
+    records = marked(
         spark.read.format("kafka")
+        .options(**WITH_HEADERS)
         .option("kafka.bootstrap.servers", topic.bootstrap)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topic.name)
@@ -80,6 +83,51 @@ def test_differential_the_driver_reads_what_spark_reads(spark: SparkSession, boo
         later = read(topic, {**beginning(topic), 0: place})
         assert later is not None
         assert in_order(later) == [row for row in expected if row[3] != 0 or row[4] >= place]
+
+
+MARKED: list[list[tuple[str, str | bytes | None]]] = [
+    [],
+    [("trace", b"1")],
+    [(HEADER, b"events/0/1")],
+    [("trace", None), (HEADER, b"events/0/2"), (HEADER, b"events/0/3")],
+    [(HEADER, None), (HEADER, b"events/0/4")],
+    [(HEADER, b"")],
+    [(HEADER, b"\xff\xfe")],
+    [("größe", "ö"), (HEADER.upper(), b"events/0/5")],
+]
+
+
+def test_differential_the_driver_spark_and_the_plain_look_find_the_same_marks(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    topic = Topic.make(bootstrap)
+    for number, headers in enumerate(MARKED):
+        topic.producer.produce(topic.name, str(number), b"k", partition=0, headers=headers)
+        assert topic.producer.flush(30) == 0
+    found = read(topic, beginning(topic))
+    assert found is not None
+    marks = [None, None, b"events/0/1", b"events/0/2", None, b"", b"\xff\xfe", None]
+    assert found["replay_mark"].to_pylist() == marks
+    assert in_order(found) == read_by_spark(spark, topic)
+    look = PlainLook(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    assert [record.replay_mark for record in look.next_records({}, 100, 1 << 20, 1 << 20)] == marks
+
+
+def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    topic = Topic.make(bootstrap)
+    append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"\xff", b"x"), (HEADER.encode(), b"events/0/1")]))
+    append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"trace", b"\xff")]))
+    for _ in range(20):
+        # Python calls a method otherwise once it knows it.
+        assert read(topic, beginning(topic)) is None
+    later = read(topic, {0: 1})
+    assert later is not None
+    assert len(later) == 1
+    assert [row[-1] for row in read_by_spark(spark, topic)] == [b"events/0/1", None]
+    look = PlainLook(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    assert [record.replay_mark for record in look.next_records({}, 9, 1 << 20, 1 << 20)] == [b"events/0/1", None]
 
 
 def test_what_is_not_committed_yet_is_not_read_and_not_waited_for(bootstrap: str) -> None:

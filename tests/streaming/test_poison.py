@@ -39,6 +39,7 @@ from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.attempts import ALONE_LIMIT
 from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.kafka.topic import LATEST, Topic, list_partitions, offsets
 from jobs.runtime.obstacles import obstacle_of
@@ -144,7 +145,9 @@ class Driver:
         start = {str(p): self._sink.positions().get(p, -2) for p in range(PARTITIONS)}
         topic = self._config.topic
         options = {"subscribe": topic, "startingOffsets": json.dumps({topic: start}), "maxOffsetsPerTrigger": "10"}
-        return self._spark.read.format("kafka").options(**self._where.kafka.spark(), **options).load()
+        return marked(
+            self._spark.read.format("kafka").options(**self._where.kafka.spark(), **options, **WITH_HEADERS).load()
+        )
 
 
 def where(database: str, folder: Path, bootstrap: str) -> Environment:

@@ -66,6 +66,8 @@ class Driver:
             topic=pl.lit("events"),
             partition=pl.lit(0),
             offset=pl.lit(0),
+            first_received_at=pl.lit(None, pl.Datetime("us", "UTC")),
+            replays_lsn=pl.lit(None, pl.Int64),
         )
         repeats = self.index.find_repeats(candidates(rows, CONFIG.horizons, CONFIG.clocks.device))
         judged = rows.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(

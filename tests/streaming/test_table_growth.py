@@ -50,8 +50,8 @@ def usage_row(lsn: int) -> dict[str, Any]:
 
 
 KNOWN = {
-    Table.JOURNAL: (3, 45, 3581972608),
-    Table.USAGE: (3, 38, 313654996),
+    Table.JOURNAL: (4, 47, 870271380),
+    Table.USAGE: (4, 39, 200591961),
     Table.ACCOUNTS: (2, 9, 4042393224),
     Table.PRICES: (1, 8, 2500599169),
 }
@@ -130,7 +130,7 @@ def test_a_table_of_a_newer_version_is_refused_before_anything_is_written(tmp_pa
     newer = committing({SCHEMA_VERSION: SCHEMA_VERSIONS[Table.JOURNAL] + 1})
     write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append", commit_properties=newer)
     version = DeltaTable(f"{tmp_path}/journal").version()
-    with pytest.raises(Refused, match=r"has version 4 of its schema and this program knows 3: .* install that version"):
+    with pytest.raises(Refused, match=r"has version 5 of its schema and this program knows 4: .* install that version"):
         DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
     assert DeltaTable(f"{tmp_path}/journal").version() == version
 

@@ -26,6 +26,7 @@ from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import LATEST, list_partitions, offsets
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
@@ -64,7 +65,9 @@ class Topic:
 
         def are_known() -> bool:
             try:
-                listed = list_partitions(self.admin, [self.name])[0].partitions
+                described = list_partitions(self.admin, [self.name])[0]
+                # A leader that is named may not lead yet.
+                listed = offsets(self.admin, described, LATEST)
             except (KafkaException, NotYet):
                 return False
             found = self.producer.list_topics(self.name, timeout=10).topics[self.name].partitions
@@ -152,8 +155,9 @@ def batch(
     spark: SparkSession, topic: Topic, without: str | None = None, config: IngestionConfig | None = None
 ) -> DataFrame:
     """All committed records of a topic as ingestion's query hands them over; `without` is an id that is withheld."""
-    records = (
+    records = marked(
         spark.read.format("kafka")
+        .options(**WITH_HEADERS)
         .option("kafka.bootstrap.servers", topic.bootstrap)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topic.name)

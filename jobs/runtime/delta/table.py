@@ -24,8 +24,10 @@ log = structlog.get_logger()
 
 LSN = "lsn"
 FRONTIER = "frontier"
+REMOVED = "removed"
+"""The transaction that counts the rows that `weir retain` has removed from a table."""
 STATISTICS = {
-    *("lsn", "log_date", "partition", "offset"),
+    *("lsn", "log_date", "partition", "offset", "replays_lsn"),
     *("received_at", "logged_at", "occurred_at", "event_time", "effective_from"),
 }
 LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableExpiredLogCleanup": "true"}
@@ -126,6 +128,9 @@ class DeltaWriter:
         next_lsn = self._table.transaction_version(LSN) or 1
         self._stored = pa.schema(self._table.schema().to_arrow())
         taken = {self._epoch: epoch, self._driver: driver, LSN: next_lsn}
+        if next_lsn == 1:
+            # Nothing was there, so nothing is gone: whoever misses a row later is right to ask for it.
+            taken[REMOVED] = 0
         missing = missing_columns(self._table, self._schema)
         if not missing:
             taken[SCHEMA_VERSION] = self._version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.replay_mark import COLUMN, mark_in
 from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, offsets
 
 
@@ -55,7 +57,8 @@ class FewRecords:
     def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
         """What is committed now (RECORDS), from `positions` on; None where they are for Spark to read.
 
-        That is: a partition has no position yet, there are many or large ones, or the brokers do not give them.
+        That is: a partition has no position yet, there are many or large ones, the brokers do not give them, or the
+        library cannot.
         """
         try:
             ends = offsets(self._admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
@@ -66,7 +69,7 @@ class FewRecords:
                 return None
             new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
             return self._read(topic.name, new)
-        except KafkaException:
+        except (KafkaException, SystemError):
             return None
 
     def _read(self, topic: str, new: Mapping[int, tuple[int, int]]) -> pa.Table | None:
@@ -104,9 +107,18 @@ class FewRecords:
 
 def _size_bytes(message: Message) -> int:
     """Unpacked, with what nobody reads of it: the library holds that, too."""
-    # Pairs, though its stub also knows a dictionary.
-    headers = sum(len(part or b"") for header in message.headers() or [] for part in tuple(header))
+    headers = sum(len(name) + len(value or b"") for name, value in _headers(message))
     return len(message.key() or b"") + len(message.value() or b"") + headers
+
+
+_HEADERS = methodcaller("headers")
+"""Of a name that is no UTF-8 the library leaves an error behind and gives a list with a hole, in which Python would
+fall. Called so, and not by a byte code that trusts the library, the error is raised."""
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    """Raises SystemError for a name that is no UTF-8; then nobody may ask again."""
+    return _HEADERS(message) or []
 
 
 def _table(messages: list[Message]) -> pa.Table:
@@ -119,6 +131,7 @@ def _table(messages: list[Message]) -> pa.Table:
         # What a producer stamped is never read, and may be more than an instant can be.
         "timestamp": [milliseconds * 1_000 if is_stamp else 0 for is_stamp, milliseconds in map(_stamp, messages)],
         "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
+        COLUMN: [mark_in(_headers(message)) for message in messages],
     }
     return pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS)
 

@@ -14,6 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from jobs.runtime.kafka.record_batches import RecordBatch
+from jobs.runtime.kafka.replay_mark import HEADER, MOST_BYTES
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES, unpacked
 
 TOO_LARGE = "too_large"
@@ -36,6 +37,8 @@ class LogRecord:
     problem: str | None = None
     unpacked_with: int | None = None
     """Of a record that could not be unpacked: the last offset of its batch, which is unpacked whole or not at all."""
+    replay_mark: bytes | None = None
+    """Which record it is that was rejected and is sent again, as its header says."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -87,12 +90,25 @@ class _Records:
         value, value_bytes = self._text(largest_bytes - key_bytes)
         if self._at > end:
             raise ValueError("a record is longer than it says")
-        self._pass_over(end - self._at)  # headers, which nobody reads
+        mark = self._mark() if self._at < end else None
+        if self._at > end:
+            raise ValueError("a record is longer than it says")
+        self._pass_over(end - self._at)
         size_bytes = key_bytes + value_bytes
         timestamp_ms = batch.max_timestamp_ms if batch.is_append_time else batch.base_timestamp_ms + elapsed_ms
         problem = TOO_LARGE if size_bytes > largest_bytes else None
         offset = batch.base_offset + offset_delta
-        return LogRecord(partition, offset, timestamp_ms, batch.is_append_time, size_bytes, key, value, problem)
+        stamp = (timestamp_ms, batch.is_append_time)
+        return LogRecord(partition, offset, *stamp, size_bytes, key, value, problem, replay_mark=mark)
+
+    def _mark(self) -> bytes | None:
+        """The mark among the headers, which are read up to it; nobody reads the others."""
+        for _ in range(self._varint()):
+            name, _ = self._text(MOST_BYTES)
+            value, _ = self._text(MOST_BYTES)
+            if name == HEADER.encode():
+                return value
+        return None
 
     def _text(self, largest_bytes: int) -> tuple[bytes | None, int]:
         """A text and its length; only the length of one that is too large."""

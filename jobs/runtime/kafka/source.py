@@ -22,6 +22,7 @@ from jobs.runtime.kafka.careful_start import CarefulStart
 from jobs.runtime.kafka.few_records import FewRecords
 from jobs.runtime.kafka.isolated import IsolatedRecords
 from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_again, describe_topic, offsets
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from monitoring import metrics
@@ -82,9 +83,9 @@ class TopicSource:
     def _read(self, spark: SparkSession, partition: int, first: int, end: int) -> DataFrame:
         """What Spark's batch source reads of these offsets, and of nothing else."""
         topic = self._config.topic
-        return (
+        return marked(
             spark.read.format("kafka")
-            .options(**self._kafka.spark())
+            .options(**self._kafka.spark(), **WITH_HEADERS)
             .option("assign", json.dumps({topic: [partition]}))
             .option("startingOffsets", json.dumps({topic: {str(partition): first}}))
             .option("endingOffsets", json.dumps({topic: {str(partition): end}}))
@@ -96,16 +97,16 @@ class TopicSource:
         )
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """What the job's `build` makes of the records with key, value, topic, partition, offset, timestamp."""
+        """What the job's `build` makes of the records (looked_records.RECORDS, and more)."""
         self._limit = self._fitting()
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         positions = self._sink.positions()
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
-        records = (
+        records = marked(
             spark.readStream.format("kafka")
-            .options(**self._kafka.spark())
+            .options(**self._kafka.spark(), **WITH_HEADERS)
             .option("subscribe", topic.name)
             .option("startingOffsets", json.dumps({topic.name: start}))
             .option("failOnDataLoss", "true")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from jobs.streams import CatalogTopic
+from metering.words import Published
 
 FOREVER = -1
 
@@ -36,13 +37,19 @@ class TopicSettings:
 
 
 def refusals(name: str, values: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each setting of the topic `name` that would make bills wrong, and the command that corrects it."""
+    """A sentence for each setting of the topic `name` that would make bills wrong, and the command that corrects it.
+
+    Of what billing publishes: that would make those wrong who follow it.
+    """
+    policy = values.get("cleanup.policy", "delete")
+    if name in set(Published):
+        yield from _of_published(name, policy)
+        return
     if (stamp := values.get("message.timestamp.type")) != "LogAppendTime":
         yield (
             f"topic {name} has message.timestamp.type={stamp}, so producers say when a record was received; run: "
             f"{alter(name, 'message.timestamp.type=LogAppendTime')}"
         )
-    policy = values.get("cleanup.policy", "delete")
     if name in set(CatalogTopic):
         if policy != "compact":
             yield (
@@ -53,6 +60,15 @@ def refusals(name: str, values: Mapping[str, str]) -> Iterator[str]:
         yield (
             f"topic {name} has cleanup.policy={policy}, so Kafka deletes all events of an account but the last, read "
             f"or not; run: {alter(name, 'cleanup.policy=delete')}"
+        )
+
+
+def _of_published(name: str, policy: str) -> Iterator[str]:
+    wanted = "compact" if name == Published.WINDOWS else "delete"
+    if policy != wanted:
+        yield (
+            f"topic {name} has cleanup.policy={policy}, so it forgets what whoever begins later needs; run: "
+            f"{alter(name, f'cleanup.policy={wanted}')}"
         )
 
 

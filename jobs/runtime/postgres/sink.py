@@ -104,7 +104,7 @@ class PostgresSink:
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             stage(cursor, self._job.staged, summary)
-            counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
+            counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier, after.next_lsn))
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
@@ -156,7 +156,7 @@ class PostgresSink:
         if not self._job.is_due(cursor, frontier):
             return {}
         stage(cursor, self._job.staged, self._job.staged.empty_table())
-        return self._job.fold(cursor, self._config, Fold(self._frontier, frontier))
+        return self._job.fold(cursor, self._config, Fold(self._frontier, frontier, self._at.next_lsn))
 
     def _frontier_at(self, position: int) -> datetime | None:
         seen = self._upstream.frontier

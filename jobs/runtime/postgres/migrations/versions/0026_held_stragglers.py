@@ -7,7 +7,7 @@ What a straggler was made of (its day, its dimensions, what it corrects) is kept
 from alembic import op
 
 revision = "0026"
-down_revision = "0024"
+down_revision = "0025"
 
 # The rule of migration 0003: who names no account sees none.
 NAMED = """(

@@ -1,0 +1,197 @@
+"""`weir dead-letters replay`: rejected records are sent again, once, as received or as a program edits them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Row, print_rows
+from cli.reading import FromOption, ToOption, check_range
+
+if TYPE_CHECKING:
+    from cli.dead_letter_replay.letters import DeadLetters, Letter
+    from cli.dead_letter_replay.offline import Offline
+    from deployment.sender import Sender
+
+COLUMNS = ("topic", "partition", "offset", "reason", "fate", "says", "value")
+AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
+"""So many are judged at once, and no more bytes, or one."""
+
+
+class Fate(StrEnum):
+    """What becomes of a dead letter that was selected."""
+
+    SENT = "sent"
+    ACCEPTED = "would_be_accepted"
+    REJECTED = "would_be_rejected"
+    CAME_BACK = "came_back"
+    LEFT_OUT = "left_out"
+    IMPOSSIBLE = "impossible"
+    REFUSED = "refused"
+
+
+FAILED = frozenset((Fate.REJECTED, Fate.IMPOSSIBLE, Fate.REFUSED))
+
+
+def replay(
+    *,
+    reason: Annotated[list[str], typer.Option("--reason", help="Those of this reason; may be repeated.")],
+    start: FromOption = None,
+    end: ToOption = None,
+    edit: Annotated[
+        Path | None,
+        typer.Option(
+            "--edit",
+            metavar="SCRIPT",
+            help="An executable that reads a line of JSON for each (topic, partition, offset, received_at, reason, "
+            "violation, key, value), and prints the event that is to be sent, or an empty line.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; list what would be sent.")] = False,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Send dead letters again, each once, as they were received or as SCRIPT edits them.
+
+    What comes back is judged by when its record was received first: it is as late as it was then. One that came back
+    is not sent again, and of one that is sent twice only one is accepted, whatever was made of it. What ingestion, as
+    it is configured now, would reject again is not sent but listed. Whether an event repeats another, only ingestion
+    says. SCRIPT runs once; if it fails, nothing is sent. Those that were sent are counted, all others are listed.
+
+    Exit status 1 when some would be rejected, cannot be sent, or were refused by the broker; all others are sent.
+    """
+    from cli.dead_letter_replay.letters import DeadLetters
+    from cli.dead_letter_replay.offline import Offline, ingestion_of
+    from cli.dead_letters import DeadLetterQuery, shortened
+    from cli.journal_table import open_journal
+    from cli.progress import telling
+    from deployment.kafka_client import kafka_client
+    from deployment.sender import Sender
+    from deployment.stack import running_deployment
+
+    check_range(start, end)
+    stack = running_deployment(data_dir)
+    if (journal := open_journal(stack.tables)) is None:
+        print_rows([], COLUMNS, form)
+        return
+    config = ingestion_of(stack.postgres_url)
+    sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
+    fates: Counter[Fate] = Counter()
+    with telling("Dead letters:") as tell:
+        letters = DeadLetters(journal, DeadLetterQuery(start, end, tuple(reason)))
+        offline = Offline(config, datetime.now(UTC))  # noqa: TID251 -- a command reads it once
+        rows = _rows(letters, edit, offline, _Sending(sender, config.topic) if sender else None, tell)
+        listed = _counted(rows, fates)
+        print_rows(map(shortened, listed) if form is Format.TABLE else listed, COLUMNS, form)
+    typer.echo(", ".join(f"{fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if fates[fate]) or "none", err=True)
+    if fates.keys() & FAILED:
+        raise typer.Exit(1)
+
+
+class _Sending:
+    """Sends letters, and tells afterwards which the broker refused."""
+
+    def __init__(self, sender: Sender, topic: str) -> None:
+        self._sender, self._topic = sender, topic
+        self._sent: list[Letter] = []
+
+    def send(self, letter: Letter, event: bytes) -> None:
+        """One, keyed as `weir produce` keys it, with the mark of the record that was rejected first."""
+        from dataclasses import replace
+
+        from cli.produce import subject_of
+        from jobs.runtime.kafka.replay_mark import HEADER
+
+        headers = {HEADER: letter.first.mark.encode()}
+        self._sender.send(self._topic, subject_of(event), event, number=len(self._sent), headers=headers)
+        self._sent.append(replace(letter, key=None, value=None))
+
+    def rows(self) -> Iterator[Row]:
+        """What became of each, once the broker has answered."""
+        self._sender.flush()
+        refused = {refusal.number: refusal.reason for refusal in self._sender.refused}
+        for number, letter in enumerate(self._sent):
+            yield _row(letter, Fate.REFUSED if number in refused else Fate.SENT, refused.get(number))
+
+
+def _rows(
+    letters: DeadLetters, edit: Path | None, offline: Offline, sending: _Sending | None, tell: Callable[[str], None]
+) -> Iterator[Row]:
+    """What becomes of each dead letter; what was sent comes last."""
+    from cli.dead_letter_replay.script import edited
+
+    for place, reason, lsn in letters.back:
+        yield {**place._asdict(), "reason": reason, "fate": Fate.CAME_BACK, "says": f"as lsn {lsn}", "value": None}
+    if edit is not None:
+        tell(f"{edit} edits {len(letters)}")
+    able = (letter for letter in letters if letter.problem is None)
+    with nullcontext(None) if edit is None else edited(able, edit) as made:
+        done = 0
+        for several in _several(_events(letters, made)):
+            yield from _judged(several, offline, sending)
+            done += len(several)
+            tell(f"{done} of {len(letters)}")
+    if sending is not None:
+        yield from sending.rows()
+
+
+def _events(letters: DeadLetters, made: Iterator[bytes] | None) -> Iterator[tuple[Letter, bytes]]:
+    """Each letter with the event that is to be sent; empty where there is none."""
+    for letter in letters:
+        if letter.problem is not None:
+            yield letter, b""
+        else:
+            yield letter, (letter.value or b"") if made is None else next(made)
+
+
+def _several(events: Iterator[tuple[Letter, bytes]]) -> Iterator[list[tuple[Letter, bytes]]]:
+    several: list[tuple[Letter, bytes]] = []
+    size_bytes = 0
+    for letter, event in events:
+        if several and (len(several) == AT_ONCE or size_bytes + len(event) > BYTES_AT_ONCE):
+            yield several
+            several, size_bytes = [], 0
+        several.append((letter, event))
+        size_bytes += len(event)
+    if several:
+        yield several
+
+
+def _judged(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None) -> Iterator[Row]:
+    """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
+    judged = offline.judged([event for _, event in several], [letter.first_received_at for letter, _ in several])
+    for (letter, event), said in zip(several, judged, strict=True):
+        if letter.problem is not None:
+            yield _row(letter, Fate.IMPOSSIBLE, letter.problem)
+        elif not event:
+            yield _row(letter, Fate.LEFT_OUT)
+        elif said.reason is not None:
+            yield _row(letter, Fate.REJECTED, f"{said.reason}: {said.violation}", event)
+        elif sending is None:
+            yield _row(letter, Fate.ACCEPTED, None, event)
+        else:
+            sending.send(letter, event)
+
+
+def _row(letter: Letter, fate: Fate, says: str | None = None, event: bytes | None = None) -> Row:
+    from cli.dead_letters import text_of
+
+    where = letter.place._asdict()
+    return {**where, "reason": letter.reason, "fate": fate, "says": says, "value": text_of(event)}
+
+
+def _counted(rows: Iterator[Row], fates: Counter[Fate]) -> Iterator[Row]:
+    """The rows but for those of what was sent, which are only counted."""
+    for row in rows:
+        fate = Fate(str(row["fate"]))
+        fates[fate] += 1
+        if fate is not Fate.SENT:
+            yield row

@@ -1,0 +1,64 @@
+"""The days that usage is billed on: which they are where its row does not say, and whether they are their minutes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any
+
+from cli.output import plain
+from cli.way_down.arithmetic import Entry, Row, WindowKey
+from cli.way_down.stored import Stored
+from metering.words import UsageCause
+
+
+def placed(stored: Stored, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The same, each on the day that it is billed on.
+
+    Release 0.1.0 wrote no day. What was billed before there were days got one by the account's zone then, what was
+    billed since got UTC's: of several that can hold its minute, a row of the stream is of the former.
+    """
+    entries = tuple(entries)
+    asked = {(one.window.window_start, one.window.account) for one in entries if not one.has_day}
+    holding: defaultdict[tuple[Any, ...], list[date]] = defaultdict(list)
+    for row in stored.days_holding(asked) if asked else ():
+        holding[tuple(row[name] for name in (*WindowKey._fields, "price_version"))].append(row["day"])
+    days = (one.day if one.has_day else _day(one, holding[*one.window, one.price_version]) for one in entries)
+    return tuple(one if one.day == day else replace(one, day=day) for one, day in zip(entries, days, strict=True))
+
+
+def _day(entry: Entry, days: Sequence[date]) -> date:
+    other = [day for day in days if day != entry.day]
+    if other and (entry.cause == UsageCause.STREAM or entry.day not in days):
+        return other[0]
+    return entry.day
+
+
+def wrong_days(stored: Stored, entries: Iterable[Entry]) -> list[str]:
+    """Where a day that the entries are billed on is not the sum of its minutes, as sentences."""
+    meters: defaultdict[tuple[str, date], set[str]] = defaultdict(set)
+    for one in entries:
+        if one.counts:
+            meters[one.window.account, one.day].add(one.window.meter)
+    return [
+        f"{account} {day}, {row['model']} {row['meter']} {row['currency']}, price version {row['price_version']}: the "
+        f"minutes make {plain(row['quantity'])} for {plain(row['amount'])}, the line has "
+        f"{plain(row['day_quantity'])} for {plain(row['day_amount'])}"
+        for (account, day), names in sorted(meters.items())
+        for days, starts, ends in _span(stored.spans(account, day), day)
+        for row in stored.unequal_days(account, days, starts, ends, names)
+    ]
+
+
+def _span(rows: Iterable[Row], day: date) -> list[tuple[list[date], datetime, datetime]]:
+    """Of days (`day, starts, ends`) in the order of their starts those that overlap with one: which, and from when."""
+    spans: list[tuple[list[date], datetime, datetime]] = []
+    for row in rows:
+        if spans and row["starts"] < spans[-1][2]:
+            days, starts, ends = spans.pop()
+            spans.append(([*days, row["day"]], starts, max(ends, row["ends"])))
+        else:
+            spans.append(([row["day"]], row["starts"], row["ends"]))
+    return [span for span in spans if day in span[0]]

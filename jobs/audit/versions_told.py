@@ -1,0 +1,43 @@
+"""Accounts and prices as the journal tells them, beside the tables that joins made of it and prices with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.joins.catalog import TABLE_OF, version, without_repeats
+from jobs.streams import SCHEMAS, Table
+from metering.words import Disposition
+
+
+def otherwise_told(journal: DeltaTable, held: dict[Table, pa.Table], first: int, position: int) -> Iterator[str]:
+    """A sentence for each table of versions (`held`) that is not what the journal from lsn `first` to `position` tells.
+
+    What was told before `first` is taken as it stands: those rows of the journal are removed.
+    """
+    rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
+        (pl.col("lsn") >= first)
+        & (pl.col("lsn") < position)
+        & pl.col("topic").is_in([topic.value for topic in TABLE_OF])
+        & (pl.col("disposition") == Disposition.ACCEPTED)
+    )
+    told = rows.select("lsn", "topic", "value").sort("lsn").collect()
+    for topic, table in TABLE_OF.items():
+        changes = told.filter(pl.col("topic") == topic).select("lsn", "value").iter_rows()
+        made = [change for lsn, value in changes if (change := version(topic, value, lsn)) is not None]
+        known = pl.DataFrame(held[table].cast(SCHEMAS[table]))
+        before = known.filter(pl.col("lsn") < first).to_arrow().cast(SCHEMAS[table])
+        must = without_repeats(table, before, pa.Table.from_pylist(made, schema=SCHEMAS[table]))
+        found = known.filter((pl.col("lsn") >= first) & (pl.col("lsn") < position))
+        names = [name for name in found.columns if name != "committed_at"]
+        both = [rows.select(names) for rows in (pl.DataFrame(must), found)]
+        for one, other, says in (
+            (both[0], both[1], "lacks, or says otherwise, what the journal tells"),
+            (both[1], both[0], "has what the journal does not tell"),
+        ):
+            differs = one.join(other, on=names, how="anti", nulls_equal=True)
+            if len(differs):
+                yield f"{table} {says} at lsn {differs['lsn'].sort()[0]} ({len(differs)} in all)"

@@ -1,0 +1,86 @@
+"""Which marks of dead letters that are sent again count: a rule about rows of the journal, and about nothing else.
+
+A mark counts where a row of a lower lsn stands at the place that it names, was rejected, and had no mark itself: what
+is sent again and rejected again is sent again in the name of the first. Then the first's reception is what the event's
+time is judged by. All others are records like any other.
+"""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from jobs.runtime.families import family
+from jobs.runtime.kafka.replay_mark import FORM
+from jobs.streams import CatalogTopic
+from metering.words import Disposition, Reason
+
+INSTANT = pl.Datetime("us", "UTC")
+PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
+    "topic": pl.String,
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+}
+REJECTED = {**PLACE, "lsn": pl.Int64, "received_at": INSTANT}
+"""A rejected record without a mark: where it stands, its lsn, when it was received; null where no broker said so."""
+COUNTED: dict[str, pl.DataType | type[pl.DataType]] = {
+    "lsn": pl.Int64,
+    "replays_lsn": pl.Int64,
+    "first_received_at": INSTANT,
+}
+"""A record whose mark counts: its lsn, that of the row which it names, and when that was received, if that is known."""
+
+
+def text_of(marks: pl.Series) -> pl.Series:
+    """Marks (binary) as the journal keeps them; null for what is none."""
+    if marks.null_count() == len(marks):
+        return pl.Series(marks.name, [None], pl.String).new_from_index(0, len(marks))
+    texts = [None if mark is None else mark.decode("ascii", errors="replace") for mark in marks]
+    return pl.Series(marks.name, [text if text and re.fullmatch(FORM, text) else None for text in texts], pl.String)
+
+
+def places(marked: pl.DataFrame) -> pl.DataFrame:
+    """Rows with a mark (lsn, replay_mark, …) → lsn and the PLACE that each names."""
+    part = pl.col("replay_mark").str.extract
+    return marked.select(
+        "lsn",
+        *[part(FORM, number).cast(kind).alias(name) for number, (name, kind) in enumerate(PLACE.items(), start=1)],
+    )
+
+
+def rejected(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of REJECTED among rows that were judged (reason); of events alone: nobody sends a change of the catalog."""
+    is_event = ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
+    kept = rows.filter(pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event)
+    is_stamped = pl.col("reason") != Reason.UNSTAMPED
+    return kept.with_columns(received_at=pl.when(is_stamped).then("received_at")).select(
+        pl.col(name).cast(kind) for name, kind in REJECTED.items()
+    )
+
+
+def counted(marked: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Rows with a mark (lsn, replay_mark, …) whose mark counts (COUNTED), given all the rows (REJECTED) they name."""
+    found = places(marked).join(known, on=list(PLACE), suffix="_first")
+    return found.filter(pl.col("lsn_first") < pl.col("lsn")).select(
+        "lsn", pl.col("lsn_first").alias("replays_lsn"), pl.col("received_at").alias("first_received_at")
+    )
+
+
+def repeating(valid: pl.DataFrame) -> pl.DataFrame:
+    """Those of valid rows that may repeat others: events with a contract, and whatever was sent again.
+
+    An event without one repeats no identity and is repeated by none, so it gets one that nothing else has.
+    """
+    has_contract = family().is_not_null()
+    asking = valid.filter(has_contract | pl.col("replays_lsn").is_not_null())
+    if asking["replays_lsn"].is_null().all():
+        return asking
+    own = pl.col("lsn").cast(pl.String).str.zfill(16).cast(pl.Binary)
+    return asking.with_columns(identity=pl.when(has_contract).then("identity").otherwise(own))
+
+
+def came_back(rows: pl.DataFrame) -> pl.DataFrame:
+    """Dead letters that were accepted (replays_lsn, first_lsn: the lsn of that row), of rows of the journal."""
+    accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("replays_lsn").is_not_null()
+    return rows.filter(accepted).select("replays_lsn", pl.col("lsn").alias("first_lsn"))

@@ -1,0 +1,58 @@
+"""Records sent all or none, by one sender at a time: whoever begins under a name ends all that had it before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import Producer
+
+from jobs.runtime.kafka.access import KafkaSettings
+
+TIMEOUT_SECONDS = 15.0
+"""What the brokers do not take within this is begun anew."""
+TRANSACTION_TIMEOUT_MS = 30_000
+"""Readers of what is committed wait so long for one who froze within a transaction."""
+QUEUE_POLL_SECONDS = 0.1
+
+
+class Transactions:
+    """A sender, under `name`. After an error it is of no more use: begin another.
+
+    It is the newest of its name once it is made, and the brokers refuse all others from then on, also what these have
+    sent and not committed yet. Raises KafkaException when no broker answers, or none lets this user.
+    """
+
+    def __init__(self, kafka: KafkaSettings, name: str) -> None:
+        self._producer = Producer(
+            {
+                **kafka,
+                "transactional.id": name,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "compression.type": "lz4",
+                # In few, large requests: a commit sends what is left at once.
+                "linger.ms": 100,
+                # As Kafka's own clients do: one key reaches one partition whoever sends it.
+                "partitioner": "murmur2_random",
+            }
+        )
+        self._producer.init_transactions(TIMEOUT_SECONDS)
+
+    def send(self, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Commit records (key, value), in this order.
+
+        Raises KafkaException; then they are committed or never will be, once the next sender has begun.
+        """
+        self._producer.begin_transaction()
+        for key, value in records:
+            self._produce(topic, key, value)
+        self._producer.commit_transaction(TIMEOUT_SECONDS)
+
+    def _produce(self, topic: str, key: bytes, value: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key)
+            except BufferError:
+                # Full; what no broker takes in time fails, and makes room.
+                self._producer.poll(QUEUE_POLL_SECONDS)
+            else:
+                return

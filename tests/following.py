@@ -1,0 +1,84 @@
+"""Whoever follows the topics: what there is to read, and what they must end up with, as messages name and write it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from jobs.billing.messages import correction_message, window_message
+from metering.words import Published
+from tests.pipelines.folding import rows_of
+from tests.waiting import wait_until
+
+Row = dict[str, Any]
+NAMES = {
+    Published.WINDOWS: """
+        version, window_start, window_end, account, model, meter, currency, price_version, quantity::text,
+        trim_scale(unit_price)::text AS unit_price, trim_scale(amount)::text AS amount, late_quantity::text, late_rows,
+        unmetered_rows, corrected, updated_at
+    """,
+    Published.CORRECTIONS: """
+        window_start, account, model, meter, currency, cause, old_quantity::text, new_quantity::text,
+        trim_scale(old_amount)::text AS old_amount, trim_scale(new_amount)::text AS new_amount, decision, corrected_at,
+        dimensions, usage_lsns
+    """,
+}
+TABLES = {Published.WINDOWS: "usage_windows", Published.CORRECTIONS: "corrections"}
+
+
+def truth(connection: psycopg.Connection[Any], topic: Published) -> dict[str, Row]:
+    """By id: what a message of each row that there is says in `data`."""
+    message = window_message if topic is Published.WINDOWS else correction_message
+    rows = rows_of(connection, f"SELECT {NAMES[topic]} FROM {TABLES[topic]}")
+    said = [json.loads(message(row)[1])["data"] for row in rows]
+    assert len({one["id"] for one in said}) == len(said)
+    return {one["id"]: one for one in said}
+
+
+class Follower:
+    """Applies messages as `examples/follow.py` does: each id once per version, and only forward."""
+
+    def __init__(self) -> None:
+        self.held: dict[Published, dict[str, Row]] = {topic: {} for topic in Published}
+        self.done: list[tuple[Published, str, int]] = []
+
+    def take(self, topic: Published, value: bytes) -> None:
+        said = json.loads(value)["data"]
+        held = self.held[topic].get(said["id"])
+        if held is None or said["version"] > held["version"]:
+            self.held[topic][said["id"]] = said
+            self.done.append((topic, said["id"], said["version"]))
+        elif said["version"] == held["version"]:
+            assert said == held, "one id at one version is one row"
+
+
+def committed(bootstrap: str, topic: Published) -> list[Message]:
+    """All that a reader of this topic finds, partition by partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": True})
+    with closing(consumer):
+        partitions = consumer.list_topics(topic.value, timeout=10).topics[topic.value].partitions
+        consumer.assign([TopicPartition(topic.value, partition, 0) for partition in partitions])
+        found: list[Message] = []
+        ended: set[int | None] = set()
+
+        def is_read() -> bool:
+            for message in consumer.consume(1_000, timeout=0.2):
+                if (error := message.error()) is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition())
+            return ended == set(partitions)
+
+        wait_until(is_read, f"{topic} being read")
+        return found
+
+
+def table(messages: list[Message]) -> dict[str, Any]:
+    """A topic as a compacted one is read: of each key the last value."""
+    return {(message.key() or b"").decode(): json.loads(message.value() or b"")["data"] for message in messages}

@@ -1,0 +1,29 @@
+"""What whoever follows must be told: nobody takes anything out of the outbox here, so each change must stand in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from metering.windows import tumbling
+from tests.simulation.made import Found
+
+
+def outbox(found: Found) -> Iterator[str]:
+    """Each usage row that is in a window: noted with a version behind its lsn, which the window has reached."""
+    noted: defaultdict[Any, list[int]] = defaultdict(list)
+    for row in found.unsent:
+        noted[row["window_start"], row["account"]].append(row["version"])
+    names = ("window_start", "account", "model", "meter", "currency", "price_version")
+    versions = {tuple(row[name] for name in names): row["version"] for row in found.windows}
+    dropped = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "drop"}
+    for usage in found.usage:
+        lsn, account, start = usage["lsn"], usage["account"], tumbling(usage["event_time"]).start
+        for entry in usage["meters"]:
+            if not entry["quantity"] or (lsn, entry["meter"]) in dropped:
+                continue
+            key = (start, account, usage["model"], entry["meter"], usage["currency"], entry["price_version"])
+            told = min((version for version in noted[start, account] if version > lsn), default=None)
+            if told is None or versions.get(key, 0) < told:
+                yield f"outbox: usage {lsn} is in window {key}, version {versions.get(key)}, but noted with {told}"
