@@ -8,7 +8,7 @@ from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
-from charts.workloads import Batch, Dashboard, Job, JobSettings, Setup
+from charts.workloads import Audit, Batch, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
@@ -111,7 +111,8 @@ class Values(Part):
     dimensions: Dimensions
     job_defaults: JobSettings
     jobs: Jobs
-    batch: dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")], Batch]
+    audit: Audit
+    batch: dict[RunName, Batch]
     setup: Setup
     dashboard: Dashboard
     pod_monitor: PodMonitor

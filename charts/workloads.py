@@ -20,9 +20,13 @@ from charts.part import (
     Seconds,
     SparkBytes,
 )
+from jobs.audit.config import AuditConfig
 from jobs.runtime.config import JobConfig
 
 C = TypeVar("C", bound=JobConfig)
+RunName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")]
+Schedule = Annotated[str, Field(pattern=r"^(@(hourly|daily|weekly|monthly)|[^\s]+( [^\s]+){4})$")]
+TimeZone = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]+$")]
 
 
 class Driver(Part):
@@ -52,13 +56,12 @@ class Restart(Part):
     after_submission_failure_seconds: Seconds
 
 
-class JobSettings(Part):
-    """`jobDefaults`, and whatever of it `jobs.<name>` says otherwise."""
+class Application(Part):
+    """What every Spark application has."""
 
     mode: Literal["local", "cluster"]
     driver: Driver
     executor: Executor
-    restart: Restart
     termination_grace_period_seconds: Seconds
     scheduling: Scheduling
     labels: Labels
@@ -69,6 +72,12 @@ class JobSettings(Part):
     volume_mounts: list[Kubernetes]
     spark_conf: Labels
     hadoop_conf: Labels
+
+
+class JobSettings(Application):
+    """`jobDefaults`, and whatever of it `jobs.<name>` says otherwise."""
+
+    restart: Restart
 
 
 class Job(JobSettings, Generic[C]):
@@ -82,13 +91,32 @@ def _only_required(schema: dict[str, Any]) -> None:
     schema["required"] = ["schedule", "args"]
 
 
+class AuditRun(Part):
+    """`audit.runs.<name>`."""
+
+    model_config = ConfigDict(json_schema_extra=_only_required)
+
+    schedule: Schedule
+    args: list[str]
+
+
+class Audit(Application):
+    """`audit`."""
+
+    enabled: bool
+    config: AuditConfig
+    runs: dict[RunName, AuditRun]
+    time_zone: TimeZone
+    suspend: bool
+
+
 class Batch(Part):
     """`batch.<name>`: a command and when it runs."""
 
     model_config = ConfigDict(json_schema_extra=_only_required)
 
-    schedule: Annotated[str, Field(pattern=r"^(@(hourly|daily|weekly|monthly)|[^\s]+( [^\s]+){4})$")]
-    time_zone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]+$")]
+    schedule: Schedule
+    time_zone: TimeZone
     args: Annotated[list[str], Field(min_length=1)]
     resources: Resources
     concurrency_policy: Literal["Forbid", "Allow", "Replace"]

@@ -7,7 +7,6 @@ removed; what is left over, the residual, must be 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated
@@ -18,6 +17,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.restamp import restamp
 from cli.skip import skip
+from jobs.audit.consumed import Consumed, Partition, RowKey, residual
 from metering.words import Disposition
 
 COLUMNS = (
@@ -33,35 +33,11 @@ COLUMNS = (
 )
 COLUMNS_BY_REASON = (*COLUMNS[:2], "reason", *COLUMNS[2:])
 
-Partition = tuple[str, int]
-"""Topic and partition number."""
-
-RowKey = tuple[str, int, str, str | None]
-"""Topic, partition, disposition and reason of a row of the journal."""
-
 
 class SummaryKey(StrEnum):
     """What a partition's line can be split by."""
 
     REASON = "reason"
-
-
-@dataclass(frozen=True)
-class Consumed:
-    """The range of offsets that the journal covers: `[first_offset, next_offset)`, of which `absent` hold no record.
-
-    `removed`: rows that the journal had, and that it need not keep any longer.
-    """
-
-    first_offset: int
-    next_offset: int
-    absent: int
-    removed: int = 0
-
-    @property
-    def records(self) -> int:
-        """How many records there were to account for."""
-        return self.next_offset - self.first_offset - self.absent
 
 
 def summary_rows(
@@ -94,7 +70,7 @@ def summary_rows(
                 **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
                 "came_back": came_back.get((topic, partition), 0) if reason is None else 0,
                 "removed": covered.removed if covered else None,
-                "residual": covered.records - covered.removed - sum(mine.values()) if covered else None,
+                "residual": residual(covered, sum(mine.values())) if covered else None,
             }
 
 
@@ -123,11 +99,10 @@ def _journal(
         return
     if not summary:
         raise typer.BadParameter("add --summary, or a command: restamp or skip.")
-    from cli.journal_offsets import consumed_ranges, kafka_topics
-    from cli.journal_table import count_came_back, count_rows, open_journal
+    from cli.journal_table import count_came_back, open_journal
     from deployment.asking import asking_kafka
     from deployment.stack import running_deployment
-    from jobs.streams import EVENTS_TOPIC, CatalogTopic
+    from jobs.audit.conservation import consumed_ranges, count_rows, topics_read
 
     stack = running_deployment(data_dir)
     columns = COLUMNS_BY_REASON if by else COLUMNS
@@ -137,6 +112,6 @@ def _journal(
         return
     rows, back = count_rows(table), count_came_back(table)
     with asking_kafka(stack.kafka_bootstrap) as admin:
-        topics = kafka_topics(admin, {EVENTS_TOPIC, *CatalogTopic, *(topic for topic, *_ in rows)})
+        topics = topics_read(admin, rows)
     lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, came_back=back)
     print_rows(lines, columns, form)

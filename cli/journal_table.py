@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import typer
 from deltalake import DeltaTable
 
-from cli.journal import Partition, RowKey
+from jobs.audit.consumed import Partition
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 from metering.words import Disposition
@@ -38,17 +38,6 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
     for fragment in fragments:
         read = fragment.to_table(schema=dataset.schema, columns=list(dict.fromkeys([*held, "lsn"])), filter=where)
         yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
-
-
-def count_rows(journal: DeltaTable) -> Counter[RowKey]:
-    """How many rows the journal has per topic, partition, disposition and reason; one batch in memory at a time."""
-    keys = ["topic", "partition", "disposition", "reason"]
-    found: Counter[RowKey] = Counter()
-    for batch in journal.to_pyarrow_dataset().scanner(columns=keys).to_batches():
-        grouped = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
-        for row in grouped.to_pylist():
-            found[row["topic"], row["partition"], row["disposition"], row["reason"]] += row["count_all"]
-    return found
 
 
 def came_back(journal: DeltaTable) -> Iterator[dict[str, object]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -13,32 +13,13 @@ import typer
 from psycopg.rows import DictRow, dict_row
 
 from deployment.errors import CannotRun
+from jobs.audit.period import check_range as check_range  # noqa: PLC0414  # every command finds it here
+from jobs.audit.period import instant as instant  # noqa: PLC0414  # and it
 
 STATEMENT_TIMEOUT_SECONDS = 120
-EARLIEST_YEAR, LATEST_YEAR = 1970, 9999
 _ROWS_PER_FETCH = 5_000
 
 Database = psycopg.Connection[DictRow]
-
-
-def instant(text: str) -> datetime:
-    """An RFC 3339 instant, in UTC.
-
-    Raises `typer.BadParameter` for anything else; without an offset it could mean any zone.
-    """
-    try:
-        value = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not an instant such as 2026-01-31T10:00:00Z.") from None
-    if value.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no offset: end it with Z or +02:00, as in 2026-01-31T10:00:00Z.")
-    try:
-        value = value.astimezone(UTC)
-    except OverflowError:
-        value = datetime.max.replace(tzinfo=UTC)
-    if not EARLIEST_YEAR <= value.year < LATEST_YEAR:
-        raise typer.BadParameter(f"{text!r} is not in the years {EARLIEST_YEAR} to {LATEST_YEAR - 1}.")
-    return value
 
 
 def zone(name: str | ZoneInfo) -> ZoneInfo:
@@ -56,12 +37,6 @@ ToOption = Annotated[
     datetime | None, typer.Option("--to", parser=instant, metavar="INSTANT", help="Up to here, exclusive (RFC 3339).")
 ]
 AccountOption = Annotated[list[str] | None, typer.Option("--account", help="Only this account; may be repeated.")]
-
-
-def check_range(start: datetime | None, end: datetime | None) -> None:
-    """Raise `typer.BadParameter` for a range that ends before it starts: its empty list would look like an answer."""
-    if start is not None and end is not None and end < start:
-        raise typer.BadParameter(f"--to {end.isoformat()} is before --from {start.isoformat()}.")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DBAPIError
 
+from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
 from jobs.runtime.config import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
@@ -105,17 +106,51 @@ def log_as_json() -> None:
 
 def _command(name: str) -> None:
     def command(config: Config = None) -> None:
-        status = _run(name, config)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Not sys.exit: a thread that waits for a dead JVM must not keep a fenced driver alive.
-        os._exit(status)
+        _end(_run(name, config))
 
     app.command(name, help=f"Run {name} until it is asked to stop.")(command)
 
 
+def _end(status: ExitStatus) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: a thread that waits for a dead JVM must not keep a fenced driver alive.
+    os._exit(status)
+
+
 for _name in Jobs.model_fields:
     _command(_name)
+
+
+@app.command()
+def audit(
+    *,
+    config: Config = None,
+    start: ReceivedFrom = None,
+    end: OccurredTo = None,
+    day: OneDay = None,
+    last: Last = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
+) -> None:
+    """Recompute what the journal makes, put right what is known better by now, and prove what was billed.
+
+    It ends by itself: 0 when whatever differed had a known cause and all holds.
+    """
+    from jobs.audit.application import run
+    from jobs.audit.config import AuditConfig
+    from jobs.audit.pinned import Asked
+    from jobs.runtime.clock import MachineClock
+
+    clock = MachineClock()
+    asked = Asked(*period(start, end, day, last, clock.now()))
+    try:
+        given = validated(AuditConfig, config) if config else AuditConfig()
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+    where = environment()
+    (log_as_json if where.submitted else log_for_people)()
+    _end(run(given, where, asked, clock, appends=not dry_run))
 
 
 @app.command()

@@ -161,4 +161,17 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),
         Panel("Usage without a quantity", _rate("weir_unmetered_usage_rows_total", "meter")),
     ),
+    "Audit": (
+        Panel(
+            "Since something was proved",
+            (("time() - max by (audited) (weir_audit_proved_timestamp_seconds)", "{{audited}}"),),
+            "s",
+        ),
+        Panel(
+            "Differences without a known cause (must be 0)",
+            (("max by (check) (weir_audit_found)", "{{check}}"),),
+            description="As the last audits found them; the page Audit of Weir's dashboard has the sentences.",
+        ),
+        Panel("Rows that audits put right", (("max by (cause) (weir_audit_corrected)", "{{cause}}"),)),
+    ),
 }

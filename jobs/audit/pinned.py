@@ -10,7 +10,7 @@ import polars as pl
 from deltalake import DeltaTable
 
 from jobs.audit.kept import Kept
-from jobs.audit.recomputed import REJOIN_WITHIN, Pinned
+from jobs.audit.recomputed import Pinned
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
@@ -26,7 +26,6 @@ class Asked:
 
     since: datetime | None = None
     until: datetime | None = None
-    rejoin_within: timedelta = REJOIN_WITHIN
     most_rows: int = 1_000_000
 
     @property
@@ -43,7 +42,7 @@ def pin(
 ) -> Pinned:
     """What `usage` was made from, and by which rules; `held`: what it and the journal still have of their rows.
 
-    `present` rules are those of usage that kept none, as releases before 0.2.0.
+    `present`: what joins was started with last. Its rules are those of usage that kept none, as releases before 0.2.0.
     Versions of accounts and prices that came later than the outcomes say nothing of them: each is priced as known when
     it was decided.
     """
@@ -65,7 +64,7 @@ def pin(
         known_from=history[0].first,
         since=_since(held, timeouts, asked),
         until=asked.until,
-        rejoin_within=asked.rejoin_within,
+        rejoin_within=present.rejoin_within,
         most_rows=asked.most_rows,
     )
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from jobs.audit import checks
@@ -45,6 +46,8 @@ class Audit:
     wait_seconds: float = 600
     """How long billing may take to have the rows that were appended."""
     tell: Callable[[str], None] = field(default=lambda _: None)
+    appended: Callable[[pa.Table], None] = field(default=lambda _: None)
+    """Called with CORRECTIONS as soon as they are rows of usage."""
 
     def run(self) -> Iterator[Check]:
         """The checks, in the order in which they are made.
@@ -93,6 +96,7 @@ class Audit:
                 self.tell("another audit has appended meanwhile; this one begins anew")
                 first = None
                 continue
+            self.appended(found.corrections)
             corrected.update(found.causes)
             self._wait_for_billing(after)
             if found.is_all:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -39,6 +40,19 @@ class JoinsConfig(JobConfig):
         le=65_536,
         description="Most memory for requests and completions that a later row may still match; beyond it joins waits.",
     )
+
+    rejoin_seconds: int = Field(
+        default=3_024_000,
+        ge=0,
+        le=31_622_400,
+        description="The audit makes one pair of an abandoned request and a completion that was received at most this "
+        "long after it; in seconds, at most 366 days. What is one pair already stays one.",
+    )
+
+    @property
+    def rejoin_within(self) -> timedelta:
+        """The same as a duration."""
+        return timedelta(seconds=self.rejoin_seconds)
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monitoring.alerts.applications import APPLICATIONS
+from monitoring.alerts.audits import AUDITS
 from monitoring.alerts.events import EVENTS
 from monitoring.alerts.freshness import FRESHNESS
 from monitoring.alerts.headroom import HEADROOM
@@ -17,6 +18,7 @@ GROUPS: dict[str, tuple[Alert | Recording, ...]] = {
     "waiting": WAITING,
     "events": EVENTS,
     "money": MONEY,
+    "audits": AUDITS,
     "sources": SOURCES,
     "headroom": HEADROOM,
 }

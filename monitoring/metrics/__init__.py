@@ -8,15 +8,16 @@ are read from it.
 from __future__ import annotations
 
 from monitoring.instruments import Metric
-from monitoring.metrics import billing, drivers, ingestion, joins, sessionization
-from monitoring.metrics.billing import *  # noqa: F403  # every metric is found here, whatever its area
+from monitoring.metrics import audit, billing, drivers, ingestion, joins, sessionization
+from monitoring.metrics.audit import *  # noqa: F403  # every metric is found here, whatever its area
+from monitoring.metrics.billing import *  # noqa: F403
 from monitoring.metrics.drivers import *  # noqa: F403
 from monitoring.metrics.ingestion import *  # noqa: F403
 from monitoring.metrics.joins import *  # noqa: F403
 from monitoring.metrics.labels import *  # noqa: F403
 from monitoring.metrics.sessionization import *  # noqa: F403
 
-AREAS = (drivers, ingestion, sessionization, joins, billing)
+AREAS = (drivers, ingestion, sessionization, joins, billing, audit)
 METRICS: tuple[Metric, ...] = tuple(
     value for area in AREAS for value in vars(area).values() if isinstance(value, Metric)
 )

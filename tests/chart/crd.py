@@ -27,6 +27,27 @@ def application_schema() -> dict[str, Any]:
 
 
 @cache
+def schedule_schema() -> dict[str, Any]:
+    """Of a whole ScheduledSparkApplication, as `crds/sparkoperator.k8s.io_scheduledsparkapplications.yaml` has it."""
+    texts = {name: {"type": "string"} for name in ("schedule", "timeZone", "concurrencyPolicy")}
+    numbers = {name: {"type": "integer"} for name in ("successfulRunHistoryLimit", "failedRunHistoryLimit")}
+    whole = application_schema()
+    spec = {**texts, **numbers, "suspend": {"type": "boolean"}, "template": whole["properties"]["spec"]}
+    return {
+        **whole,
+        "properties": {
+            **whole["properties"],
+            "spec": {
+                "type": "object",
+                "properties": spec,
+                "required": ["schedule", "template"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+@cache
 def pod_parts() -> dict[str, Any]:
     """Schemas of what a pod template holds, by the name in a pod's spec: the CRD takes the template itself unseen.
 

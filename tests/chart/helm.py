@@ -90,6 +90,16 @@ def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
     return {document["metadata"]["name"]: document for document in objects if document["kind"] == kind}
 
 
+def application_spec(document: Object) -> Any:
+    """What a SparkApplication is, or each run of a scheduled one; nothing of any other object."""
+    match document["kind"]:
+        case "SparkApplication":
+            return document["spec"]
+        case "ScheduledSparkApplication":
+            return document["spec"]["template"]
+    return {}
+
+
 def pod_specs(objects: list[Object]) -> dict[str, Object]:
     """Every pod that the objects make, by what makes it: the specs of pods, of templates, of drivers and executors.
 
@@ -106,9 +116,10 @@ def pod_specs(objects: list[Object]) -> dict[str, Object]:
                 found[name] = spec["template"]["spec"]
             case "CronJob":
                 found[name] = spec["jobTemplate"]["spec"]["template"]["spec"]
-            case "SparkApplication":
+            case "SparkApplication" | "ScheduledSparkApplication":
+                application = application_spec(document)
                 for role in ("driver", "executor"):
-                    if "template" in spec[role]:
-                        found[f"{name} {role}"] = spec[role]["template"]["spec"]
+                    if "template" in application[role]:
+                        found[f"{name} {role}"] = application[role]["template"]["spec"]
     assert found, "these objects make no pod"
     return found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.chart.helm import Object, pod_specs
+from tests.chart.helm import Object, application_spec, pod_specs
 
 Rule = Callable[[list[Object]], Iterator[str]]
 
@@ -55,13 +55,12 @@ def no_secret_is_plain_text(objects: list[Object]) -> Iterator[str]:
                 yield f"{name} has {variable['name']} as plain text"
     for document in objects:
         place = f"{document['kind']}/{document['metadata']['name']}"
-        spec = document.get("spec", {})
-        if document["kind"] == "SparkApplication":
-            for key, value in {**spec.get("sparkConf", {}), **spec.get("hadoopConf", {})}.items():
-                if SECRET.search(key) or URL_WITH_PASSWORD.search(value):
-                    yield f"{place} has {key} in its settings"
-            if any(SECRET.search(argument) for argument in spec.get("arguments", [])):
-                yield f"{place} has a secret in its arguments"
+        spec = application_spec(document)
+        for key, value in {**spec.get("sparkConf", {}), **spec.get("hadoopConf", {})}.items():
+            if SECRET.search(key) or URL_WITH_PASSWORD.search(value):
+                yield f"{place} has {key} in its settings"
+        if any(SECRET.search(argument) for argument in spec.get("arguments", [])):
+            yield f"{place} has a secret in its arguments"
         if document["kind"] == "ConfigMap" and any(URL_WITH_PASSWORD.search(v) for v in document["data"].values()):
             yield f"{place} holds a password"
 
@@ -95,9 +94,9 @@ def the_dashboard_only_reads_applications(objects: list[Object]) -> Iterator[str
 def no_needless_token(objects: list[Object]) -> Iterator[str]:
     """A token is mounted only where Kubernetes is asked something; it is never left to the default."""
     executors = {
-        f"SparkApplication/{document['metadata']['name']} driver"
+        f"{document['kind']}/{document['metadata']['name']} driver"
         for document in objects
-        if document["kind"] == "SparkApplication" and "kubernetesMaster" not in document["spec"]["driver"]
+        if (spec := application_spec(document)) and "kubernetesMaster" not in spec["driver"]
     }
     for name, spec in pod_specs(objects).items():
         if "automountServiceAccountToken" not in spec:
@@ -112,9 +111,8 @@ def no_needless_token(objects: list[Object]) -> Iterator[str]:
 def memory_is_limited(objects: list[Object]) -> Iterator[str]:
     """What a pod may take from its node. Spark limits its own pods by heap and overhead."""
     for name, container in _containers(objects):
-        if not name.startswith("SparkApplication/") and "memory" not in container.get("resources", {}).get(
-            "limits", {}
-        ):
+        is_spark = name.startswith(("SparkApplication/", "ScheduledSparkApplication/"))
+        if not is_spark and "memory" not in container.get("resources", {}).get("limits", {}):
             yield f"{name} may take all memory of its node"
 
 

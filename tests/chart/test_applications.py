@@ -198,7 +198,7 @@ def test_tables_on_a_claim_for_one_node_hold_their_pods_together() -> None:
             spec.get("affinity", {}).get("podAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", [])
         )
         assert bool(mounts) == any(term["topologyKey"] == "kubernetes.io/hostname" for term in terms), name
-    assert sum(bool(spec.get("affinity")) for spec in pod_specs(objects).values()) == 8
+    assert sum(bool(spec.get("affinity")) for spec in pod_specs(objects).values()) == 10
 
 
 def test_the_affinity_of_ones_own_is_kept_beside_it() -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import rule_file
-from tests.chart.helm import CHART, Object, of_kind, pod_specs, render
+from tests.chart.helm import CHART, Object, application_spec, of_kind, pod_specs, render
 
 ALWAYS = {
     "ServiceAccount/weir",
@@ -22,6 +22,9 @@ ALWAYS = {
     "SparkApplication/weir-ingestion",
     "SparkApplication/weir-joins",
     "SparkApplication/weir-billing",
+    "ConfigMap/weir-audit",
+    "ScheduledSparkApplication/weir-audit-hourly",
+    "ScheduledSparkApplication/weir-audit-nightly",
     "CronJob/weir-compact",
     "CronJob/weir-retain",
     "Job/weir-setup",
@@ -119,9 +122,7 @@ def test_every_service_account_claim_secret_and_config_map_that_is_named_is_made
                 assert key not in volume or f"{kind}/{volume[key][field]}" in made | given, name
         mounted = {mount["name"] for c in spec["containers"] for mount in c["volumeMounts"]}
         assert mounted <= {volume["name"] for volume in spec["volumes"]}, name
-    drivers = {
-        application["spec"]["driver"]["serviceAccount"] for application in of_kind(objects, "SparkApplication").values()
-    }
+    drivers = {spec["driver"]["serviceAccount"] for document in objects if (spec := application_spec(document))}
     assert drivers
     assert {f"ServiceAccount/{account}" for account in drivers} <= made
 
@@ -268,6 +269,8 @@ def test_every_pod_is_denied_by_default_and_allowed_what_it_needs() -> None:
 def test_nodes_are_drained_one_driver_at_a_time() -> None:
     budgets = of_kind(render("production.yaml"), "PodDisruptionBudget")
     assert budgets["weir-drivers"]["spec"]["minAvailable"] == 3
+    (others,) = budgets["weir-drivers"]["spec"]["selector"]["matchExpressions"]
+    assert (others["operator"], others["values"]) == ("NotIn", ["audit"])
     assert budgets["weir-dashboard"]["spec"]["maxUnavailable"] == 1
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from jobs.stack import Jobs
 from tests.chart.helm import HelmRefused, render
 
-OPERATOR = "sparkoperator.k8s.io/v1beta2/SparkApplication"
+OPERATOR = ("sparkoperator.k8s.io/v1beta2/SparkApplication", "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     # By the schema: shape, kind and bounds of one value.
@@ -219,8 +219,8 @@ def test_a_cluster_without_the_operator_is_named_in_a_sentence() -> None:
 @pytest.mark.parametrize(("part", "kind"), [("podMonitor", "PodMonitor"), ("prometheusRule", "PrometheusRule")])
 def test_a_cluster_without_the_prometheus_operator_is_named_in_a_sentence(part: str, kind: str) -> None:
     with pytest.raises(HelmRefused, match=f"does not know {kind}: install the Prometheus Operator first"):
-        render("quickstart.yaml", values={part: {"enabled": True}}, api_versions=("v1/Pod", OPERATOR))
+        render("quickstart.yaml", values={part: {"enabled": True}}, api_versions=("v1/Pod", *OPERATOR))
 
 
 def test_a_cluster_with_the_operator_is_accepted() -> None:
-    assert render("quickstart.yaml", api_versions=("v1/Pod", OPERATOR))
+    assert render("quickstart.yaml", api_versions=("v1/Pod", *OPERATOR))

@@ -33,6 +33,7 @@ OTHER: Mapping[Step, Any] = {
     # Mappings of which a template reads what it knows.
     **{(part, "scheduling"): {"priorityClassName": "other"} for part in ("jobDefaults", "dashboard")},
     **{("jobs", job, "config"): {"driver_memory_mib": 777} for job in Job},
+    ("audit", "config"): {"driver_memory_mib": 777},
     # What a batch may say, and values.yaml does not.
     (*BATCH, "timeZone"): "Europe/Berlin",
     (*BATCH, "resources"): {"limits": {"memory": "9Gi"}},

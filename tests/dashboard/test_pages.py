@@ -22,7 +22,18 @@ from tests.dashboard.seeding import Day, usage_of, write_table
 from tests.database_rows import MINUTE, progress, window, write, write_windows
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
-PAGES = ("Overview", "Live windows", "Sessions", "Late and dropped", "Joins", "Bills", "Sources", "Alerts", "Runbook")
+PAGES = (
+    "Overview",
+    "Live windows",
+    "Sessions",
+    "Late and dropped",
+    "Joins",
+    "Bills",
+    "Audit",
+    "Sources",
+    "Alerts",
+    "Runbook",
+)
 
 
 def this_minute() -> datetime:

@@ -151,7 +151,7 @@ def test_what_speaks_of_all_accounts_is_refused_to_who_may_see_some() -> None:
     backend = Backend(Settings(prometheus_url=address, alertmanager_url=address, scope=scope))
     asked = 0
     for question in questions():
-        if question.__module__.rpartition(".")[2] in ("alerts", "lag", "prometheus"):
+        if question.__module__.rpartition(".")[2] in ("alerts", "audits", "lag", "prometheus"):
             for given in arguments(question):
                 with pytest.raises(NotConnected, match="shows all accounts"):
                     question(backend, **given)

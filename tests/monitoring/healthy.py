@@ -62,6 +62,9 @@ GAUGES = {
     "weir_unsent_changes": f"40+0{STEADY}",
     "weir_unsent_seconds": f"3+0{STEADY}",
     "weir_publishing_waits": f"0+0{STEADY}",
+    "weir_audit_proved_timestamp_seconds": f"-600+0{STEADY}",
+    "weir_audit_found": f"0+0{STEADY}",
+    "weir_audit_corrected": f"30+1{STEADY}",
 }
 
 

@@ -13,6 +13,7 @@ from metering.words import Job
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
 from monitoring.metrics import METRICS
+from monitoring.metrics.audit import Audited
 from monitoring.rule_file import held_to
 from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, STEADY, healthy
 from tests.monitoring.promtool import Firing, Series, check
@@ -240,6 +241,27 @@ CASES = [
         "PublishingBehind", {of("weir_unsent_seconds", topic="windows"): "3+0x10 601+0x60"}, 12, ({"topic": "windows"},)
     ),
     counted("UnpricedUsage", of("weir_unpriced_usage_rows_total", meter="requests"), meter="requests"),
+    Case(
+        "AuditFound",
+        {of("weir_audit_found", check="I8"): "0+0x10 2+0x9 0+0x60"},
+        11,
+        ({"check": "I8"},),
+        until_minute=21,
+    ),
+    # Proved 26 hours less ten minutes before the hour begins, and never again: of everything that is not too long ago.
+    Case(
+        "AuditOverdue",
+        {of("weir_audit_proved_timestamp_seconds", audited=audited): f"-93000+0x{MINUTES}" for audited in Audited},
+        10.25,
+        ({"audited": "anything"},),
+    ),
+    Case(
+        "AuditOverdue",
+        {of("weir_audit_proved_timestamp_seconds", audited="everything"): "-179400+0x30 1800+0x60"},
+        10.25,
+        ({"audited": "everything"},),
+        until_minute=31,
+    ),
     Case("SourceSilent", {of("weir_sources", state="silent"): "0+0x10 1+0x9 0+0x60"}, 12, until_minute=21),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x60"}, 12.25),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x9 12+0x60"}, 12.25, until_minute=21),
@@ -317,6 +339,13 @@ def test_a_stack_that_was_down_over_night_and_catches_up_soon_fires_nothing(tmp_
     series = with_changes({frontier_of_billing(): "-28800+0x7 474+60x60"})
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(MINUTES + 1)]
     check(tmp_path, series, never, SEVERITIES)
+
+
+def test_a_stack_of_an_hour_that_nobody_audits_fires_nothing(tmp_path: Path) -> None:
+    """A demo: time counts from the first usage that was billed."""
+    never_audited = {of("weir_audit_proved_timestamp_seconds", audited=audited): f"20+0{STEADY}" for audited in Audited}
+    never = [Firing("AuditOverdue", minute, ()) for minute in range(MINUTES + 1)]
+    check(tmp_path, with_changes(never_audited), never, SEVERITIES)
 
 
 def test_answers_that_take_minutes_are_healthy_where_the_timeout_is_longer(tmp_path: Path) -> None:

@@ -254,3 +254,67 @@ def test_an_unreachable_database_is_told_and_leaves_no_old_number(database: str)
 
 def test_an_exit_that_cannot_be_written_down_does_not_hide_why_the_driver_ended() -> None:
     record_exit("postgresql://nobody@127.0.0.1:1/none", "joins", End.CRASHED, "the database is gone")
+
+
+def audited(hours_ago: float, **values: Any) -> dict[str, Any]:
+    """An audit of everything that proved it."""
+    began = F - timedelta(hours=hours_ago)
+    return {"started_at": began, "finished_at": began, "version": "1", "is_proved": True, **values}
+
+
+def found(**unexpected: int) -> dict[str, Any]:
+    return {"is_proved": False, "unexpected": Jsonb(unexpected)}
+
+
+DAY = {"received_from": F - timedelta(hours=24), "occurred_to": F}
+
+
+def test_what_was_proved_last_is_known_from_the_first_billed_usage_on(database: str) -> None:
+    proved = "weir_audit_proved_timestamp_seconds"
+    with shown("billing", database) as gauges:
+        assert gauges.value(proved, audited="everything") is None
+        batch = {"job": "billing", "epoch": 1, "next_position": 100, "records": 1, "duration_ms": 1}
+        for first, hours in ((1, 90), (9, 80)):
+            at = F - timedelta(hours=hours)
+            write(database, "batches", {**batch, "first_position": first, "committed_at": at})
+        began = (F - timedelta(hours=90)).timestamp()
+        assert [gauges.value(proved, audited=each) for each in ("everything", "anything")] == [began, began]
+        unfinished = {**audited(1), "finished_at": None, "is_proved": False}
+        write(database, "audits", audited(7), audited(3, **DAY), audited(2, **found(I6=1)), unfinished)
+        assert gauges.value(proved, audited="everything") == (F - timedelta(hours=7)).timestamp()
+        assert gauges.value(proved, audited="anything") == (F - timedelta(hours=3)).timestamp()
+
+
+def test_what_an_audit_found_stays_until_one_of_the_same_or_more_finds_it_gone(database: str) -> None:
+    with shown("billing", database) as gauges:
+
+        def now() -> dict[str, float | None]:
+            return {each: gauges.value("weir_audit_found", check=each) for each in ("I6", "I8", "I10")}
+
+        assert now() == {"I6": 0, "I8": 0, "I10": 0}
+        write(database, "audits", audited(9, **DAY, **found(I6=3, I10=1)))
+        assert now() == {"I6": 3, "I8": 0, "I10": 1}
+        shorter = {**DAY, "received_from": F - timedelta(hours=23)}
+        write(database, "audits", audited(8, **shorter), audited(8, **DAY, is_proved=False, failure="x"))
+        write(database, "audits", {**audited(8), "finished_at": None, "is_proved": False})
+        assert now() == {"I6": 3, "I8": 0, "I10": 1}
+        write(database, "audits", audited(7, **DAY, **found(I6=2)))
+        assert now() == {"I6": 2, "I8": 0, "I10": 0}
+        killed = {**audited(6, **found(I8=5)), "finished_at": None}
+        write(database, "audits", killed)
+        assert now() == {"I6": 2, "I8": 5, "I10": 0}
+        write(database, "audits", audited(5, **DAY))
+        assert now() == {"I6": 0, "I8": 5, "I10": 0}
+        write(database, "audits", audited(4))
+        assert now() == {"I6": 0, "I8": 0, "I10": 0}
+
+
+def test_what_audits_put_right_is_added_up_by_cause(database: str) -> None:
+    with shown("billing", database) as gauges:
+        assert gauges.value("weir_audit_corrected", cause="repriced") == 0
+        assert gauges.value("weir_audit_corrected", cause="stream") is None
+        rows = [audited(hours, corrected=Jsonb({"repriced": hours, "rejoined": 3})) for hours in (1, 4)]
+        write(database, "audits", *rows, audited(2))
+        assert gauges.value("weir_audit_corrected", cause="repriced") == 5
+        assert gauges.value("weir_audit_corrected", cause="rejoined") == 6
+        assert gauges.value("weir_audit_corrected", cause="duplicate") == 0

@@ -12,9 +12,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
-from cli.journal import Consumed, RowKey, summary_rows
-from cli.journal_offsets import consumed_ranges
-from cli.journal_table import count_came_back, count_rows, open_journal
+from cli.journal import summary_rows
+from cli.journal_table import count_came_back, open_journal
+from jobs.audit.conservation import conserved, consumed_ranges, count_rows
+from jobs.audit.consumed import Consumed, RowKey
 from jobs.runtime.delta.growth import missing_columns
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import JOURNAL, Table
@@ -179,3 +180,16 @@ def test_a_partition_with_no_row_and_one_kafka_forgot_are_both_shown() -> None:
     empty, gone = summary_rows({("events", 1): Consumed(0, 2, 2)}, rows, by_reason=False)
     assert (empty["partition"], empty["absent"], empty["accepted"], empty["residual"]) == (1, 2, 0, 0)
     assert (gone["topic"], gone["first_offset"], gone["accepted"], gone["residual"]) == ("gone", None, 2, None)
+
+
+def test_the_audit_adds_up_each_partition_and_says_what_it_could_not_ask() -> None:
+    covered = {("events", 0): Consumed(0, 9, 2, 4), ("events", 1): Consumed(5, 8, 0)}
+    rows = {("events", 0): 3, ("events", 1): 3}
+    sound = conserved(covered, rows)
+    assert (sound.examined, sound.found, sound.holds) == (6, 0, True)
+    lacking = conserved(covered, {**rows, ("events", 1): 1})
+    assert (lacking.found, lacking.says) == (1, "partition 1 of events lacks 2 rows")
+    assert conserved(covered, {("events", 0): 3}).says == "partition 1 of events lacks 3 rows"
+    gone = conserved(covered, {**rows, ("old", 0): 7})
+    assert (gone.examined, gone.found) == (6, 0)
+    assert gone.says.startswith("topic old is not there to be asked")

@@ -46,6 +46,14 @@ def test_a_driver_is_our_program_with_sparks_properties(path: str) -> None:
     assert words[-1] == "pyspark-shell"
 
 
+def test_an_audit_is_not_started_again_whatever_it_ends_with(path: str) -> None:
+    program = "local:///opt/weir/jobs/__main__.py audit --config /etc/weir/audit.yaml --last 1d"
+    answer = run(path, f"{SUBMITTED} {program}", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
+    command, _, submitted = answer.stdout.splitlines()
+    assert command == f"-- python -P {program.removeprefix('local://')}"
+    assert submitted == "true"
+
+
 def test_a_driver_that_is_called_in_an_unknown_way_says_so(path: str) -> None:
     answer = run(path, "driver --proxy-user someone local:///x.py", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
     assert answer.returncode == 64

@@ -23,13 +23,23 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
 {{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
-{{- $taken := concat (keys .Values.jobs) (list "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
+{{- $taken := concat (keys .Values.jobs) (list "audit" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
 {{- end -}}
 {{- if gt (len (printf "%s-%s" $name $batch)) 52 -}}
 {{- fail (printf "The CronJob %s-%s would have more than the 52 characters that Kubernetes takes: choose a shorter name." $name $batch) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.audit.enabled -}}
+{{- range $run, $_ := .Values.audit.runs -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$" $run) -}}
+{{- fail (printf "audit.runs has %s, but a name holds a-z, 0-9 and -, begins with a letter, and has at most 16 characters." ($run | quote)) -}}
+{{- end -}}
+{{- if gt (len (printf "%s-audit-%s" $name $run)) 43 -}}
+{{- fail (printf "The name %s-audit-%s has more than 43 characters: the operator appends the time of a run, and Kubernetes takes 63 in a label. Choose a shorter name in audit.runs or for the release, or set audit.enabled=false." $name $run) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -157,8 +167,8 @@
 {{/* Whoever may read a pod or an application would read them there. */}}
 {{- define "weir.checkSecrets" -}}
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
-{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env -}}
-{{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf -}}
+{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "audit.env" .Values.audit.env -}}
+{{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf -}}
 {{- range $name, $job := .Values.jobs -}}
 {{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
 {{- $_ := set $settings (printf "jobs.%s.sparkConf" $name) $job.sparkConf -}}
@@ -188,6 +198,9 @@
 {{- if .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- if not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/SparkApplication") -}}
 {{- fail "This cluster does not know SparkApplication: install the Kubeflow Spark Operator first, and let it watch this namespace (spark.jobNamespaces)." -}}
+{{- end -}}
+{{- if and .Values.audit.enabled .Values.audit.runs (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) -}}
+{{- fail "This cluster does not know ScheduledSparkApplication: install all of the Kubeflow Spark Operator's kinds, or set audit.enabled=false." -}}
 {{- end -}}
 {{- if and .Values.podMonitor.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
 {{- fail "This cluster does not know PodMonitor: install the Prometheus Operator first, or set podMonitor.enabled=false." -}}

@@ -1,20 +1,30 @@
-{{/* One job's values over the defaults of all. Takes (list $ "name"); YAML of the same shape as `jobDefaults`. */}}
+{{/* One application's own values: a job's, or the audit's. Takes (list $ "name"). */}}
+{{- define "weir.ownValues" -}}
+{{- $values := (index . 0).Values -}}
+{{- eq (index . 1) "audit" | ternary $values.audit (get $values.jobs (index . 1)) | toJson -}}
+{{- end }}
+
+{{/* The same over the defaults of all. Takes (list $ "name"); YAML of the same shape as `jobDefaults`. */}}
 {{- define "weir.job" -}}
 {{- $root := index . 0 -}}
-{{- mergeOverwrite (deepCopy $root.Values.jobDefaults) (deepCopy (index $root.Values.jobs (index . 1))) | toJson -}}
+{{- mergeOverwrite (deepCopy $root.Values.jobDefaults) (include "weir.ownValues" . | fromJson) | toJson -}}
 {{- end }}
 
 {{/* One configuration value of a job, or its default. Takes (list $ "name" "field"). */}}
 {{- define "weir.jobConfigValue" -}}
 {{- $root := index . 0 -}}
-{{- $config := (index $root.Values.jobs (index . 1)).config -}}
-{{- $defaults := index ($root.Files.Get "files/jobs.yaml" | fromYaml).defaults (index . 1) -}}
+{{- $config := (include "weir.ownValues" (list $root (index . 1)) | fromJson).config -}}
+{{- $facts := $root.Files.Get "files/jobs.yaml" | fromYaml -}}
+{{- $defaults := eq (index . 1) "audit" | ternary $facts.audit (get $facts.defaults (index . 1)) -}}
 {{- get (hasKey $config (index . 2) | ternary $config $defaults) (index . 2) | int64 -}}
 {{- end }}
 
 {{/* JSON, which is YAML too: toYaml would write 1000000 as 1e+06, and that is no integer. Takes (list $ "name"). */}}
 {{- define "weir.jobConfig" -}}
 {{- $root := index . 0 -}}
+{{- if eq (index . 1) "audit" -}}
+{{- $root.Values.audit.config | toPrettyJson -}}
+{{- else -}}
 {{- $config := (index $root.Values.jobs (index . 1)).config -}}
 {{- if and (eq (index . 1) "ingestion") $root.Values.contracts -}}
 {{- $config = set (deepCopy $config) "contracts" $root.Values.contracts -}}
@@ -26,18 +36,19 @@
 {{- $config = set (deepCopy $config) "dimensions" $root.Values.dimensions -}}
 {{- end -}}
 {{- $config | toPrettyJson -}}
+{{- end -}}
 {{- end }}
 
-{{/* Names of the jobs that are enabled, and whether any of them has executors. */}}
+{{/* Whether any application that is enabled has executors. */}}
 {{- define "weir.hasClusterMode" -}}
-{{- range $name, $_ := .Values.jobs -}}
+{{- range $name := append (keys .Values.jobs) "audit" -}}
 {{- $job := include "weir.job" (list $ $name) | fromJson -}}
 {{- if and $job.enabled (eq $job.mode "cluster") }}true{{ end -}}
 {{- end -}}
 {{- end }}
 
 {{/* Pod template of a driver or executor: what Spark has no setting for, without the operator's webhook.
-     Takes (dict "root" $ "name" "…" "job" {…} "role" "driver"|"executor"). */}}
+     Takes (dict "root" $ "name" "…" "job" {…} "role" "driver"|"executor" "endsByItself" bool). */}}
 {{- define "weir.sparkPod" -}}
 {{- $isDriver := eq .role "driver" -}}
 {{- $root := .root -}}
@@ -83,7 +94,7 @@ spec:
       envFrom:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if $isDriver }}
+      {{- if and $isDriver (not .endsByItself) }}
       ports:
         - name: metrics
           containerPort: 8090

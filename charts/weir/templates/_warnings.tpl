@@ -35,6 +35,9 @@
 - "jobs.{{ $name }}.enabled is false: its work waits, and Kafka keeps events no longer than its retention."
 {{- end }}
 {{- end }}
+{{- if or (not .Values.audit.enabled) (not .Values.audit.runs) .Values.audit.suspend }}
+- "No audit is scheduled: nobody proves the bills, and what comes late is not put right, unless you run `weir audit`."
+{{- end }}
 {{- if not .Values.setup.enabled }}
 - "setup.enabled is false: run `python -m jobs migrate` yourself before the applications can start."
 {{- end }}

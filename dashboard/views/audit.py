@@ -1,0 +1,147 @@
+"""Audit: what was proved and when, what each audit examined and found, and what it put right, in money."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from dashboard.exact import total
+from dashboard.filters import choose_hours
+from dashboard.freshness import Freshness, State
+from dashboard.panel import ask, head
+from dashboard.queries.audits import MOST_ROWS, Audit, Audits, Check, read_audits
+from dashboard.table import Value, show_table
+from dashboard.wording import literal, minute, rounded, several, span
+from monitoring.alerts.audits import ANYTHING_HOURS
+
+REFRESH_SECONDS = 5
+HOW = "Run `weir audit`, or let the chart schedule it (`audit.runs`)."
+
+
+def show() -> None:
+    """Draw the page."""
+    st.title("Audit")
+    _audits(choose_hours((24, 168, 720, 8_760), 168))
+
+
+@st.fragment(run_every=REFRESH_SECONDS)
+def _audits(hours: int) -> None:
+    found = head("Audits: what was proved", ask(read_audits, hours), _judge)
+    if found is None or found.last_started_at is None:
+        return
+    _figures(found)
+    if not found.audits:
+        st.info(f"No audit began in the last {span(timedelta(hours=hours))}. {HOW}", icon=":material/fact_check:")
+        return
+    currencies = _currencies(found.audits)
+    show_table([_row(one, currencies) for one in found.audits], "audits")
+    if found.is_cut:
+        st.caption(f"Only the latest {MOST_ROWS:,} are shown; the table audits has all.")
+    _opened(found)
+
+
+def _judge(found: Audits) -> Freshness:
+    if found.last_started_at is None:
+        return Freshness(State.NEVER_HAD_DATA, f"No audit was made yet. {HOW}")
+    proved_at = found.anything_proved_at
+    if proved_at is None:
+        return Freshness(State.STALE, f"No audit has proved anything yet. {HOW}")
+    sentence = f"The last audit that proved what it examined began {_ago(proved_at, found)}."
+    if found.read_at - proved_at > timedelta(hours=ANYTHING_HOURS):
+        return Freshness(State.STALE, f"{sentence} {HOW}")
+    return Freshness(State.LIVE, sentence)
+
+
+def _ago(instant: datetime | None, found: Audits) -> str:
+    return "never" if instant is None else f"{span(found.read_at - instant)} ago"
+
+
+def _figures(found: Audits) -> None:
+    currencies = _currencies(found.audits)
+    columns = st.columns(max(4, 3 + len(currencies)))
+    columns[0].metric("Everything proved", _ago(found.everything_proved_at, found))
+    columns[1].metric("Anything proved", _ago(found.anything_proved_at, found))
+    columns[2].metric("Put right", several(sum(sum(one.corrected.values()) for one in found.audits), "row"))
+    for column, currency in zip(columns[3:], currencies, strict=False):
+        amount = total(one.money.get(currency, 0) for one in found.audits)
+        column.metric(f"Put right, {currency}", rounded(amount, currency))
+
+
+def _currencies(audits: Iterable[Audit]) -> list[str]:
+    return sorted({currency for one in audits for currency in one.money})
+
+
+def _row(one: Audit, currencies: list[str]) -> dict[str, Value]:
+    return {
+        "audit": one.audit_id,
+        "began (UTC)": one.started_at,
+        "took": None if one.finished_at is None else one.finished_at - one.started_at,
+        "of": _of(one),
+        "result": _result(one),
+        "unexpected": sum(one.unexpected.values()),
+        "rows put right": sum(one.corrected.values()),
+        **{f"changed, {currency}": one.money.get(currency) for currency in currencies},
+        "version": one.version,
+    }
+
+
+def _of(one: Audit) -> str:
+    if one.is_of_everything:
+        return "everything"
+    since = [] if one.received_from is None else [f"received from {minute(one.received_from)}"]
+    until = [] if one.occurred_to is None else [f"occurred before {minute(one.occurred_to)}"]
+    return ", ".join([*since, *until])
+
+
+def _result(one: Audit) -> str:
+    if one.is_proved:
+        return "✓ proved"
+    if one.failure is not None:
+        return "✕ failed"
+    if one.unexpected:
+        return "✕ found faults"
+    return "◔ not finished"
+
+
+def _opened(found: Audits) -> None:
+    ids = [str(one.audit_id) for one in found.audits]
+    chosen = st.selectbox("Open an audit", ids, key="audit", width=260, accept_new_options=True, bind="query-params")
+    one = next((one for one in found.audits if str(one.audit_id) == chosen), None)
+    if one is None:
+        st.info("This audit is not among those above: choose a longer time.", icon=":material/search_off:")
+        return
+    st.markdown(f"##### {_result(one)}: {_of(one)}")
+    if one.failure is not None:
+        st.error(literal(one.failure), icon=":material/error:")
+    elif one.finished_at is None:
+        st.caption("It runs, or was ended before it could say more: this is what it had found.")
+    if one.checks:
+        show_table([_check(check, one) for check in one.checks], f"audit-{one.audit_id}-checks")
+    if one.corrected:
+        currencies = _currencies([one])
+        show_table([_cause(one, cause, currencies) for cause in one.corrected], f"audit-{one.audit_id}-corrected")
+    elif one.finished_at is not None:
+        st.success("Nothing was to be put right.", icon=":material/check_circle:")
+
+
+def _check(check: Check, one: Audit) -> dict[str, Value]:
+    return {
+        "check": check.check,
+        "result": "✕" if not check.holds else "✓" if check.examined else "not examined",
+        "examined": check.examined,
+        "found": check.found,
+        "unexpected": one.unexpected.get(check.check, 0),
+        "put right": check.corrected,
+        "says": check.says,
+    }
+
+
+def _cause(one: Audit, cause: str, currencies: list[str]) -> dict[str, Value]:
+    amounts = one.changed.get(cause, {})
+    return {
+        "cause": cause,
+        "rows": one.corrected[cause],
+        **{f"changed, {currency}": amounts.get(currency) for currency in currencies},
+    }

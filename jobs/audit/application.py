@@ -1,0 +1,89 @@
+"""journal, usage and Postgres → signed rows of usage and a row of `audits`: one batch application that ends by itself.
+
+It may run beside all others, and beside another of its kind; killed anywhere, the next one does what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import structlog
+from confluent_kafka.admin import AdminClient
+
+from jobs.audit.check import Check
+from jobs.audit.config import AuditConfig
+from jobs.audit.conservation import conservation
+from jobs.audit.listed import row
+from jobs.audit.pinned import Asked
+from jobs.audit.recorded import recorded
+from jobs.audit.run import Audit, NotBilledError
+from jobs.runtime.config import Environment
+from jobs.runtime.delta.object_store import spark_settings
+from jobs.runtime.errors import ExitStatus, Refused
+from jobs.runtime.postgres.away import remedy
+from jobs.runtime.spark import SHUFFLE_PARTITIONS, spark_session
+from metering.instants import Clock
+
+log = structlog.get_logger()
+NAME = "audit"
+
+
+def run(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, appends: bool) -> ExitStatus:
+    """Audit once and log each check; STOPPED where whatever differed had a known cause and all holds."""
+    try:
+        found = list(_checks(config, where, asked, clock, appends=appends))
+    except Refused as error:
+        log.error("refused to go on", job=NAME, reason=str(error))
+        return ExitStatus.REFUSED
+    except NotBilledError as error:
+        log.error("billing does not get on", job=NAME, reason=str(error))
+        return ExitStatus.CRASHED
+    except Exception as error:
+        log.exception("crashed", job=NAME, **({"do": advice} if (advice := remedy(error)) else {}))
+        return ExitStatus.CRASHED
+    wrong = [check.check for check in found if not check.holds]
+    if wrong:
+        log.error("not proved", job=NAME, checks=wrong)
+        return ExitStatus.CRASHED
+    log.info("proved", job=NAME, corrected=sum(check.corrected for check in found))
+    return ExitStatus.STOPPED
+
+
+def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:
+    """So many parts of the keys are recomputed at once: one for each core, also of executors that are not there yet."""
+    asked = [int(settings.get(f"spark.executor.{name}", 1)) for name in ("instances", "cores")]
+    return max(SHUFFLE_PARTITIONS, known_cores, asked[0] * asked[1])
+
+
+def _checks(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, appends: bool) -> list[Check]:
+    session = spark_session(
+        f"weir-{NAME}",
+        where.jars,
+        master=None if where.submitted else "local[2]",
+        memory_mib=config.driver_memory_mib,
+        conf={**spark_settings(where.tables, os.environ), "spark.log.level": "ERROR"},
+    )
+    settings = dict(session.sparkContext.getConf().getAll())
+    parts = parts_at_once(settings, session.sparkContext.defaultParallelism)
+    session.conf.set("spark.sql.shuffle.partitions", str(parts))
+    admin = AdminClient(where.kafka.librdkafka())
+    audit = Audit(
+        session,
+        where.tables,
+        where.postgres_url,
+        clock,
+        asked,
+        appends=appends,
+        wait_seconds=config.billing_wait_seconds,
+        tell=lambda text: log.info(text, job=NAME),
+    )
+    found = []
+    try:
+        for check in recorded(audit, lambda: [conservation(where.tables, admin)]):
+            said = dict(row(check))
+            (log.info if check.holds else log.error)("examined", job=NAME, **said)
+            found.append(check)
+    finally:
+        session.stop()
+    return found

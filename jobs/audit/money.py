@@ -1,0 +1,44 @@
+"""What signed rows of usage change, in money: quantities are added up per unit price, and then multiplied once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from decimal import Context, Decimal, Inexact
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.audit.minutes import SUM
+from jobs.metered import METERED_COLUMNS, metered
+
+EXACT = Context(prec=1_000, traps=[Inexact])
+Changed = Mapping[tuple[str, str], Decimal]
+"""Cause and currency → signed amount. What has no price is in none."""
+_READ = ("outcome", "sign", "cause", "currency", *METERED_COLUMNS)
+
+
+def rows_by_cause(rows: pa.Table) -> Counter[str]:
+    """How many rows (`corrected.CORRECTIONS`) have which cause."""
+    return Counter(rows["cause"].to_pylist())
+
+
+def money_by_cause(rows: pa.Table) -> Changed:
+    """Rows (`corrected.CORRECTIONS`) → what all of them together add to the bills, to the last digit."""
+    quantity = pl.col("quantity").cast(SUM)
+    summed = (
+        metered(pl.DataFrame(rows).select(name for name in _READ if name in rows.column_names).lazy())
+        .filter(pl.col("unit_price").is_not_null() & pl.col("quantity").is_not_null())
+        .group_by("cause", "currency", "unit_price")
+        .agg(pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity).sum().alias("quantity"))
+        .collect()
+    )
+    changed: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for cause, currency, unit_price, count in summed.iter_rows():
+        changed[cause, currency] = EXACT.add(changed[cause, currency], EXACT.multiply(count, unit_price))
+    return dict(changed)
+
+
+def added(one: Changed, other: Changed) -> Changed:
+    """Both together."""
+    return {key: EXACT.add(one.get(key, Decimal()), other.get(key, Decimal())) for key in dict.fromkeys([*one, *other])}
