@@ -46,9 +46,10 @@ def ended(database: str, steps: list[Step]) -> tuple[list[tuple[Any, ...]], tupl
 def test_what_is_approved_comes_into_its_window_once_what_is_rejected_does_not_and_the_rest_waits(
     histories: str,
 ) -> None:
-    decided: list[Step] = [Decide(0, "approve", False), *ROUND, Decide(0, "reject", False), *ROUND]
+    told: list[Step] = [Pass(1, ALL), *ROUND]
+    decided: list[Step] = [Decide(0, "approve", False), *told, Decide(0, "reject", False), *told]
     # Once more, and otherwise. Those that were decided come last, each with the meters that wait for nobody.
-    again: list[Step] = [Decide(2, "reject", False), Decide(5, "approve", False), *ROUND]
+    again: list[Step] = [Decide(2, "reject", False), Decide(5, "approve", False), *told]
     states, window = ended(histories, [*held(), *decided, *again])
     assert states == [("approve", "ann", True), ("hold", None, False), ("reject", "ann", True)]
     assert window[0] == 1
@@ -66,6 +67,7 @@ def test_who_starts_anew_between_any_two_calls_decides_the_same(histories: str) 
     decided: list[Step] = [
         Decide(0, "approve", False),
         Decide(1, "reject", False),
+        Pass(1, ALL),
         Run("ingestion", ENOUGH, Fault.FREEZE),
     ]
     joined: list[Step] = [Run("joins", 9, Fault.LOSE_ANSWER), Run("joins", ENOUGH, Fault.FREEZE)]
