@@ -89,7 +89,8 @@ class Tables:
         records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
         naming = sorted(self._with_parted(self._usage_naming(records)))
         found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
-        return found if len(naming) <= self.limit else replace(found, usage_found=len(naming))
+        usage, told = max(found.usage_found, len(naming)), max(found.records_found, len(lsns))
+        return replace(found, usage_found=usage, records_found=told) if len(naming) > self.limit else found
 
     def of_usage(self, lsns: Iterable[int]) -> Found:
         """Rows of usage with these lsns, the records that they name, and their repeats."""
@@ -139,7 +140,7 @@ class Tables:
 
     def _with_parted(self, lsns: set[int]) -> set[int]:
         """The lsns of usage, and those of what was billed of the other part of a pair before it was put together."""
-        rows = self.usage.by_lsn(lsns, ("cause", "request_lsn", "completion_lsn"))
+        rows = self.usage.by_lsn(lsns, ("lsn", "cause", "request_lsn", "completion_lsn"))
         pairs = rows.filter(pl.col("cause") == UsageCause.REJOINED)
         parts = {*pairs["request_lsn"].drop_nulls(), *pairs["completion_lsn"].drop_nulls()}
         return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
