@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.who import who
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
@@ -115,25 +113,16 @@ def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
     from metering.words import Isolation
 
     with _database(postgres_url) as database, database.cursor() as cursor:
-        if add_isolated(cursor, topic, place, Isolation.SKIPPED, detail=reason, asked_by=_who()):
+        if add_isolated(cursor, topic, place, Isolation.SKIPPED, detail=reason, asked_by=who()):
             return
         known = cursor.execute(_KNOWN, [topic.topic_id, *place]).fetchone()
     if known is None:
         raise CannotRun(f"{topic.name}[{place[0]}]: ingestion is working on this record; run the command again.")
-    why, detail, who, when = known
+    why, detail, asked_by, when = known
     raise CannotRun(
         f"{topic.name}[{place[0]}]: offset {place[1]} will already become a dead letter, as `{why}`, since {when}, by "
-        f"{who}: {detail}"
+        f"{asked_by}: {detail}"
     )
-
-
-def _who() -> str:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        # A pod's user has a number, and perhaps no name.
-        name = f"user {os.getuid()}"
-    return f"{name}@{socket.gethostname()}"
 
 
 def _what_else(tables: str, topic: str, place: Place) -> str | None:

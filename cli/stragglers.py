@@ -1,4 +1,4 @@
-"""`weir stragglers`: usage that came after its window's grace, and what became of it."""
+"""`weir stragglers`: usage that came after its window's grace, and what became of it or is to become of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cli.deciding import approve, reject
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
@@ -17,17 +18,22 @@ from metering.words import Decision
 COLUMNS = (
     *("account", "model", "meter", "window_start", "event_time", "received_at", "late_seconds", "decision"),
     *("quantity", "amount", "currency", "request_id", "usage_lsn", "cause"),
+    *("hold_until", "decided_at", "decided_by", "reason"),
 )
 
+# What was decided and is not billed yet has the name and the reason already, and still waits.
 _STATEMENT = """
-    SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8, decision,
-           quantity, amount, currency, request_id, usage_lsn, cause
+    SELECT stragglers.account, model, meter, window_start, event_time, received_at, late_seconds::float8,
+           stragglers.decision, quantity, amount, currency, stragglers.request_id, usage_lsn, cause, hold_until,
+           stragglers.decided_at, coalesce(stragglers.decided_by, said.decided_by) AS decided_by,
+           coalesce(stragglers.reason, said.reason) AS reason
     FROM stragglers
+    LEFT JOIN catalog.decisions AS said USING (usage_lsn, meter)
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
-      AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-      AND (%(decision)s::text IS NULL OR decision = %(decision)s)
-    ORDER BY window_start, account, usage_lsn, meter
+      AND (%(accounts)s::text[] IS NULL OR stragglers.account = ANY (%(accounts)s))
+      AND (%(decision)s::text IS NULL OR stragglers.decision = %(decision)s)
+    ORDER BY window_start, stragglers.account, usage_lsn, meter
 """
 
 
@@ -55,7 +61,14 @@ def straggler_rows(database: Database, query: StragglerQuery) -> Iterator[Row]:
     )
 
 
-def stragglers(
+stragglers = typer.Typer(invoke_without_command=True)
+stragglers.command("approve")(approve)
+stragglers.command("reject")(reject)
+
+
+@stragglers.callback()
+def _stragglers(
+    context: typer.Context,
     *,
     start: FromOption = None,
     end: ToOption = None,
@@ -67,10 +80,13 @@ def stragglers(
 ) -> None:
     """List stragglers: usage received after the end of its window and the grace.
 
-    `correct`: the window was changed by this quantity and amount; `drop`: it would have been. `late_seconds` counts
-    from the window's end. Of another cause than `stream`: what takes such a row back, or its place. --from and --to
-    select by window start.
+    `correct`, `approve`: the window was changed by this quantity and amount; `drop`, `reject`: it would have been;
+    `hold`: it waits until `approve`, `reject`, or `hold_until`, and nobody is billed for it. Without `decided_by` the
+    policy decided, or the deadline (`decided_at`). `late_seconds` counts from the window's end. Of another cause than
+    `stream`: what takes such a row back, or its place; it is decided with it. --from and --to select by window start.
     """
+    if context.invoked_subcommand is not None:
+        return
     from deployment.stack import running_deployment
 
     check_range(start, end)

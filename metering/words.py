@@ -131,13 +131,39 @@ class UsageCause(StrEnum):
     """A price came after the usage that it is for, or holds from before it."""
     CONTRACTED = "contracted"
     """The contract of a type came after its events."""
+    DECIDED = "decided"
+    """Nothing is billed: somebody has decided about a straggler that waits (`corrects_lsns`). Also its `outcome`."""
 
 
-class Decision(StrEnum):
-    """A meter's `late_policy`: a straggler changes its closed window (`correct`), or is only recorded (`drop`)."""
+CORRECTING = tuple(cause for cause in UsageCause if cause is not UsageCause.DECIDED)
+"""Causes of what is billed, and so of what changes a window."""
+
+
+class LatePolicy(StrEnum):
+    """What a meter's straggler does: it changes its closed window, is only recorded, or waits for somebody's word."""
 
     CORRECT = "correct"
     DROP = "drop"
+    HOLD = "hold"
+
+
+class Decision(StrEnum):
+    """What was decided of a straggler. Of several that something stands for, the first here holds for it."""
+
+    CORRECT = "correct"
+    """It has changed its window, because its policy says so; or because nobody decided in time, and that does."""
+    APPROVE = "approve"
+    """It waited, and has changed its window, because somebody said so."""
+    HOLD = "hold"
+    """It waits, and nobody is billed for it."""
+    DROP = "drop"
+    """Nobody is billed for it: its policy says so; or nobody decided in time, and that does."""
+    REJECT = "reject"
+    """Nobody is billed for it, because somebody said so."""
+
+
+BILLED = (Decision.CORRECT, Decision.APPROVE)
+"""What was decided of stragglers that are in their windows."""
 
 
 class Cause(StrEnum):

@@ -143,6 +143,10 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (("sum by (decision, currency) (weir_straggler_amount)", "{{decision}} {{currency}}"),),
         ),
         Panel(
+            "Stragglers that wait: first deadline",
+            (("min by (meter) (weir_straggler_deadline_seconds)", "{{meter}}"),),
+        ),
+        Panel(
             "Not published yet",
             (("max by (topic) (weir_unsent_changes)", "{{topic}}"),),
             description="Corrections, or minutes of an account in which windows changed, that Kafka does not have yet.",

@@ -141,7 +141,7 @@ def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
     """The outcomes of these accounts."""
     columns = ["account", "request_id", "outcome", "model", "currency", "event_time", "received_at", "day"]
     columns += [name for meter in METERS for name in (meter, f"{meter}_price_version")]
-    where = pc.field("account").isin(accounts)
+    where = pc.field("account").isin(accounts) & (pc.field("cause") != "decided")
     stored = DeltaTable(f"{tables}/usage").to_pyarrow_dataset()
     columns += [name for name in ("meters",) if name in stored.schema.names]
     scanner = stored.scanner(columns=columns, filter=where)

@@ -178,7 +178,7 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
                         "amount": None if price is None else f"{price.unit_price * quantity:f}",
                     }
                 )
-            if decision != "drop":
+            if decision not in ("drop", "hold"):
                 total = sums[Cell(start_ms, outcome.account, outcome.model, meter, currency, price)]
                 total.quantity += quantity
                 total.corrected |= straggles

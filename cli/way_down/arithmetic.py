@@ -13,7 +13,7 @@ import polars as pl
 
 from jobs.metered import METERED_COLUMNS, metered
 from metering.windows import tumbling
-from metering.words import Decision
+from metering.words import BILLED
 
 EXACT = Context(prec=1_000, traps=[Inexact])
 """Python's own context keeps 28 digits, and is silent about the others."""
@@ -74,7 +74,7 @@ class Entry:
     @property
     def counts(self) -> bool:
         """Whether it is in its window."""
-        return self.is_billed and self.decision != Decision.DROP
+        return self.is_billed and (self.decision is None or self.decision in BILLED)
 
 
 @dataclass(frozen=True)

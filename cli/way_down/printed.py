@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from cli.output import printable, text_of
+from metering.words import Decision, UsageCause
 
 SHOWN_CHARACTERS = 200
 Told = Mapping[str, Any]
@@ -106,8 +107,15 @@ def _correction(row: Told) -> Iterator[str]:
 def _straggler(row: Told) -> Iterator[str]:
     yield (
         f"usage {row['usage_lsn']}, {_what(row)}: {_said(row['late_seconds'])} s after the end of the minute "
-        f"{_said(row['window_start'])}, {row['decision']}: {_sum(row, row)}"
+        f"{_said(row['window_start'])}, {row['decision']}{_by(row)}: {_sum(row, row)}"
     )
+
+
+def _by(row: Told) -> str:
+    """Who decided and why, of a straggler or of what says its decision; until when one waits."""
+    if row["decision"] == Decision.HOLD:
+        return f" until {_said(row['hold_until'])}" if row["hold_until"] else ""
+    return f" by {row['decided_by']} ({row['reason']})" if row["decided_by"] else ""
 
 
 def _usage(row: Told) -> Iterator[str]:
@@ -118,7 +126,9 @@ def _usage(row: Told) -> Iterator[str]:
         f"{row['cause']}{corrected}, occurred {_said(row['event_time'])}{unbilled}"
     )
     for meter in row["meters"]:
-        if meter["quantity"] is None:
+        if row["cause"] == UsageCause.DECIDED:
+            yield f"  {meter['meter']}: {row['dimensions']['decision']}{_by(row['dimensions'])}"
+        elif meter["quantity"] is None:
             yield f"  {meter['meter']}: not reported"
         else:
             decision = f", straggler: {meter['decision']}" if meter["decision"] else ""

@@ -113,7 +113,8 @@ def _of_straggler(sources: Sources, question: Question) -> dict[str, Any]:
             f"Usage lsn {question.straggler} is no straggler{_of_accounts(question)}. `weir stragglers` lists them by "
             "`usage_lsn`."
         )
-    named = Named([question.straggler], [(row["window_start"], row["account"])])
+    lsns = [question.straggler, *sources.stored.decided_by(question.straggler)]
+    named = Named(lsns, [(row["window_start"], row["account"])])
     return explain_found(sources, sources.tables.of_usage(named.lsns), named)
 
 

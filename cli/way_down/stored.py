@@ -13,6 +13,7 @@ from cli.way_down.arithmetic import Cell, Row, WindowKey
 STRAGGLER = (
     *("usage_lsn", "meter", "account", "model", "window_start", "event_time", "received_at", "late_seconds"),
     *("decision", "quantity", "unit_price", "amount", "currency", "price_version", "request_id"),
+    *("hold_until", "decided_at", "decided_by", "reason", "decided_lsn"),
 )
 CORRECTION = (
     *("usage_lsn", "meter", "usage_lsns", "window_start", "account", "model", "currency", "cause", "decision"),
@@ -41,6 +42,7 @@ _CORRECTIONS = f"""
 """
 _NAMED = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
 _STRAGGLER = f"SELECT window_start, account FROM stragglers WHERE usage_lsn = %(number)s AND {_NAMED} LIMIT 1"
+_DECIDED_BY = "SELECT DISTINCT decided_lsn FROM stragglers WHERE usage_lsn = %s AND decided_lsn IS NOT NULL"
 _CORRECTION = f"SELECT usage_lsns, window_start, account FROM corrections WHERE usage_lsn = %(number)s AND {_NAMED}"
 _SESSION = f"""
     SELECT session_id, account, user_id, session_start, session_end, events, version, retracted_at
@@ -127,6 +129,10 @@ class Stored:
     def straggler(self, lsn: int, accounts: Collection[str]) -> Row | None:
         """Its `window_start` and account, if this row of usage is one of these accounts, or of any (empty)."""
         return self.database.execute(_STRAGGLER, _numbered(lsn, accounts)).fetchone()
+
+    def decided_by(self, lsn: int) -> list[int]:
+        """The rows of usage that say what was decided of this one, which waited."""
+        return [row["decided_lsn"] for row in self.database.execute(_DECIDED_BY, [lsn]).fetchall()]
 
     def correction(self, lsn: int, accounts: Collection[str]) -> list[Row]:
         """The corrections (`usage_lsns, window_start, account`) of which this is the lowest row, one for each meter."""

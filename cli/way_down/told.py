@@ -14,6 +14,7 @@ import polars as pl
 from cli.way_down.arithmetic import Cell, Entry, Row, Total, WindowKey, meters_by_lsn, total, total_of_stored
 from cli.way_down.records import RECORD, USAGE
 from metering.windows import MINUTE
+from metering.words import UsageCause
 
 Told = dict[str, Any]
 OUTCOME = ("account", "request_id", "outcome", "request_lsn", "completion_lsn", "event_time", "received_at")
@@ -36,7 +37,7 @@ def _record(row: Row) -> Told:
 def outcomes_told(usage: pl.DataFrame) -> list[Told]:
     """What joins made of records (OUTCOME): each once, with the `usage_lsns` of all rows that say it."""
     by_outcome: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for lsn, *said in usage.select("lsn", *OUTCOME).iter_rows():
+    for lsn, *said in usage.filter(pl.col("cause") != UsageCause.DECIDED).select("lsn", *OUTCOME).iter_rows():
         by_outcome[tuple(said)].append(lsn)
     return [
         {**dict(zip(OUTCOME, said, strict=True)), "usage_lsns": lsns}

@@ -10,7 +10,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Job
+from metering.words import Job, UsageCause
 
 DAYS = 2
 
@@ -26,7 +26,8 @@ RECIPE = Recipe(
     table="usage",
     days=DAYS,
     reduce=lambda rows: (
-        rows.select(
+        rows.filter(pl.col("cause") != UsageCause.DECIDED.value)
+        .select(
             "account",
             pl.col("received_at").dt.truncate("1m").alias("minute"),
             "outcome",

@@ -15,6 +15,7 @@ from dashboard.backend import Backend
 from dashboard.exact import Quantity, plain, total
 from dashboard.queries.bills import Line
 from jobs.metered import metered
+from metering.words import UsageCause
 
 MOST_ROWS = 500
 MINUTE = timedelta(minutes=1)
@@ -65,6 +66,7 @@ def _requests(backend: Backend, where: pc.Expression, line: Line | None = None) 
     table = backend.table("usage")
     if table is None:
         return ()
+    where &= pc.field("cause") != UsageCause.DECIDED.value
     latest: list[pl.DataFrame] = []
     for part in backend.parts(table, "usage", where):
         mine = part.filter(backend.scope.holds())

@@ -19,7 +19,7 @@ MOST_ROWS = 1_000
 
 @dataclass(frozen=True)
 class StragglerFilter:
-    """Which stragglers: received in the last `hours`, of one account or all, decided so or either way."""
+    """Which stragglers: received in the last `hours` or waiting, of one account or all, decided so or in any way."""
 
     hours: int = 24
     account: str | None = None
@@ -28,8 +28,11 @@ class StragglerFilter:
 
 @dataclass(frozen=True)
 class Straggler:
-    """One meter of one usage row that came too late. `amount` is None where no price matched."""
+    """One meter of one usage row that came too late. `amount` is None where no price matched; `decided_by` and
+    `reason` where nobody was asked, or has answered yet.
+    """
 
+    usage_lsn: int
     account: str
     model: str | None
     meter: str
@@ -41,6 +44,9 @@ class Straggler:
     quantity: Quantity
     amount: Decimal | None
     currency: str | None
+    hold_until: datetime | None
+    decided_by: str | None
+    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,13 @@ class Stragglers:
 
 _CHOSEN = """
     FROM stragglers
-    WHERE received_at >= %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
+    WHERE (received_at >= %(since)s OR decision = 'hold') AND (%(account)s::text IS NULL OR account = %(account)s)
       AND (%(decision)s::text IS NULL OR decision = %(decision)s)
 """
 
 _LIST = f"""
-    SELECT account, model, meter, request_id, window_start, received_at, late_seconds::float8 AS late_seconds,
-           decision, quantity, amount, currency
+    SELECT usage_lsn, account, model, meter, request_id, window_start, received_at,
+           late_seconds::float8 AS late_seconds, decision, quantity, amount, currency, hold_until, decided_by, reason
     {_CHOSEN} ORDER BY received_at DESC, usage_lsn, meter LIMIT %(limit)s
 """
 

@@ -27,7 +27,13 @@ from metering.words import Decision, UsageCause
 REFRESH_SECONDS = 3
 LATENESS_SECONDS = 10
 
-_MARKS: dict[str, str] = {Decision.CORRECT: "✎ corrected", Decision.DROP: "✕ dropped"}
+_MARKS: dict[str, str] = {
+    Decision.CORRECT: "✎ corrected",
+    Decision.APPROVE: "✓ approved",
+    Decision.HOLD: "◷ waits",
+    Decision.DROP: "✕ dropped",
+    Decision.REJECT: "⊘ rejected",
+}
 
 _CAUSES: dict[str, str] = {
     UsageCause.STREAM: "straggler",
@@ -71,6 +77,11 @@ def _stragglers(chosen: StragglerFilter) -> None:
     show_table([_row(straggler) for straggler in found.stragglers], "stragglers")
     if found.is_cut:
         st.caption(f"Only the latest {MOST_ROWS:,} are shown; `weir stragglers` lists all.")
+    if any(straggler.decision == Decision.HOLD for straggler in found.stragglers):
+        st.caption(
+            "What waits is billed to nobody, and shown however long it does. `weir stragglers approve` bills it, "
+            "`weir stragglers reject` does not; its deadline decides where nobody does."
+        )
 
 
 def _judge(found: Stragglers | Corrections) -> Freshness:
@@ -105,6 +116,10 @@ def _row(straggler: Straggler) -> dict[str, Value]:
         "amount": straggler.amount,
         "currency": straggler.currency or "no price",
         "request": straggler.request_id,
+        "usage lsn": straggler.usage_lsn,
+        "waits until (UTC)": straggler.hold_until if straggler.decision == Decision.HOLD else None,
+        "decided by": straggler.decided_by,
+        "reason": straggler.reason,
     }
 
 

@@ -44,7 +44,8 @@ def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.D
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on.
     """
-    journal, usage = _within(journal, usage, pinned)
+    # A decision about a straggler is no outcome.
+    journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)

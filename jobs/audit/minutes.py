@@ -40,7 +40,7 @@ def minute_sums(usage: pl.DataFrame) -> pl.DataFrame:
 
 
 def unequal_minutes(sums: pl.DataFrame, windows: pl.DataFrame, dropped: pl.DataFrame) -> list[str]:
-    """MINUTES of usage, of the windows, and of the stragglers that were dropped → a sentence for each that differs."""
+    """MINUTES of usage, of windows, and of stragglers that are in none → a sentence for each that differs."""
     billed = pl.concat([windows, dropped]).group_by(KEY).agg(pl.max("unit_price"), pl.sum("quantity"))
     both = (
         sums.cast(MINUTES)
@@ -53,6 +53,6 @@ def unequal_minutes(sums: pl.DataFrame, windows: pl.DataFrame, dropped: pl.DataF
     return [
         f"{row['meter']} of {row['account']}, {row['model']}, in the minute {row['window_start']:%Y-%m-%dT%H:%MZ} at "
         f"price version {row['price_version']} ({row['currency']}): usage is {row['quantity']} x {row['unit_price']}, "
-        f"windows and dropped stragglers {row['quantity_billed']} x {row['unit_price_billed']}"
+        f"windows and unbilled stragglers {row['quantity_billed']} x {row['unit_price_billed']}"
         for row in wrong.iter_rows(named=True)
     ]

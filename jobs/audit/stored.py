@@ -20,7 +20,7 @@ from metering.words import Job
 
 @dataclass(frozen=True)
 class Billed:
-    """How far usage is billed (`position`), and by minute (MINUTES) the windows and what of stragglers was dropped."""
+    """How far usage is billed (`position`), and by minute (MINUTES) the windows and the stragglers that are in none."""
 
     position: int
     windows: pl.DataFrame
@@ -57,7 +57,7 @@ class Stored:
 
 _COLUMNS = ", ".join(MINUTES)
 _WINDOWS = f"SELECT {_COLUMNS} FROM usage_windows WHERE quantity <> 0"
-_DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision = 'drop'"
+_DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision NOT IN ('correct', 'approve')"
 
 EVENTS = pl.Schema({"account": pl.String(), "user_id": pl.String(), "events": pl.Int64()})
 _EVENTS = "SELECT account, user_id, sum(events) AS events FROM sessions WHERE retracted_at IS NULL GROUP BY 1, 2"
@@ -82,7 +82,8 @@ _CORRECTIONS = """
 WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
 SELECT usage_lsn, meter, 'changed a window and is no correction'
 FROM stragglers
-WHERE decision <> 'drop' AND cause = 'stream' AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
+WHERE decision IN ('correct', 'approve') AND cause = 'stream'
+  AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
 UNION ALL
 SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
 FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from jobs.billing.rules import METER_GRACE, POLICY
+from jobs.billing.rules import HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
+from jobs.runtime.holding import HoldConfig
 from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.meters import MOST_METERS
-from metering.words import Decision, Published
+from metering.words import LatePolicy, Published
 
 
 class BillingConfig(JobConfig):
@@ -26,11 +27,16 @@ class BillingConfig(JobConfig):
         description="How long after its end a window takes usage without a correction; seconds, at most 31 days. A "
         "meter's own `grace_seconds` in `meters` goes before it.",
     )
-    late_policy: dict[MeterName, Decision] = Field(
+    late_policy: dict[MeterName, LatePolicy] = Field(
         default_factory=dict,
         max_length=MOST_METERS,
-        description="What a straggler does to its closed window, by meter: correct (default) or drop. A meter's own "
-        "`late_policy` in `meters` is the same.",
+        description="What a straggler does to its closed window, by meter: correct (default), drop, or hold (it waits "
+        "for `weir stragglers approve` or `reject`). A meter's own `late_policy` in `meters` is the same.",
+    )
+    hold: HoldConfig = Field(
+        default_factory=HoldConfig,
+        description="Which stragglers wait where the late policy is hold, and how long. A meter's own `hold` in "
+        "`meters` takes its place as a whole.",
     )
 
     publish: tuple[Published, ...] = Field(
@@ -62,19 +68,32 @@ class BillingConfig(JobConfig):
                 raise ValueError(
                     f"late_policy.{name} is {policy}, but meters.{name}.late_policy is {own}; leave one out"
                 )
+        for name, policy in self.policies.items():
+            if self.meters[name].hold is not None and policy is not LatePolicy.HOLD:
+                raise ValueError(
+                    f"meters.{name}.hold says how stragglers wait, but its late_policy is {policy}; make that hold"
+                )
         return self
 
     @property
-    def policies(self) -> Mapping[str, Decision]:
+    def policies(self) -> Mapping[str, LatePolicy]:
         """What a straggler does, by declared meter."""
         return {
-            name: meter.late_policy or self.late_policy.get(name, Decision.CORRECT)
+            name: meter.late_policy or self.late_policy.get(name, LatePolicy.CORRECT)
             for name, meter in self.meters.items()
         }
 
     @property
+    def holds(self) -> Mapping[str, HoldConfig]:
+        """How stragglers wait, by declared meter whose policy is hold."""
+        held = [name for name, policy in self.policies.items() if policy is LatePolicy.HOLD]
+        return {name: self.meters[name].hold or self.hold for name in held}
+
+    @property
     def deciding(self) -> dict[str, Any]:
-        """With the late policy of every meter, and the grace of those that have their own (`rules`)."""
+        """With the late policy of every meter, the grace of those that have their own, and who waits how (`rules`)."""
         policies = {name: policy.value for name, policy in self.policies.items()}
         own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
-        return {**super().deciding, POLICY: policies, **({METER_GRACE: own} if own else {})}
+        holds = {name: hold.model_dump(mode="json", exclude_none=True) for name, hold in self.holds.items()}
+        deciding = {**super().deciding, POLICY: policies, METER_GRACE: own, HOLD: holds}
+        return {name: said for name, said in deciding.items() if said or name not in (METER_GRACE, HOLD)}

@@ -10,8 +10,11 @@ from typing import Any
 
 import psycopg
 
+from jobs.billing.staged import IS_BILLED
 from metering.windows import MINUTE
-from metering.words import UsageCause
+from metering.words import Decision, UsageCause
+
+_ORDER = f"ARRAY[{', '.join(repr(decision.value) for decision in Decision)}]"
 
 _HOLDS_ANY = "SELECT FROM staged WHERE cause <> %(judged)s LIMIT 1"
 
@@ -20,26 +23,32 @@ _ANALYZE = "ANALYZE staged"
 
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
 # its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
-# one, what either changed it changes.
-_INHERIT = """
+# one, what either changed it changes, and what either may change yet it waits with. What had waited until now is in
+# `staged` again.
+_INHERIT = f"""
 WITH RECURSIVE named AS (
-    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn FROM staged WHERE cause <> %(judged)s
-), decided (usage_lsn, meter, decision) AS (
+    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered
+    FROM staged WHERE cause <> %(judged)s
+), decided (usage_lsn, meter, decision, is_metered) AS (
     (
-        SELECT usage_lsn, meter, decision FROM staged WHERE decision IS NOT NULL AND metered_rows > 0
+        SELECT usage_lsn, meter, decision, true FROM staged WHERE decision IS NOT NULL AND metered_rows > 0
         UNION
-        SELECT stragglers.usage_lsn, meter, decision
-        FROM stragglers JOIN named USING (meter) WHERE stragglers.usage_lsn = named.corrected_lsn
+        SELECT stragglers.usage_lsn, meter, decision, true
+        FROM stragglers JOIN named USING (meter)
+        WHERE stragglers.usage_lsn = named.corrected_lsn AND NOT EXISTS (
+            SELECT FROM staged WHERE (staged.usage_lsn, staged.meter) = (stragglers.usage_lsn, stragglers.meter)
+        )
     )
     UNION
-    SELECT named.usage_lsn, meter, decision
-    FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn
+    SELECT named.usage_lsn, meter, decision, named.is_metered
+    FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn AND decided.is_metered
 ), inherited AS (
-    SELECT usage_lsn, meter, min(decision) AS decision FROM decided GROUP BY usage_lsn, meter
+    SELECT usage_lsn, meter, ({_ORDER})[min(array_position({_ORDER}, decision))] AS decision
+    FROM decided GROUP BY usage_lsn, meter
 )
 UPDATE staged SET
     decision = inherited.decision,
-    is_correction = staged.metered_rows > 0 AND inherited.decision IS DISTINCT FROM 'drop' AND coalesce(
+    is_correction = staged.metered_rows > 0 AND {IS_BILLED.replace("decision", "inherited.decision")} AND coalesce(
         staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false
     )
 FROM staged AS correcting
@@ -52,7 +61,7 @@ WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (cor
 # One after the other, in the order of usage: each begins with what the one before it left. Amounts are of quantities
 # per price version, null as long as nothing of the window has a price. Rows that correct one row together (a pair that
 # was billed apart: the one, the other, and both) are one correction.
-_RECORD = """
+_RECORD = f"""
 WITH correcting AS (
     SELECT *, coalesce(corrects_lsns::bigint[], ARRAY[usage_lsn]) AS named FROM staged WHERE is_correction
 ), linked AS (
@@ -75,7 +84,7 @@ WITH correcting AS (
     UNION ALL
     SELECT 0, window_start, account, model, meter, currency, staged.quantity, staged.quantity * staged.unit_price
     FROM concerned JOIN staged USING (window_start, account, meter)
-    WHERE NOT staged.is_correction AND staged.decision IS DISTINCT FROM 'drop'
+    WHERE NOT staged.is_correction AND {IS_BILLED}
     UNION ALL
     SELECT usage_lsn, window_start, account, model, meter, currency, quantity, amount FROM corrected
 ), running AS (

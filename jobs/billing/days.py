@@ -6,16 +6,17 @@ from typing import Any
 
 import psycopg
 
+from jobs.billing.staged import IS_BILLED
 from metering.windows import MINUTE
 
 MOST_COMBINATIONS = 10_000
 """Of dimensions that have rows of their own, per account and day."""
 
 # By the lowest lsn of usage: which come first does not depend on how usage was cut into batches.
-ADMIT = """
+ADMIT = f"""
 WITH new AS (
     SELECT account, day, dimensions::jsonb AS dimensions, min(first_lsn) AS first_lsn
-    FROM staged WHERE dimensions IS NOT NULL AND decision IS DISTINCT FROM 'drop' AND metered_rows > 0
+    FROM staged WHERE dimensions IS NOT NULL AND {IS_BILLED} AND metered_rows > 0
     GROUP BY account, day, dimensions::jsonb
 ), unknown AS (
     SELECT * FROM new WHERE NOT EXISTS (
@@ -34,7 +35,7 @@ SELECT account, day, dimensions, first_lsn FROM placed LEFT JOIN taken USING (ac
 WHERE place + coalesce(taken.rows, 0) <= %(most)s
 """
 
-ADD = """
+ADD = f"""
 INSERT INTO usage_days AS old (
     account, day, model, meter, currency, price_version, dimensions, is_other, quantity, unit_price, usage_rows,
     first_window, last_window_end, corrected
@@ -46,7 +47,7 @@ SELECT staged.account, staged.day, model, meter, currency, price_version, known.
 FROM staged LEFT JOIN usage_day_dimensions AS known
   ON (known.account, known.day, known.dimensions_key)
    = (staged.account, staged.day, sha256(jsonb_send(staged.dimensions::jsonb)))
-WHERE decision IS DISTINCT FROM 'drop' AND metered_rows > 0
+WHERE {IS_BILLED} AND metered_rows > 0
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
 ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
@@ -61,6 +62,6 @@ ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
 
 
 def add_days(cursor: psycopg.Cursor[Any], most_combinations: int = MOST_COMBINATIONS) -> None:
-    """Add `staged` to `usage_days`, as far as it is in windows: not what a late policy drops."""
+    """Add `staged` to `usage_days`, as far as it is in windows: not what is dropped, rejected or held."""
     cursor.execute(ADMIT, {"most": most_combinations})
     cursor.execute(ADD, {"minute": MINUTE})

@@ -14,6 +14,8 @@ from jobs.billing import outbox
 from jobs.billing.config import BillingConfig
 from jobs.billing.corrections import inherit, record
 from jobs.billing.days import add_days
+from jobs.billing.holding import decide, keep_decided, let_small_go
+from jobs.billing.staged import IS_BILLED
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from metering.windows import MINUTE
@@ -43,7 +45,7 @@ LIMIT 1
 # The amount is the row's own quantity times its unit price: nothing adds it up, so nothing rounds or ends it.
 # A window that no row had reached before is still corrected by a straggler: it had closed, empty. What was late or not
 # reported is counted as it arrives, and not taken back with it.
-ADD = """
+ADD = f"""
 INSERT INTO usage_windows AS old (
     window_start, window_end, account, model, meter, currency, price_version,
     quantity, unit_price, late_quantity, late_rows, unmetered_rows, corrected, version
@@ -53,7 +55,7 @@ SELECT window_start, window_start + %s, account, model, meter, currency, price_v
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
        sum(unmetered_rows), bool_or(is_correction), %s
 FROM staged
-WHERE decision IS DISTINCT FROM 'drop'
+WHERE {IS_BILLED}
 GROUP BY window_start, account, model, meter, currency, price_version
 ORDER BY window_start, account, model, meter, currency, price_version
 ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
@@ -67,17 +69,23 @@ ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
     updated_at = now()
 """
 
+# What was held is here already, and is decided once: null, which the table refuses, where it comes a second time.
 RECORD = """
-INSERT INTO stragglers (
+INSERT INTO stragglers AS old (
     usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, late_seconds,
-    decision, quantity, unit_price, currency, price_version, cause
+    decision, quantity, unit_price, currency, price_version, cause, corrects_lsns, day, dimensions,
+    hold_until, hold_expires, settled
 )
 SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
        greatest(0, extract(epoch FROM received_at - (window_start + %s))),
-       decision, trim_scale(quantity), unit_price, currency, price_version, cause
+       decision, trim_scale(quantity), unit_price, currency, price_version, cause, corrects_lsns::bigint[], day,
+       dimensions::jsonb, hold_until, hold_expires, CASE WHEN decision = 'hold' THEN 0 END
 FROM staged
 WHERE decision IS NOT NULL AND metered_rows > 0
 ORDER BY usage_lsn, meter
+ON CONFLICT (usage_lsn, meter) DO UPDATE SET
+    decision = CASE WHEN old.decision = 'hold' THEN excluded.decision END,
+    settled = CASE WHEN excluded.decision <> 'hold' THEN nextval('settled_stragglers') ELSE 0 END
 """
 
 # Of what arrived: what corrects it was counted when that did.
@@ -88,9 +96,10 @@ FROM staged WHERE cause = %s GROUP BY 1, 2, 3, 4
 
 
 def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
-    """Add `staged` to `usage_windows` and `usage_days`, record its stragglers and its corrections.
+    """Add `staged`, and what waited and is decided now, to `usage_windows` and `usage_days`.
 
-    Returns how many rows were late, stragglers, unpriced and unmetered, and how many corrections there are.
+    Records stragglers and corrections. Returns how many rows were late, stragglers, unpriced and unmetered, how many of
+    those that waited were decided, and how many corrections there are.
 
     Raises Refused for usage that cannot be added up: of a cause that this version does not know, with a sign that is
     neither 1 nor -1, with an amount that is not its quantity times its unit price, or with another unit price than its
@@ -110,6 +119,9 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
             f"usage holds price version {repriced[0]} at another unit price than the windows it was billed in; restore "
             "the usage table that wrote them and start billing again"
         )
+    let_small_go(cursor)
+    arrived = cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall()
+    is_decided = decide(cursor, around.frontier)
     inherit(cursor)
     corrections = record(cursor)
     cursor.execute(ADD, (MINUTE, around.next_position))
@@ -118,9 +130,11 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     cursor.execute(RECORD, (MINUTE,))
     add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
+    for meter, decision, many in keep_decided(cursor) if is_decided else ():
+        counts[metrics.STRAGGLERS, meter, decision] += many
     for meter, cause, many in corrections:
         counts[metrics.CORRECTIONS, meter, cause] += many
-    for meter, decision, late, unpriced, *rows in cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall():
+    for meter, decision, late, unpriced, *rows in arrived:
         metered_rows, unmetered_rows = map(int, rows)
         counts[metrics.LATE, meter] += metered_rows if late else 0
         counts[metrics.UNPRICED, meter] += metered_rows if unpriced else 0

@@ -1,7 +1,7 @@
 """usage → sums per minute window, meter and price → Postgres `usage_windows`, and all that comes of them.
 
-Every signed quantity and amount is in exactly one window or dropped straggler, to the last digit; currencies never mix.
-Windows and corrections are told to Kafka, at least once, by a thread beside the fold.
+Every signed quantity and amount is in exactly one window, or straggler that is dropped, rejected or waits, to the last
+digit; currencies never mix. Windows and corrections are told to Kafka, at least once, by a thread beside the fold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.gauges import totals
+from jobs.billing.holding import is_due
 from jobs.billing.publishing import publishing
 from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
@@ -37,6 +38,7 @@ JOB = PostgresJob(
     fold=fold,
     following=following,
     closes_after=grace,
+    is_due=is_due,
     totals=totals,
     beside=publishing,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.streams import INSTANT, QUANTITY, UNIT_PRICE
+from jobs.streams import AMOUNT, INSTANT, QUANTITY, UNIT_PRICE
+from metering.words import BILLED
 
 SUM = pa.decimal128(38, QUANTITY.scale)
 """Of quantities below 10^11: no batch has the 10^21 rows that it takes to fill it."""
@@ -26,6 +27,9 @@ STAGED = pa.schema(
         pa.field("corrects_lsns", pa.string()),
         pa.field("request_id", pa.string()),
         pa.field("decision", pa.string()),
+        pa.field("hold_until", INSTANT),
+        pa.field("hold_expires", pa.string()),
+        pa.field("hold_above", AMOUNT),
         pa.field("is_correction", pa.bool_(), nullable=False),
         pa.field("day", pa.date32(), nullable=False),
         pa.field("dimensions", pa.string()),
@@ -40,7 +44,12 @@ STAGED = pa.schema(
 )
 """Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage. A straggler, which has a `decision`,
 is a row by itself (`usage_lsn`, `request_id`), and so is what corrects others: `corrects_lsns`, as Postgres writes an
-array of bigint. Of the latter the database says which decision they inherit, and whether they are corrections.
+array of bigint. Of the latter the database says which decision they inherit, and whether they are corrections. One that
+is held has a deadline and what is decided then; `hold_above`: only if its amount is above that. A row of cause
+`decided` is what somebody has decided about the straggler in `corrects_lsns`: `dimensions` says it (`streams.USAGE`).
 `unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows` have a quantity
 other than 0, `unmetered_rows` should have one and have none, `unsound_rows` have an amount that is not quantity x unit
 price."""
+
+IS_BILLED = f"coalesce(decision IN ({', '.join(repr(decision.value) for decision in BILLED)}), true)"
+"""Whether a row of `staged` or `stragglers` is in its window: what is no straggler is."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.billing.rules import grace, policy
+from jobs.billing.rules import grace, holds, policy
 from jobs.billing.staged import STAGED
 from jobs.metered import METERED_COLUMNS, metered
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.rules_in_force import Held, Rules
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
+from metering.holding import Hold
 from metering.meters import OfMeter
 from metering.windows import MINUTE
-from metering.words import Decision, UsageCause
+from metering.words import Decision, LatePolicy, UsageCause
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
@@ -26,7 +28,10 @@ AT_ONCE = 50_000
 """Rows of usage, of which each entry is for a while a row with all that is kept of it."""
 IS_JUDGED = pl.col("cause") == UsageCause.STREAM.value
 """By its arrival. What corrects a row inherits its decision, which only the database knows."""
+IS_SAID = pl.col("cause") == UsageCause.DECIDED.value
+"""It bills nothing: somebody has decided about a straggler."""
 CHANGES_A_WINDOW = Decision.CORRECT.value
+AMOUNT_KIND = pl.Decimal(AMOUNT.precision, AMOUNT.scale)
 KEY = (
     *("window_start", "account", "model", "currency", "cause", "sign", "late", "usage_lsn", "request_id"),
     *("corrects_lsns", "meter", "price_version", "day", "dimensions", "is_due"),
@@ -46,7 +51,6 @@ def sums(usage: pa.Table, held: Held) -> pa.Table:
 def _sums(usage: pa.Table, held: Held) -> pa.Table:
     entries = _judged(metered(_placed(pl.DataFrame(usage).lazy())), held).collect()
     quantity, is_wrong = pl.col("quantity"), (~_is_sound(entries)).alias("is_wrong")
-    decided = _of_meter(policy(held.rules), pl.String())
     summed = (
         entries.with_columns(is_wrong)
         .group_by(KEY)
@@ -63,13 +67,9 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
             unmetered_rows=(quantity.is_null() & IS_JUDGED).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )
-        .filter(pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0)
-        .with_columns(
-            quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity),
-            decision=pl.when(pl.col("usage_lsn").is_not_null() & IS_JUDGED).then(
-                pl.when("is_due").then(decided).otherwise(pl.lit(CHANGES_A_WINDOW))
-            ),
-        )
+        .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_SAID)
+        .with_columns(quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity))
+        .pipe(_decided, held.rules)
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))
     )
     return summed.select(STAGED.names).to_arrow().cast(STAGED)
@@ -106,6 +106,33 @@ def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
         usage_lsn=pl.when(stands_alone).then("lsn"),
         request_id=pl.when(stands_alone).then("request_id"),
         corrects_lsns=pl.when(~IS_JUDGED).then("corrects_lsns"),
+    )
+
+
+def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
+    """Sums with the decision about stragglers, and how those are held that wait: `Hold.holds` but for amounts.
+
+    What was not reported is no quantity that could wait: it is counted at once.
+    """
+    is_straggler = pl.col("usage_lsn").is_not_null() & IS_JUDGED
+    said = _of_meter(policy(rules), pl.String())
+    held = {meter: hold for meter, hold in holds(rules).items() if meter in summed["meter"]}
+    is_policy = (said == LatePolicy.HOLD.value) & pl.col("is_due") & (pl.col("metered_rows") > 0)
+
+    def of_hold(kind: pl.DataType, value: Callable[[Hold], Any]) -> pl.Expr:
+        return _of_meter(OfMeter(None, {meter: value(hold) for meter, hold in held.items()}), kind)
+
+    age = pl.col("received_at") - (pl.col("window_start") + MINUTE)
+    is_old = (age > of_hold(pl.Duration("us"), lambda hold: hold.above_age)).fill_null(False)
+    above = of_hold(AMOUNT_KIND, lambda hold: hold.above_amount)
+    has_limit = of_hold(pl.Boolean(), lambda hold: (hold.above_amount, hold.above_age) != (None, None)).fill_null(False)
+    is_held = is_straggler & is_policy & (is_old | above.is_not_null() | ~has_limit)
+    other = pl.when(pl.col("is_due") & (said != LatePolicy.HOLD.value)).then(said).otherwise(pl.lit(CHANGES_A_WINDOW))
+    return summed.with_columns(
+        decision=pl.when(is_held).then(pl.lit(Decision.HOLD.value)).when(is_straggler).then(other),
+        hold_until=pl.when(is_held).then(pl.col("received_at") + of_hold(pl.Duration("us"), lambda hold: hold.time)),
+        hold_expires=pl.when(is_held).then(of_hold(pl.String(), lambda hold: hold.expires.value)),
+        hold_above=pl.when(is_held & ~is_old).then(above),
     )
 
 

@@ -101,7 +101,7 @@ class Catalog:
 
 
 def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
-    """The version that an accepted change makes; None where only an older ingestion could have accepted it."""
+    """What an accepted change says (`parse_change`); None where only an older ingestion could have accepted it."""
     try:
         return parse_change(topic, value, lsn)
     except InvalidChangeError as error:

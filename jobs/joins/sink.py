@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
+from jobs.joins.decisions import decisions, with_decisions
 from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
@@ -96,8 +97,10 @@ class UsageSink:
         outcomes, known = decide(self._known, journal, self._config.deciding, self._limit_bytes, ends_table=ends_table)
         self._refuse_to_grow(known.memory, unread=self._journal.next_lsn - rows.next)
         accepted = pl.col("disposition") == Disposition.ACCEPTED
-        self._catalog.take(journal.filter(accepted & pl.col("topic").str.starts_with("catalog.")), after)
-        self._commit(self._priced(outcomes), known, after)
+        changes = journal.filter(accepted & pl.col("topic").str.starts_with("catalog."))
+        self._catalog.take(changes, after)
+        decided = decisions(changes, self._known.frontier)
+        self._commit(with_decisions(self._priced(outcomes), decided), known, after)
         return _counts(outcomes)
 
     def _new(self, batch: DataFrame | pa.Table) -> tuple[pa.Table, LsnRange]:

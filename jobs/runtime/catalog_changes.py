@@ -108,6 +108,19 @@ class _Price(_PriceKey):
     unit_price: UnitPrice
 
 
+class _DecisionKey(_Part):
+    usage_lsn: Annotated[int, Field(ge=1, le=2**63 - 1)]
+    meter: Text
+
+
+class _Decision(_DecisionKey):
+    account: Text
+    request_id: Text
+    decision: Literal["approve", "reject"]
+    reason: Text
+    decided_by: Text
+
+
 class _Source(_Part):
     ts_ms: Milliseconds | None = None
 
@@ -133,6 +146,7 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
     CatalogTopic.ACCOUNTS: (_Account, _AccountKey),
     CatalogTopic.PLANS: (_Plan, _Plan),
     CatalogTopic.PRICES: (_Price, _PriceKey),
+    CatalogTopic.DECISIONS: (_Decision, _DecisionKey),
 }
 """Per topic: what `after` must hold, and what `before` of a deletion must."""
 
@@ -140,7 +154,8 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
-    Without an `effective_from` the version holds from the change's commit. Raises InvalidChangeError.
+    Without an `effective_from` the version holds from the change's commit. Of a decision what it says, with `lsn` and
+    whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
         return None
@@ -155,6 +170,8 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     if topic == CatalogTopic.PLANS:
         return None
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
+    if topic == CatalogTopic.DECISIONS:
+        return row
     row |= {"committed_at": committed_at} if topic == CatalogTopic.ACCOUNTS else {}
     return {**row, "effective_from": row.get("effective_from") or committed_at}
 

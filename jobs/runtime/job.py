@@ -135,6 +135,11 @@ def only_the_later(_last: Rules, present: Rules) -> Rules:
     return present
 
 
+def never(_cursor: psycopg.Cursor[Any], _frontier: datetime | None) -> bool:
+    """`PostgresJob.is_due` where only rows change what is stored."""
+    return False
+
+
 def no_totals(_job: str) -> tuple[Totals, ...]:
     """For a job whose results stand in no database."""
     return ()
@@ -208,6 +213,9 @@ class PostgresJob(Generic[C]):
     under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
     which end. Without it nothing is said to be.
 
+    `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
+    row.
+
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
     """
 
@@ -222,6 +230,7 @@ class PostgresJob(Generic[C]):
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
+    is_due: Callable[[psycopg.Cursor[Any], datetime | None], bool] = never
     totals: TotalsOf = no_totals
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
 
+from jobs.runtime.holding import HoldConfig
 from jobs.streams import EARLIER_METERED, USAGE
 from metering.limits import PLAIN_NAME
 from metering.meters import DEFAULT, LARGEST_QUANTITY, MOST_METERS, QUANTITY_DECIMALS, REPORTED_COLUMNS, Declaration
-from metering.words import Decision
+from metering.words import LatePolicy
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
     *("row", "request_us", "completion_us", "superseded", "timeout_us", "remembered", "decided_side")
@@ -45,8 +46,13 @@ class MeterConfig(BaseModel):
     within: MeterName | None = Field(
         default=None, description="The meter that counts these units too, so that totals leave them out."
     )
-    late_policy: Decision | None = Field(
-        default=None, description="What a straggler does to its closed window: correct (default) or drop."
+    late_policy: LatePolicy | None = Field(
+        default=None,
+        description="What a straggler does to its closed window: correct (default), drop, or hold: it waits for a "
+        "decision.",
+    )
+    hold: HoldConfig | None = Field(
+        default=None, description="Which stragglers of it wait, and how long; left out: as billing's hold says."
     )
     grace_seconds: int | None = Field(
         default=None,

@@ -8,6 +8,7 @@ from monitoring.rule_file import Alert, Severity
 
 DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
+EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
 """Age of a change that Kafka should have had within seconds; all windows there are take minutes, once."""
 
@@ -18,7 +19,15 @@ MONEY = (
         'sum by (meter) (increase(weir_stragglers_total{decision="drop"}[15m])) > 0',
         "Stragglers are dropped from {{ $labels.meter }}",
         "About {{ $value | humanize }} usage rows within 15 minutes came after grace and are on no bill, because "
-        "late_policy is drop. `weir stragglers` lists them.",
+        "late_policy is drop, or nobody decided in time. `weir stragglers` lists them.",
+    ),
+    Alert(
+        "StragglersExpire",
+        Severity.TICKET,
+        f"min by (meter) (weir_straggler_deadline_seconds) < {EXPIRE_SECONDS}",
+        "Stragglers of {{ $labels.meter }} wait for a decision",
+        "For the first of them hold.expires decides in {{ $value | humanizeDuration }}: by default it is on no bill. "
+        "`weir stragglers --decision hold` lists what waits; `weir stragglers approve` or `reject` decides.",
     ),
     Alert(
         "DroppedMoney",
@@ -28,7 +37,7 @@ MONEY = (
         f" > {DROPPED_MONEY}",
         "Money is dropped with stragglers",
         "{{ $value | humanize }} {{ $labels.currency }} of the last hour will be on no bill."
-        " If it should be, set late_policy to correct.",
+        " If it should be, set late_policy to correct, or hold, and decide in time.",
     ),
     Alert(
         "UnpricedUsage",

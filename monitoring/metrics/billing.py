@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import Decision, Job, Published, UsageCause
+from metering.words import CORRECTING, Decision, Job, Published
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 
@@ -19,7 +19,8 @@ LATE = CounterMetric(
 STRAGGLERS = CounterMetric(
     "weir_stragglers_total",
     "rows",
-    "Usage rows received after their window's grace, by what the meter's late policy decided.",
+    "Usage rows received after their window's grace, by what the meter's late policy decided; of one that waited "
+    "(hold), later also by what became of it.",
     {"meter": GIVEN_AT_START, "decision": tuple(Decision)},
     BILLING,
 )
@@ -34,8 +35,17 @@ STRAGGLER_ROWS = GaugeMetric(
 STRAGGLER_AMOUNT = GaugeMetric(
     "weir_straggler_amount",
     "currency units",
-    "Money of all stragglers in the database, signed: what they changed (correct) or would have changed (drop).",
+    "Money of all stragglers in the database, signed: what they changed (correct, approve), would have changed (drop, "
+    "reject) or may change yet (hold).",
     {"meter": GIVEN_AT_START, "decision": tuple(Decision), "currency": GIVEN_AT_START},
+    BILLING,
+    from_database=True,
+)
+STRAGGLER_DEADLINE = GaugeMetric(
+    "weir_straggler_deadline_seconds",
+    "seconds",
+    "How long the first straggler that waits (hold) does so at most, at billing's frontier; nothing where none waits.",
+    {"meter": GIVEN_AT_START},
     BILLING,
     from_database=True,
 )
@@ -43,7 +53,7 @@ CORRECTIONS = CounterMetric(
     "weir_corrections_total",
     "corrections",
     "Changes of windows that were shown closed (table corrections), by cause.",
-    {"meter": GIVEN_AT_START, "cause": tuple(UsageCause)},
+    {"meter": GIVEN_AT_START, "cause": CORRECTING},
     BILLING,
 )
 WINDOWS = GaugeMetric(

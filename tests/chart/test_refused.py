@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "five dimensions": ({"dimensions": ["a", "b", "c", "d", "e"]}, "dimensions': maxItems: got 5, want 4"),
     "unknown late policy": (
         {"jobs": {"billing": {"config": {"late_policy": {"requests": "ignore"}}}}},
-        "value must be one of 'correct', 'drop'",
+        "value must be one of 'correct', 'drop', 'hold'",
     ),
     "unknown mode": ({"jobs": {"joins": {"mode": "standalone"}}}, "value must be one of 'local', 'cluster'"),
     "no executor": ({"jobs": {"joins": {"executor": {"instances": 0}}}}, "instances': minimum: got 0, want 1"),

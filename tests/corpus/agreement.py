@@ -21,7 +21,7 @@ from jobs.joins.catalog import KEY_OF, TABLE_OF
 from jobs.streams import METERED, CatalogTopic, Table
 from metering.contracts.schema import COLUMNS
 from metering.meters import REPORTED_COLUMNS, Meter
-from metering.words import BILLABLE, REQUESTS, Disposition, Outcome, Reason
+from metering.words import BILLABLE, REQUESTS, Disposition, Outcome, Reason, UsageCause
 from tests.corpus.metered import DEVICE, Metered, Place
 from tests.corpus.mutate import Mutant
 from tests.corpus.mutations_of_bytes import MOST_BYTES
@@ -165,6 +165,11 @@ def _of_versions(found: Metered, rows: dict[Place, Row]) -> Iterator[Problem]:
 def _of_usage(found: Metered) -> Iterator[Problem]:
     """Every accepted request and completion is in one outcome, with what it reported; and priced to the last digit."""
     journal, usage = found.tables[Table.JOURNAL], found.tables[Table.USAGE]
+    is_decision = pl.col("cause") == UsageCause.DECIDED
+    made = [row["lsn"] for row in journal.sort("lsn").iter_rows(named=True) if _decides(row)]
+    if (told := usage.filter(is_decision)["request_lsn"].to_list()) != made:
+        yield Problem(f"usage says the decisions {told}, the journal {made}")
+    usage = usage.filter(~is_decision)
     billable = journal.filter(pl.col("disposition") == Disposition.ACCEPTED, pl.col("family").is_in(list(BILLABLE)))
     named = Counter(
         lsn for pair in usage.select("request_lsn", "completion_lsn").iter_rows() for lsn in set(pair) - {None}
@@ -184,6 +189,13 @@ def _of_usage(found: Metered) -> Iterator[Problem]:
         counted = _counted(row["outcome"], said_by.get(row["completion_lsn"]))
         if sorted(told) != sorted(counted.items()):
             yield Problem(f"usage {row['lsn']}, {row['outcome']}, counts {told}, not {counted}")
+
+
+def _decides(row: Row) -> bool:
+    """Whether a row of the journal is a decision, which nobody can take back."""
+    is_change = row["topic"] == CatalogTopic.DECISIONS and row["disposition"] == Disposition.ACCEPTED
+    value = one_value(row) if is_change else None
+    return value is not None and deep(lambda: json.loads(value)["op"]) != "d"
 
 
 def _counted(outcome: str, completion: Row | None) -> Row:

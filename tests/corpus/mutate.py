@@ -120,6 +120,18 @@ def _change(chance: random.Random, topic: CatalogTopic, number: int) -> Draft:
             ("plan", "model", "meter", "currency"),
             {**PRICE, "model": chance.choice(MODELS), "meter": chance.choice(METERS)},
         ),
+        CatalogTopic.DECISIONS: (
+            ("usage_lsn", "meter"),
+            {
+                "usage_lsn": number + 1,
+                "meter": chance.choice(METERS),
+                "account": account["account"],
+                "request_id": f"r{number}",
+                "decision": chance.choice(["approve", "reject"]),
+                "reason": "as agreed",
+                "decided_by": "ann",
+            },
+        ),
     }
     key, state = states[topic]
     state["effective_from"] = _written(RECEIVED_AT - timedelta(days=chance.randrange(200)))

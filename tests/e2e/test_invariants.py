@@ -128,7 +128,10 @@ def test_i6_signed_usage_is_what_windows_and_dropped_stragglers_hold(stack: Stac
         for meter, quantity in quantities(row):
             said[meter] += row["sign"] * Decimal(quantity)
     sums = "SELECT meter, sum(quantity) FROM ({}) AS held GROUP BY meter HAVING sum(quantity) <> 0 ORDER BY meter"
-    windows, dropped = ("SELECT meter, quantity FROM usage_windows", "FROM stragglers WHERE decision = 'drop'")
+    windows, dropped = (
+        "SELECT meter, quantity FROM usage_windows",
+        "FROM stragglers WHERE decision NOT IN ('correct', 'approve')",
+    )
     held = query(stack, sums.format(f"{windows} UNION ALL SELECT meter, quantity {dropped}"))
     assert held == sorted((meter, quantity) for meter, quantity in said.items() if quantity)
     assert {meter for meter, _ in held} >= {*METERS, "gpu_seconds"}

@@ -57,6 +57,7 @@ GAUGES = {
     "weir_retention_headroom_ratio": f"1+0{STEADY}",
     "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",
+    "weir_straggler_deadline_seconds": f"500000+0{STEADY}",
     "weir_usage_windows": f"500+3{STEADY}",
     "weir_unsent_changes": f"40+0{STEADY}",
     "weir_unsent_seconds": f"3+0{STEADY}",

@@ -216,6 +216,12 @@ CASES = [
     Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 30001+0x60"}, 16),
     counted("StragglersDropped", of("weir_stragglers_total", meter="requests", decision="drop"), meter="requests"),
     Case(
+        "StragglersExpire",
+        {of("weir_straggler_deadline_seconds", meter="requests"): "86400+0x10 86399+0x60"},
+        11,
+        ({"meter": "requests"},),
+    ),
+    Case(
         "DroppedMoney",
         {of("weir_straggler_amount", meter="requests", decision="drop", currency="EUR"): "5+0x10 6 6.01+0x60"},
         12,

@@ -19,6 +19,7 @@ class Mutant:
 OWNERSHIP = "jobs/runtime/postgres/ownership.py"
 DELTA = "jobs/runtime/delta/table.py"
 POSTGRES_SINK = "jobs/runtime/postgres/sink.py"
+OF_SINK = "tests/streaming/test_postgres_sink.py"
 OF_OWNERSHIP = "tests/streaming/test_ownership.py"
 OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
@@ -157,9 +158,44 @@ MUTANTS = (
     Mutant(
         "dropped straggler billed",
         "jobs/billing/fold.py",
-        "WHERE decision IS DISTINCT FROM 'drop'",
-        "WHERE true",
+        "FROM staged\nWHERE {IS_BILLED}\nGROUP BY",
+        "FROM staged\nGROUP BY",
         ("tests/pipelines/test_billing.py::test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored",),
+    ),
+    Mutant(
+        "a decision counts however late it comes",
+        "jobs/billing/holding.py",
+        " AND said.received_at < hold_until AND decided_lsn",
+        " AND decided_lsn",
+        ("tests/pipelines/test_holding.py::test_a_decision_counts_if_it_was_received_before_the_deadline",),
+    ),
+    Mutant(
+        "a straggler is decided again",
+        "jobs/billing/fold.py",
+        "decision = CASE WHEN old.decision = 'hold' THEN excluded.decision END,",
+        "decision = excluded.decision,",
+        ("tests/pipelines/test_holding.py::test_a_straggler_that_is_decided_cannot_be_folded_again",),
+    ),
+    Mutant(
+        "what corrects what waited goes on waiting",
+        "jobs/billing/holding.py",
+        "    cursor.execute(_BRING_CORRECTING, words)\n",
+        "",
+        ("tests/pipelines/test_holding.py::test_what_corrects_it_waits_and_is_decided_with_it",),
+    ),
+    Mutant(
+        "a decision was received before F had passed its deadline",
+        "jobs/joins/decisions.py",
+        "max(received_at, frontier)",
+        "received_at",
+        ("tests/rules/test_decisions_in_usage.py::test_none_was_received_before_the_f_that_usage_had",),
+    ),
+    Mutant(
+        "time passes and ends no waiting",
+        POSTGRES_SINK,
+        "                counts = self._fold_time(cursor, frontier)\n",
+        "                counts: Counts = {}\n",
+        (f"{OF_SINK}::test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batch",),
     ),
     Mutant(
         "sign ignored",

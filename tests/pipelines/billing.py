@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -13,13 +14,14 @@ import pyarrow as pa
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
+from jobs.billing.rules import holds
 from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import USAGE
 from metering.meters import Meter
 from metering.windows import MINUTE, tumbling
-from metering.words import Decision, Outcome, UsageCause
+from metering.words import BILLED, Decision, Outcome, UsageCause
 from tests.metered import listed
 from tests.pipelines.folding import fold_table, rows_of
 from tests.specifications.billing import decide, is_metered, is_unmetered
@@ -81,28 +83,51 @@ class Billed:
     corrections: set[tuple[int, str]] = field(default_factory=set, compare=False)
     """Usage lsn and meter of what changed a window that was shown closed."""
     dropped: set[tuple[int, str]] = field(default_factory=set, compare=False)
+    """Or rejected, or they wait."""
 
 
-def billed(rows: Iterable[dict[str, Any]], config: BillingConfig, closed_until: datetime | None = None) -> Billed:
+Settled = Mapping[tuple[int, str], Decision]
+"""By usage lsn and meter what became of stragglers that waited; of those that still do, nothing."""
+
+
+def billed(
+    rows: Iterable[dict[str, Any]],
+    config: BillingConfig,
+    closed_until: datetime | None = None,
+    settled: Settled = MappingProxyType({}),
+) -> Billed:
     """What `rows` (in the order of lsn, where some correct others) bill, by the rules, in exact arithmetic.
 
     `closed_until`: what ends by then was shown closed before any of them came.
     """
-    return billed_by_history(rows, (Held(1, config.deciding),), closed_until)
+    return billed_by_history(rows, (Held(1, config.deciding),), closed_until, settled)
 
 
-def billed_by_history(rows: Iterable[dict[str, Any]], history: History, closed_until: datetime | None = None) -> Billed:
+def billed_by_history(
+    rows: Iterable[dict[str, Any]],
+    history: History,
+    closed_until: datetime | None = None,
+    settled: Settled = MappingProxyType({}),
+) -> Billed:
     """The same by the rules that held, each row by those of its lsn."""
     result = Billed()
     for row in rows:
-        for meter in Meter:
-            _bill(result, row, meter, held_at(history, row["lsn"]), closed_until)
+        if row["cause"] != UsageCause.DECIDED:
+            for meter in Meter:
+                _bill(result, row, meter, held_at(history, row["lsn"]), closed_until, settled=settled)
     return result
 
 
-def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_until: datetime | None) -> None:
+def _bill(
+    result: Billed,
+    row: dict[str, Any],
+    meter: Meter,
+    held: Held,
+    closed_until: datetime | None,
+    *,
+    settled: Settled,
+) -> None:
     grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
-    policy = Decision(held.rules["late_policy"].get(meter, "correct"))
     grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
     quantity, version = row.get(meter), row.get(f"{meter}_price_version")
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
@@ -110,17 +135,22 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
     is_judged = row["cause"] == UsageCause.STREAM
     first_received_at = row.get("first_received_at") or row["received_at"]
     if is_judged:
+        policy = policy_of(row, meter, held)
         decision = decide(row["received_at"], window, grace, policy, closed_before)
         if decision is not None and row["received_at"] != first_received_at < window.end + grace:
             # It came back to a window that had closed, and had come in time at first.
             decision = Decision.CORRECT
+        if decision is Decision.HOLD:
+            decision = settled.get((row["lsn"], meter.value), decision)
     else:
         of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
-        decision = min((Decision(one["decision"]) for one in of_corrected if one), default=None)
+        inherited = {Decision(one["decision"]) for one in of_corrected if one}
+        decision = next((one for one in Decision if one in inherited), None)
     if not (metered or unmetered):
         return
     was_closed = closed_until is not None and window.end <= closed_until
-    corrects = metered and decision is not Decision.DROP and (decision is not None if is_judged else was_closed)
+    is_billed = decision in (None, *BILLED)
+    corrects = metered and is_billed and (decision is not None if is_judged else was_closed)
     if corrects:
         result.corrections.add((row["lsn"], meter.value))
     signed = row["sign"] * (quantity or 0)
@@ -138,7 +168,7 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
             "currency": row["currency"],
             "price_version": version,
         }
-    if decision is Decision.DROP:
+    if not is_billed:
         result.dropped.add((row["lsn"], meter.value))
         return
     late = is_judged and decision is None and first_received_at >= window.end
@@ -163,9 +193,24 @@ def _bill(result: Billed, row: dict[str, Any], meter: Meter, held: Held, closed_
     cell["corrected"] |= corrects
 
 
+def policy_of(row: dict[str, Any], meter: Meter, held: Held) -> Decision:
+    """What is decided of a row if it is a straggler: also whether it waits."""
+    policy = Decision(held.rules["late_policy"].get(meter, "correct"))
+    if policy is not Decision.HOLD:
+        return policy
+    price = row.get(f"{meter}_unit_price")
+    amount = None if price is None else EXACT.multiply(price, Decimal(row.get(meter) or 0))
+    age = row["received_at"] - tumbling(row["event_time"]).end
+    waits = is_metered(row.get(meter)) and holds(held.rules)[meter].holds(amount, age)
+    return Decision.HOLD if waits else Decision.CORRECT
+
+
 def built(rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Table:
     """What billing reduces `rows` to; every second one is as an earlier release wrote it, if it could."""
-    written = [row if number % 2 and _is_whole(row) else listed(row) for number, row in enumerate(rows)]
+    written = [
+        row if row["cause"] == UsageCause.DECIDED or (number % 2 and _is_whole(row)) else listed(row)
+        for number, row in enumerate(rows)
+    ]
     columns = [name for name in USAGE.names if name in COLUMNS]
     nullable = pa.schema([field.with_nullable(True) for field in USAGE])
     return sums(pa.Table.from_pylist(written, schema=nullable).select(columns), Held(1, config.deciding))
@@ -175,10 +220,16 @@ def _is_whole(row: dict[str, Any]) -> bool:
     return all(isinstance(row.get(meter), int | None) for meter in Meter)
 
 
-def bill(connection: psycopg.Connection[Any], rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> Counts:
-    """Reduce and fold one batch."""
+def bill(
+    connection: psycopg.Connection[Any],
+    rows: list[dict[str, Any]],
+    config: BillingConfig = CONFIG,
+    frontier: datetime | None = None,
+) -> Counts:
+    """Reduce and fold one batch, with which F comes as far as `frontier`."""
     position = max((row["lsn"] for row in rows), default=0) + 1
-    return fold_table(connection, JOB, built(rows, config), config, next_position=position)
+    staged = built(rows, config)
+    return fold_table(connection, JOB, staged, config, frontier=frontier, next_position=position)
 
 
 def stored(connection: psycopg.Connection[Any]) -> Billed:

@@ -21,12 +21,12 @@ from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Decision
+from metering.words import LatePolicy, UsageCause
 from tests.database_rows import write
 from tests.metered import listed
 from tests.pipelines.billing import EXACT, NOON, Price, bill, usage_row
 
-CONFIG = BillingConfig(late_policy={Meter.CACHED_TOKENS: Decision.DROP})
+CONFIG = BillingConfig(late_policy={Meter.CACHED_TOKENS: LatePolicy.DROP, Meter.OUTPUT_TOKENS: LatePolicy.HOLD})
 GRACE = timedelta(seconds=CONFIG.grace_seconds)
 PRICES = (Price(1, Decimal("0.000000000001")), Price(2, Decimal("0.123456789012")))
 """Versions are the lsns of the records that told them."""
@@ -71,7 +71,7 @@ def stored_usage(row: Row) -> Row:
     """A flat row as it is written: half of them as earlier releases did."""
     at = row["received_at"]
     full = {**row, "log_date": at.date(), "logged_at": at}
-    return full if row["lsn"] % 2 else listed(full)
+    return full if row["lsn"] % 2 or row["cause"] == UsageCause.DECIDED else listed(full)
 
 
 def priced(row: Row, price: Price) -> Row:

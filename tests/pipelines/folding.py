@@ -28,12 +28,13 @@ def fold_table(
     config: Any,
     previous_frontier: datetime | None = None,
     *,
+    frontier: datetime | None = None,
     next_position: int = 1,
 ) -> Counts:
     """Fold what `build` returned, in one transaction, without the position that the sink moves with it."""
     with connection.transaction(), connection.cursor() as cursor:
         stage(cursor, job.staged, staged)
-        return job.fold(cursor, config, Fold(previous_frontier, None, next_position))
+        return job.fold(cursor, config, Fold(previous_frontier, frontier, next_position))
 
 
 def rows_of(connection: psycopg.Connection[Any], query: str) -> list[dict[str, Any]]:

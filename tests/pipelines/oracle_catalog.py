@@ -18,7 +18,12 @@ NAMES = {
     CatalogTopic.ACCOUNTS: ["account"],
     CatalogTopic.PLANS: ["plan"],
     CatalogTopic.PRICES: ["plan", "model", "meter"],
+    CatalogTopic.DECISIONS: ["meter"],
 }
+MAKES_NO_VERSION = (CatalogTopic.PLANS, CatalogTopic.DECISIONS)
+
+
+WORDS = ("decision", "reason", "decided_by")
 
 
 class Refused(Exception):
@@ -41,7 +46,7 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
     if key is not None:
         named = _object(key)
         _insist(all(state[name] == named[name] for name in named if name in state))
-    if topic is CatalogTopic.PLANS:
+    if topic in MAKES_NO_VERSION:
         return None
     assert committed_ms is not None
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
@@ -54,6 +59,12 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
     row: dict[str, Any] = {name: _name(state.get(name)) for name in NAMES[topic]}
     if topic is CatalogTopic.PLANS:
         return row
+    if topic is CatalogTopic.DECISIONS:
+        lsn = state.get("usage_lsn")
+        _insist(type(lsn) is int and 1 <= lsn < 2**63)
+        said = {} if deleted else {name: _name(state.get(name)) for name in ("account", "request_id", *WORDS)}
+        _insist(deleted or said["decision"] in ("approve", "reject"))
+        return row | said
     if topic is CatalogTopic.PRICES:
         row["currency"] = _currency(state.get("currency"))
         row["unit_price"] = None if deleted else _unit_price(state.get("unit_price"))

@@ -13,13 +13,13 @@ import pytest
 from jobs.billing.config import BillingConfig
 from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Decision, Outcome
+from metering.words import Decision, LatePolicy, Outcome
 from monitoring import metrics
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 
 GRACE = timedelta(seconds=CONFIG.grace_seconds)
 MICROSECOND = timedelta(microseconds=1)
-DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: Decision.DROP})
+DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: LatePolicy.DROP})
 
 
 def random_row(chance: random.Random, lsn: int) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_two_stragglers_of_one_window_are_two_rows_and_one_window(connection: ps
 def test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored(
     connection: psycopg.Connection[Any],
 ) -> None:
-    config = BillingConfig(late_policy=dict.fromkeys(Meter, Decision.DROP))
+    config = BillingConfig(late_policy=dict.fromkeys(Meter, LatePolicy.DROP))
     bill(connection, [usage_row(1, NOON, timedelta(hours=1))], config)
     found = stored(connection)
     assert found.windows == {}

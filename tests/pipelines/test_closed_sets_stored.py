@@ -32,7 +32,7 @@ from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
 from metering.sessions import Session, SessionState
 from metering.windows import Window
-from metering.words import Decision, End, Isolation, SourceState, UsageCause
+from metering.words import BILLED, CORRECTING, Decision, End, Isolation, SourceState
 from tests.database_rows import progress, totals_of, window, write
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -40,8 +40,11 @@ MINUTE = timedelta(minutes=1)
 MICROSECOND = timedelta(microseconds=1)
 CHECKED: Mapping[str, set[str]] = {
     "stragglers.decision": set(Decision),
-    "corrections.cause": set(UsageCause),
-    "stragglers.cause": set(UsageCause),
+    "stragglers.hold_expires": {Decision.CORRECT, Decision.DROP},
+    "corrections.decision": set(BILLED),
+    "corrections.cause": set(CORRECTING),
+    "stragglers.cause": set(CORRECTING),
+    "catalog.decisions.decision": {Decision.APPROVE, Decision.REJECT},
     "exits.how": set(End),
     "isolated_records.reason": set(Isolation),
     # Debezium's own: created, updated, read by a snapshot.

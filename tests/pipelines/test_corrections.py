@@ -18,7 +18,7 @@ from jobs.runtime.postgres import migrations
 from jobs.runtime.postgres.meters_table import declare
 from metering.meters import Meter
 from metering.windows import MINUTE
-from metering.words import Decision, Outcome, UsageCause
+from metering.words import LatePolicy, Outcome, UsageCause
 from tests.database_rows import write
 from tests.pipelines.billing import CONFIG, MICROSECOND, NOON, Price, bill, billed, stored, usage_row
 from tests.pipelines.folding import rows_of
@@ -26,8 +26,8 @@ from tests.pipelines.folding import rows_of
 GRACE = timedelta(seconds=CONFIG.grace_seconds)
 LATE = MINUTE + GRACE
 """Of an event at NOON: its window's grace is over."""
-DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: Decision.DROP})
-DROP_ALL = BillingConfig(late_policy=dict.fromkeys(Meter, Decision.DROP))
+DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: LatePolicy.DROP})
+DROP_ALL = BillingConfig(late_policy=dict.fromkeys(Meter, LatePolicy.DROP))
 PRICES = (None, Price(3, Decimal("0.000000000001")), Price(9, Decimal("0.123456789012")))
 Row = dict[str, Any]
 
@@ -117,10 +117,10 @@ def test_oracle_what_corrects_inherits_and_any_cut_bills_the_same_to_the_last_di
     told = [(lsn, one["meter"]) for one in made for lsn in one["usage_lsns"]]
     assert sorted(told) == sorted(expected.corrections), "each row that corrects is in one correction"
     assert {lsn for lsn, _ in told} & {row["lsn"] for row in rows if row["cause"] != "stream"}
-    _explains_every_window(rows, expected.corrections, made, found.windows, expected.dropped)
+    explains_every_window(rows, expected.corrections, made, found.windows, expected.dropped)
 
 
-def _explains_every_window(
+def explains_every_window(
     rows: Iterable[Row], correcting: set[Any], made: list[Row], windows: dict[Any, Row], dropped: set[Any]
 ) -> None:
     """I8: what a window was without its corrections, and what each of them made of it, is what it is."""
@@ -328,7 +328,7 @@ def test_a_pair_that_was_billed_apart_inherits_of_each_meter_from_the_part_that_
     connection: psycopg.Connection[Any],
 ) -> None:
     """`requests` from the abandoned request, tokens from the orphaned completion."""
-    drop = BillingConfig(late_policy=dict.fromkeys([Meter.REQUESTS, Meter.OUTPUT_TOKENS], Decision.DROP))
+    drop = BillingConfig(late_policy=dict.fromkeys([Meter.REQUESTS, Meter.OUTPUT_TOKENS], LatePolicy.DROP))
     orphan: Row = {"price": None, "model": None, "outcome": Outcome.ORPHANED}
     abandoned = usage_row(1, outcome=Outcome.ABANDONED)
     orphaned = usage_row(2, NOON, LATE, quantities={Meter.REQUESTS: 0, Meter.OUTPUT_TOKENS: 5}, **orphan)

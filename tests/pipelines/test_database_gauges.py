@@ -111,6 +111,32 @@ def test_many_stragglers_are_added_up_in_steps(database: str) -> None:
             assert samples["weir_straggler_amount", "input_tokens", "drop", "EUR"] == 8
 
 
+def test_what_waits_moves_to_what_was_decided_of_it_and_tells_its_first_deadline(database: str) -> None:
+    progress(database, "billing", F)
+    hour = timedelta(hours=1)
+    waiting: list[dict[str, Any]] = [{"hold_until": F + hours * hour, "settled": 0} for hours in (30, 20, 25)]
+    money = {"meter": "requests", "currency": "EUR"}
+    with shown("billing", database) as gauges:
+        assert gauges.value("weir_straggler_deadline_seconds", meter="requests") is None
+        write(database, "stragglers", *[straggler(lsn, "hold", "2", **how) for lsn, how in enumerate(waiting, 1)])
+        write(database, "stragglers", straggler(4, "approve", "8"))
+        assert gauges.value("weir_straggler_rows", meter="requests", decision="hold") == 3
+        assert gauges.value("weir_straggler_amount", **money, decision="hold") == 6
+        assert gauges.value("weir_straggler_deadline_seconds", meter="requests") == 20 * 3_600
+        with psycopg.connect(database) as connection:
+            connection.execute("UPDATE stragglers SET decision = 'approve', settled = 1 WHERE usage_lsn = 2")
+        assert gauges.value("weir_straggler_rows", meter="requests", decision="hold") == 2
+        assert gauges.value("weir_straggler_amount", **money, decision="approve") == 10
+        with psycopg.connect(database) as connection:
+            connection.execute("UPDATE stragglers SET decision = 'drop', settled = usage_lsn + 1 WHERE settled = 0")
+        for _ in range(2):
+            assert gauges.value("weir_straggler_rows", meter="requests", decision="hold") == 0
+            assert gauges.value("weir_straggler_amount", **money, decision="hold") == 0
+            assert gauges.value("weir_straggler_rows", meter="requests", decision="approve") == 2
+            assert gauges.value("weir_straggler_amount", **money, decision="drop") == 4
+            assert gauges.value("weir_straggler_deadline_seconds", meter="requests") is None
+
+
 def test_windows_are_counted_by_the_state_that_the_rules_give_them(database: str) -> None:
     progress(database, "billing", F)
     grace = timedelta(minutes=5)

@@ -25,6 +25,7 @@ from cli.way_down.printed import print_explanation
 from cli.way_down.question import Question, explanation
 from deployment.errors import CannotRun
 from jobs.streams import JOURNAL, Table
+from metering.instants import rfc3339
 from metering.meters import Meter
 from metering.windows import MINUTE
 from tests.database_rows import write
@@ -349,6 +350,41 @@ def test_a_window_says_what_it_was_before_each_correction(told: Told) -> None:
     assert (window["state"], window["quantity"], window["outside_corrections"]["quantity"]) == ("corrected", 2, 1)
     assert (correction["old_quantity"], correction["new_quantity"], correction["usage_lsns"]) == (1, 2, [2])
     assert (straggler["usage_lsn"], straggler["decision"]) == (2, "correct")
+
+
+def test_a_straggler_that_waited_is_told_with_its_decision_and_the_record_that_says_it(told: Told) -> None:
+    said = {"decision": "approve", "decided_by": "ann", "reason": "as agreed"}
+    told.journal(
+        event(6), event(7, family="completion"), event(8, topic="catalog.decisions", family=None, account=None)
+    )
+    late = of_r(1, LATE, request_lsn=6, completion_lsn=7, quantities={Meter.OUTPUT_TOKENS: 5})
+    decided: dict[str, Any] = {
+        "lsn": 2,
+        "account": "acme",
+        "request_id": "r",
+        "outcome": "decided",
+        "cause": "decided",
+        "sign": 1,
+        "event_time": NOON + LATE,
+        "received_at": NOON + LATE,
+        "request_lsn": 8,
+        "corrects_lsns": [1],
+        "meters": [{"meter": "output_tokens"}],
+        "dimensions": json.dumps(said),
+    }
+    waits = of_r(3, LATE, request_id="other", request_lsn=6, completion_lsn=7, quantities={Meter.OUTPUT_TOKENS: 9})
+    told.usage(late, decided, waits)
+    found = told.explain(straggler=1)
+    assert [(row["lsn"], row["cause"]) for row in found["usage"]] == [(1, "stream"), (2, "decided")]
+    assert [record["lsn"] for record in found["records"]] == [6, 7, 8]
+    assert [outcome["usage_lsns"] for outcome in found["outcomes"]] == [[1]]
+    (straggler,) = found["stragglers"]
+    assert {name: straggler[name] for name in said} == said
+    assert printed(found).count("approve by ann (as agreed)") == 2, "of the straggler and of the decision"
+    window = told.explain(window=NOON, accounts=("acme",))
+    assert window["adds_up"], window["differences"]
+    assert {cell["meter"]: cell["quantity"] for cell in window["windows"]}["output_tokens"] == 5
+    assert f"hold until {rfc3339(EVENT_TIME + LATE + timedelta(days=7))}" in printed(window)
 
 
 WHOLE: dict[str, Any] = {"window": NOON, "accounts": ("acme",)}

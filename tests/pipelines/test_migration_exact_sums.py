@@ -81,6 +81,8 @@ def test_every_row_keeps_its_quantity_and_its_amount_to_the_last_digit(
         assert new.pop("cause", "stream") == "stream"
         assert new.pop("version", 0) == 0
         assert new.pop("unit_price") == (None if version is None else PRICES[version])
+        later = [new.pop(name) for name in new.keys() - old.keys()]
+        assert set(later) <= {None}, "what was not kept then is not known now"
         assert new == {name: value for name, value in old.items() if name != "price_version"}
         assert str(new["amount"]) == str(old["amount"])
         assert old["price_version"] == version

@@ -18,7 +18,7 @@ from jobs.billing.config import BillingConfig
 from jobs.runtime.postgres.schema import MIGRATIONS
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import Meter
-from metering.words import Decision
+from metering.words import LatePolicy
 from tests.pipelines.billing import CHEAP, NOON, Price, bill, usage_row
 from tests.pipelines.folding import rows_of
 
@@ -54,7 +54,7 @@ def three_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_days_sum_up_to_windows_and_leave_out_what_is_dropped(connection: psycopg.Connection[Any]) -> None:
     chance = random.Random(7)
-    config = BillingConfig(late_policy={Meter.INPUT_TOKENS: Decision.DROP})
+    config = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
     rows = [
         of_day(
             lsn,
@@ -106,7 +106,7 @@ def test_each_day_and_account_has_room_of_its_own(
 
 
 def test_what_a_late_policy_drops_takes_no_place(connection: psycopg.Connection[Any], three_combinations: None) -> None:
-    drop = BillingConfig(late_policy=dict.fromkeys(Meter, Decision.DROP))
+    drop = BillingConfig(late_policy=dict.fromkeys(Meter, LatePolicy.DROP))
     bill(connection, [of_day(lsn, f"late-{lsn}", delay=timedelta(hours=2)) for lsn in range(1, 4)], drop)
     bill(connection, [of_day(4, "a"), of_day(5, "b"), of_day(6, "c")], drop)
     assert keys(connection) == {"a": 1, "b": 1, "c": 1}

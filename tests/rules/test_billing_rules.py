@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,14 +12,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.rules import following, grace, policy
+from jobs.billing.rules import following, grace, holds, policy
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.meters import QUANTITIES_AT_ONCE, outcomes_at_once
 from jobs.runtime.rules_in_force import Rules
 from jobs.sessionization.config import SessionizationConfig
+from metering.holding import Hold
 from metering.meters import Meter
 from metering.windows import MINUTE, Window
-from metering.words import Decision, Outcome
+from metering.words import Decision, LatePolicy, Outcome
 from tests.specifications.billing import decide, is_metered, is_unmetered
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -46,9 +48,9 @@ def test_only_a_completion_that_came_can_leave_a_meter_out(outcome: Outcome) -> 
 
 
 def test_a_meter_without_a_policy_corrects() -> None:
-    assert BillingConfig().policies == dict.fromkeys(Meter, Decision.CORRECT)
+    assert BillingConfig().policies == dict.fromkeys(Meter, LatePolicy.CORRECT)
     policies = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).policies
-    assert policies == {**dict.fromkeys(Meter, Decision.CORRECT), Meter.OUTPUT_TOKENS: Decision.DROP}
+    assert policies == {**dict.fromkeys(Meter, LatePolicy.CORRECT), Meter.OUTPUT_TOKENS: LatePolicy.DROP}
 
 
 def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
@@ -67,27 +69,32 @@ def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
 
 GRACES = st.none() | st.integers(0, 7_200)
 DECLARED = st.dictionaries(
-    st.sampled_from(["a", "b", "c"]), st.tuples(GRACES, st.sampled_from(Decision)), min_size=1, max_size=3
+    st.sampled_from(["a", "b", "c"]), st.tuples(GRACES, st.sampled_from(LatePolicy)), min_size=1, max_size=3
 )
 
 
 @given(st.lists(st.tuples(st.integers(0, 7_200), DECLARED), min_size=1, max_size=5))
-def test_a_meter_that_is_declared_no_more_keeps_its_policy_and_its_own_grace(
-    configured: list[tuple[int, dict[str, tuple[int | None, Decision]]]],
+def test_a_meter_that_is_declared_no_more_keeps_its_policy_its_own_grace_and_how_it_holds(
+    configured: list[tuple[int, dict[str, tuple[int | None, LatePolicy]]]],
 ) -> None:
     rules: Rules | None = None
-    last: dict[str, tuple[int | None, Decision]] = {}
+    seconds: dict[str, int] = {}
+    last: dict[str, tuple[int | None, LatePolicy]] = {}
     for grace_s, meters in configured:
         said = {
             name: {"unit": "call", "count": "outcomes", "grace_seconds": own, "late_policy": decision}
             for name, (own, decision) in meters.items()
         }
-        present = BillingConfig.model_validate({"meters": said, "grace_seconds": grace_s}).deciding
+        hold = {"seconds": grace_s + 1}
+        present = BillingConfig.model_validate({"meters": said, "grace_seconds": grace_s, "hold": hold}).deciding
+        seconds |= dict.fromkeys(meters, grace_s + 1)
         rules = present if rules is None else following(rules, present)
         last |= meters
         for name, (own, decision) in last.items():
             assert policy(rules).of(name) is decision
             assert grace(rules).of(name) == timedelta(seconds=grace_s if own is None else own)
+        waiting = {name: timedelta(seconds=seconds[name]) for name, (_, said) in last.items() if said == "hold"}
+        assert {name: hold.time for name, hold in holds(rules).items()} == waiting
     assert rules is not None
     assert following(rules, rules) == rules
 
@@ -96,12 +103,43 @@ def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
     seconds = {"unit": "second", "sum": "gpu_seconds"}
     own = BillingConfig.model_validate({"meters": {"gpu_seconds": {**seconds, "late_policy": "drop"}}})
     told = BillingConfig.model_validate({"meters": {"gpu_seconds": seconds}, "late_policy": {"gpu_seconds": "drop"}})
-    assert own.policies == told.policies == {"gpu_seconds": Decision.DROP}
+    assert own.policies == told.policies == {"gpu_seconds": LatePolicy.DROP}
     assert own.deciding == told.deciding
     with pytest.raises(ValidationError, match=r"is correct, but .* is drop; leave one out"):
         BillingConfig.model_validate(
             {"meters": {"gpu_seconds": {**seconds, "late_policy": "drop"}}, "late_policy": {"gpu_seconds": "correct"}}
         )
+
+
+def test_a_meters_own_hold_takes_the_place_of_that_of_all_and_is_refused_where_nothing_waits() -> None:
+    call = {"unit": "call", "count": "outcomes"}
+    meters = {"a": {**call, "late_policy": "hold", "hold": {"above_amount": 0.1}}, "b": {**call, "late_policy": "hold"}}
+    config = BillingConfig.model_validate({"meters": meters, "hold": {"seconds": 60, "expires": "correct"}})
+    found = holds(config.deciding)
+    assert found["a"] == Hold(timedelta(days=7), Decision.DROP, above_amount=Decimal("0.1"))
+    assert found["b"] == Hold(timedelta(seconds=60), Decision.CORRECT)
+    for other in (None, "correct", "drop"):
+        with pytest.raises(ValidationError, match=r"meters\.a\.hold says how stragglers wait, but its late_policy is"):
+            BillingConfig.model_validate({"meters": {"a": {**call, "late_policy": other, "hold": {}}}})
+
+
+AMOUNTS = st.none() | st.decimals(-10, 10, places=3)
+AGES = st.integers(0, 10).map(lambda seconds: timedelta(seconds=seconds))
+
+
+@given(AMOUNTS, AGES)
+def test_without_a_limit_all_waits_and_with_some_what_is_above_one_of_them(
+    amount: Decimal | None, age: timedelta
+) -> None:
+    def waits(above_amount: int | None = None, above_age: int | None = None) -> bool:
+        of_age = None if above_age is None else timedelta(seconds=above_age)
+        limit = None if above_amount is None else Decimal(above_amount)
+        return Hold(GRACE, Decision.DROP, limit, of_age).holds(amount, age)
+
+    assert waits()
+    assert waits(above_amount=5) == (amount is None or not -5 <= amount <= 5)
+    assert waits(above_age=5) == (age > timedelta(seconds=5))
+    assert waits(5, 5) == (waits(above_amount=5) or waits(above_age=5))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +154,13 @@ def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
         ("late_policy", {"tokens": "drop"}),
         ("late_policy", "drop"),
         ("late_policies", {}),
+        ("late_policy", {"requests": "approve"}),
+        ("hold", {"seconds": 0}),
+        ("hold", {"above_amount": -1}),
+        ("hold", {"above_amount": "0.0000000000000000001"}),
+        ("hold", {"above_amount": "NaN"}),
+        ("hold", {"above_age_seconds": 31_622_401}),
+        ("hold", {"expires": "approve"}),
         ("publish", ["events"]),
         ("publish", ["windows", "windows"]),
         ("publish", "windows"),

@@ -122,7 +122,10 @@ def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> 
         ),
         ({"m": {"unit": "euro", "sum": "debt"}}, "at least 0 and may be at most -1: no event could report it"),
         ({"m": {"unit": "second", "sum": "gpu_seconds", "within": "m"}}, "must be another meter of the unit second"),
-        ({"m": {"unit": "second", "sum": "gpu_seconds", "late_policy": "hold"}}, "'correct' or 'drop'"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "late_policy": "approve"}}, "'correct', 'drop' or 'hold'"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "hold": {"seconds": 0}}}, "greater than or equal to 1"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "hold": {"expires": "approve"}}}, "'drop' or 'correct'"),
+        ({"m": {"unit": "second", "sum": "gpu_seconds", "hold": {"above": 1}}}, "Extra inputs"),
         ({"m": {"unit": "second", "sum": "gpu_seconds", "price": 3}}, "Extra inputs"),
     ],
 )

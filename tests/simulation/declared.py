@@ -28,6 +28,7 @@ DECLARED: Mapping[str, Meters] = {
     "reasoning": {**SHIPPED, **REASONING},
     "reasoning expected": {**SHIPPED, **_tokens("reasoning", expected=True)},
     "reasoning dropped": {**SHIPPED, **_tokens("reasoning", late_policy="drop")},
+    "reasoning held": {**SHIPPED, **_tokens("reasoning", late_policy="hold", hold={"seconds": 600})},
     "no requests": {name: meter for name, meter in SHIPPED.items() if name != "requests"},
     "reasoning alone": {**REASONING, **_tokens("output")},
     "input twice": {**SHIPPED, "prompts": {"unit": "token", "sum": "input_tokens", "expected": True}},

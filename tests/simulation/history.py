@@ -18,6 +18,7 @@ from tests.simulation.steps import (
     Compact,
     Configure,
     CutLog,
+    Decide,
     Declare,
     Double,
     Exchange,
@@ -47,7 +48,15 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     for _ in range(chance.randint(4, 14)):
         steps += chance.choices(list(weights), list(weights.values()))[0](chance)
     audited = _with_audits(random.Random(f"{seed} audits"), steps)
-    return chance.randint(1, 3), _with_replays(seed, audited) if seed % 3 == 2 else audited
+    partitions = chance.randint(1, 3)
+    replayed = _with_replays(seed, audited) if seed % 3 == 2 else audited
+    return partitions, _with_decisions(random.Random(f"{seed} holds"), replayed)
+
+
+def _with_decisions(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """In a third of all histories something waits, wherever that comes."""
+    place = chance.randint(0, len(steps))
+    return [*steps[:place], *_decide(chance), *steps[place:]] if chance.random() < 1 / 3 else steps
 
 
 def _with_replays(seed: int, steps: list[Step]) -> list[Step]:
@@ -215,11 +224,44 @@ def _configure(chance: random.Random) -> list[Step]:
     return steps
 
 
+HELD = "reasoning held"
+WAITS = {"output_tokens": "hold", "input_tokens": "hold"}
+HOLDS: tuple[dict[str, Any], ...] = (
+    {"seconds": 60, "expires": "correct"},
+    {"seconds": 600},
+    {"seconds": 4_000, "expires": "correct", "above_amount": "0.000500"},
+    {"seconds": 90_000, "above_age_seconds": 1_000},
+    {"seconds": 31_000_000, "above_amount": 1, "above_age_seconds": 4_000},
+)
+
+
+def _decide(chance: random.Random) -> list[Step]:
+    """Stragglers that wait, and somebody who decides about some of them, twice now and then, or too late."""
+    policy = chance.choice([WAITS, WAITS, {**WAITS, "requests": "hold"}])
+    steps: list[Step] = [
+        Configure("billing", "late_policy", policy),
+        Configure("billing", "hold", chance.choice(HOLDS)),
+    ]
+    if chance.random() < 0.2:
+        steps += [Declare(HELD), *[Run(job, 0, Fault.CRASH) for job in JOBS]]
+    steps.append(Run("billing", 0, Fault.CRASH))
+    for _ in range(chance.randint(1, 3)):
+        usage = _sent(chance, "usage")
+        steps.append(replace(usage, ago_s=chance.choice([1_800, 4_000, 90_000]), tokens=chance.choice([1, 7, 10**10])))
+    steps += [Pass(chance.choice([1, 30, 300]), ALL), *_round(chance)]
+    for _ in range(chance.randint(1, 4)):
+        steps.append(Decide(chance.randrange(8), chance.choice(["approve", "reject"]), chance.random() < 0.1))
+        steps += chance.choice([_pass, _run, _round, _send, _nothing_more])(chance)
+    if chance.random() < 0.3:
+        steps += [Configure("billing", "hold", chance.choice(HOLDS)), Run("billing", 0, Fault.CRASH)]
+    return steps
+
+
 def _declare(chance: random.Random) -> list[Step]:
     """Other meters twice, with what waits over each change; each application gets them when it starts again."""
     waits = _sent(chance, "request")
     steps: list[Step] = [waits]
-    for meters in chance.sample(list(DECLARED), 2):
+    for meters in chance.sample([name for name in DECLARED if name != HELD], 2):
         steps.append(Declare(meters))
         if chance.random() < 0.2:
             steps.append(Configure("joins", "completion_timeout_seconds", chance.choice([60, 600, 1_200])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.rules_in_force import History, read_history
 from jobs.streams import Table
+from metering.words import UsageCause
 from tests.simulation.world import World
 
 Row = dict[str, Any]
@@ -29,6 +30,8 @@ class Found:
     timeouts: History
     graces: History
     gaps: list[tuple[int, timedelta]]
+    billed_until: datetime | None
+    """F as billing has it."""
     windows: list[Row]
     stragglers: list[Row]
     corrections: list[Row]
@@ -37,6 +40,11 @@ class Found:
     removed: frozenset[int]
     """Rows of the journal that retention has taken by now."""
     unsent: list[Row]
+
+    @property
+    def outcomes(self) -> list[Row]:
+        """Usage that is no decision."""
+        return [row for row in self.usage if row["cause"] != UsageCause.DECIDED]
 
 
 def found_in(world: World) -> Found:
@@ -51,6 +59,7 @@ def found_in(world: World) -> Found:
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
         graces = stored_history(connection, "billing")
+        reached = connection.execute("SELECT frontier FROM positions WHERE job = 'billing'").fetchone()
     rows, outcomes = (
         [*world.removed[table].values(), *found.to_pyarrow_table().to_pylist()]
         for table, found in ((Table.JOURNAL, journal), (Table.USAGE, usage))
@@ -58,9 +67,22 @@ def found_in(world: World) -> Found:
     for each in (rows, outcomes):
         each.sort(key=lambda row: row["lsn"])
     timeouts = read_history(usage)[0]
-    removed = frozenset(world.removed[Table.JOURNAL])
-    made = (windows, stragglers, corrections, sessions, meters)
-    return Found(rows, journal, outcomes, timeouts, graces, gaps, *made, removed, unsent)
+    return Found(
+        journal=rows,
+        journal_state=journal,
+        usage=outcomes,
+        timeouts=timeouts,
+        graces=graces,
+        gaps=gaps,
+        billed_until=reached[0] if reached else None,
+        windows=windows,
+        stragglers=stragglers,
+        corrections=corrections,
+        sessions=sessions,
+        meters=meters,
+        removed=frozenset(world.removed[Table.JOURNAL]),
+        unsent=unsent,
+    )
 
 
 def differ_by_key(what: str, found: dict[Any, Row], wanted: dict[Any, Row]) -> Iterator[str]:

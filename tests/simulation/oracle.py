@@ -19,12 +19,13 @@ from jobs.runtime.meters import MeterConfig
 from jobs.sessionization.config import SessionizationConfig
 from metering.sessions import Session, merge
 from metering.windows import tumbling
-from metering.words import Decision
+from metering.words import LatePolicy
 from tests.simulation.made import Found, Row, differ_by_key, found_in
 from tests.simulation.oracle_by_audit import audited
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
 from tests.simulation.oracle_of_money import corrections, outcomes, prices, windows
 from tests.simulation.oracle_of_outbox import outbox
+from tests.simulation.oracle_of_waiting import decisions
 from tests.simulation.rules import is_session_event
 from tests.simulation.world import World
 
@@ -38,6 +39,7 @@ def differences(world: World) -> Iterator[str]:
     yield from dispositions(found)
     yield from outcomes(found)
     yield from prices(found)
+    yield from decisions(found)
     yield from windows(found)
     yield from corrections(found)
     yield from outbox(found)
@@ -92,22 +94,26 @@ def _rules(found: Found, world: World) -> Iterator[str]:
     assert isinstance(sessionization, SessionizationConfig)
     timeouts = joins.model_dump(mode="json", include={"completion_timeout_seconds", "completion_timeouts"})
     policies = {
-        name: meter.late_policy or billing.late_policy.get(name, Decision.CORRECT) for name, meter in _meters(billing)
+        name: meter.late_policy or billing.late_policy.get(name, LatePolicy.CORRECT) for name, meter in _meters(billing)
     }
     own = {name: meter.grace_seconds for name, meter in _meters(billing) if meter.grace_seconds is not None}
+    holds = {name: _held(billing, meter) for name, meter in _meters(billing) if policies[name] == "hold"}
     last = found.graces[-1].rules if found.graces else {}
     started = [driver.config for driver in world.drivers["billing"]]
     for name in last.get("late_policy", {}).keys() - policies:
         # It is declared no more, and goes by what was said of it.
         policies[name] = last["late_policy"][name]
         own |= {name: last["meter_grace_seconds"][name]} if name in last.get("meter_grace_seconds", {}) else {}
+        holds |= {name: last["hold"][name]} if name in last.get("hold", {}) else {}
         said = [config.deciding for config in started if name in config.meters]
-        if (policies[name], own.get(name)) not in [
-            (rules["late_policy"][name], rules.get("meter_grace_seconds", {}).get(name)) for rules in said
+        if (policies[name], own.get(name), holds.get(name)) not in [
+            (rules["late_policy"][name], *(rules.get(key, {}).get(name) for key in ("meter_grace_seconds", "hold")))
+            for rules in said
         ]:
             yield f"I6: {name}, declared no more, goes by {last}, not by any of {said}"
     graces = {"grace_seconds": billing.grace_seconds, "late_policy": policies}
     graces |= {"meter_grace_seconds": own} if own else {}
+    graces |= {"hold": holds} if holds else {}
     counted = {name: {"unit": m.unit, "sums": m.sum, "expected": _is_expected(m)} for name, m in _meters(joins)}
     for name, history, configured in (
         ("joins", found.timeouts, {**timeouts, "meters": counted, "dimensions": list(joins.dimensions)}),
@@ -128,6 +134,13 @@ def _rules(found: Found, world: World) -> Iterator[str]:
 
 def _meters(config: JobConfig) -> Iterable[tuple[str, MeterConfig]]:
     return config.meters.items()
+
+
+def _held(billing: BillingConfig, meter: MeterConfig) -> Row:
+    hold = meter.hold or billing.hold
+    said: Row = {"seconds": hold.seconds, "expires": hold.expires, "above_age_seconds": hold.above_age_seconds}
+    said |= {"above_amount": None if hold.above_amount is None else str(hold.above_amount)}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _is_expected(meter: MeterConfig) -> bool:

@@ -20,9 +20,13 @@ from metering.windows import tumbling
 from metering.words import BILLABLE, Disposition, EventType, Outcome, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_waiting import first_decision, settled_in
 
 SIDES = {EventType.REQUEST: Side.REQUEST, EventType.COMPLETION: Side.COMPLETION, EventType.USAGE: Side.BOTH}
 FOR_EVER_US = 10**16
+IN_WINDOWS = ("correct", "approve")
+BY_WEIGHT = (*IN_WINDOWS, "hold", "drop", "reject")
+"""Of several stragglers that a row stands for, the first of these holds for it."""
 
 
 def outcomes(found: Found) -> Iterator[str]:
@@ -152,8 +156,9 @@ def windows(found: Found) -> Iterator[str]:
     """I6, I10: every signed quantity is in the window or the straggler that the rule says, to the last digit."""
     windows: dict[Any, Row] = {}
     stragglers: dict[Any, Row] = {}
+    settled = settled_in(found)
     corrected = {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
-    for usage in found.usage:
+    for usage in found.outcomes:
         held = held_at(found.graces, usage["lsn"])
         window, is_judged = tumbling(usage["event_time"]), usage["cause"] == UsageCause.STREAM
         for entry in usage["meters"]:
@@ -165,15 +170,14 @@ def windows(found: Found) -> Iterator[str]:
             grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
             grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
             came = arrival(usage["received_at"], window, grace, closed_before) if is_judged else None
-            # A meter that billing does not know yet corrects.
-            policy = held.rules["late_policy"].get(meter, "correct")
-            first = usage["first_received_at"] or usage["received_at"]
-            if first < window.end + grace and usage["first_received_at"]:
-                policy = "correct"
-            decision = policy if came is Arrival.STRAGGLER else None
+            decision = None
+            if came is Arrival.STRAGGLER:
+                decision = settled.get((usage["lsn"], meter)) or first_decision(held, usage, entry)
             if not is_judged:
                 named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
-                decision = min((row["decision"] for row in named if row is not None), default=None)
+                of_named = {row["decision"] for row in named if row is not None}
+                decision = next((one for one in BY_WEIGHT if one in of_named), None)
+            first = usage["first_received_at"] or usage["received_at"]
             is_late = is_judged and decision is None and first >= window.end
             if decision is not None and quantity:
                 stragglers[usage["lsn"], meter] = {
@@ -185,7 +189,7 @@ def windows(found: Found) -> Iterator[str]:
                     "price_version": version,
                     **{name: usage[name] for name in COPIED},
                 }
-            if decision == "drop":
+            if decision is not None and decision not in IN_WINDOWS:
                 continue
             key = (window.start, usage["account"], usage["model"], meter, usage["currency"], version)
             row = windows.setdefault(key, {**_EMPTY, "unit_price": unit})
@@ -217,7 +221,7 @@ def corrections(found: Found) -> Iterator[str]:
     correcting = {
         (row["usage_lsn"], row["meter"])
         for row in found.stragglers
-        if row["decision"] == "correct" and causes[row["usage_lsn"]] == UsageCause.STREAM
+        if row["decision"] in IN_WINDOWS and causes[row["usage_lsn"]] == UsageCause.STREAM
     }
     told = [(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]]
     of_stream = [each for each in told if causes[each[0]] == UsageCause.STREAM]
@@ -225,9 +229,10 @@ def corrections(found: Found) -> Iterator[str]:
         yield f"I8: the corrections are {told}, but {correcting} correct"
     if any(row["usage_lsn"] != min(row["usage_lsns"]) for row in found.corrections):
         yield "I8: a correction is not named by its lowest usage lsn"
-    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "drop"} | set(told)
+    decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] not in IN_WINDOWS}
+    decided |= set(told)
     sums: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    for usage in found.usage:
+    for usage in found.outcomes:
         for entry in usage["meters"]:
             if entry["quantity"] and (usage["lsn"], entry["meter"]) not in decided:
                 start, meter = tumbling(usage["event_time"]).start, entry["meter"]

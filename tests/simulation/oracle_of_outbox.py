@@ -17,7 +17,8 @@ def outbox(found: Found) -> Iterator[str]:
         noted[row["window_start"], row["account"]].append(row["version"])
     names = ("window_start", "account", "model", "meter", "currency", "price_version")
     versions = {tuple(row[name] for name in names): row["version"] for row in found.windows}
-    dropped = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] == "drop"}
+    unbilled = [row for row in found.stragglers if row["decision"] not in ("correct", "approve")]
+    dropped = {(row["usage_lsn"], row["meter"]) for row in unbilled}
     for usage in found.usage:
         lsn, account, start = usage["lsn"], usage["account"], tumbling(usage["event_time"]).start
         for entry in usage["meters"]:

@@ -145,6 +145,25 @@ class Publish:
 
 
 @dataclass(frozen=True)
+class Decide:
+    """Somebody decides about a straggler (`which` of those that there are), or in vain about another's request."""
+
+    which: int
+    decision: str
+    is_wrong: bool
+
+    def do(self, world: World) -> str:
+        """Append it to its topic."""
+        found = world.stragglers()
+        lsn, meter, account, request = found[self.which % len(found)] if found else (1, "requests", "a0", "r0")
+        key = {"usage_lsn": lsn, "meter": meter}
+        said = {"account": account, "request_id": "other" if self.is_wrong else request, "decision": self.decision}
+        after = {**key, **said, "reason": "it is late", "decided_by": "ann"}
+        world.publish(CatalogTopic.DECISIONS, after, deleted=False)
+        return f"{meter} of usage {lsn}"
+
+
+@dataclass(frozen=True)
 class Pass:
     """Time passes, and heartbeats come to some partitions; `but_newest`: not to the one that was added last."""
 

@@ -129,6 +129,11 @@ class World:
         value = {**state, "op": "d" if deleted else "u", "ts_ms": now_ms, "source": {"ts_ms": now_ms}}
         self.kafka.append(topic, 0, json.dumps(value).encode(), self.clock.now())
 
+    def stragglers(self) -> list[tuple[int, str, str, str]]:
+        """Those that wait, and behind them all others, in order: usage lsn, meter, account, request."""
+        query = "SELECT usage_lsn, meter, account, request_id FROM stragglers ORDER BY decision <> 'hold', 1, 2"
+        return self._observer.execute(query).fetchall()
+
     def beat(self, partitions: Container[int] = range(100)) -> None:
         """Heartbeats in these of the partitions that there are."""
         for partition in range(len(self.kafka.topics[EVENTS_TOPIC])):

@@ -33,7 +33,7 @@ from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.streams import USAGE, Table
 from metering.meters import Meter
-from metering.words import Decision
+from metering.words import LatePolicy
 from tests.pipelines.billing import NOON, billed_by_history, stored, usage_row
 from tests.pipelines.test_billing import random_row
 from tests.streaming.journals import environment
@@ -48,14 +48,14 @@ OWN = BillingConfig(
         **DEFAULT_METERS,
         "input_tokens": DEFAULT_METERS["input_tokens"].model_copy(update={"grace_seconds": 900}),
         "output_tokens": DEFAULT_METERS["output_tokens"].model_copy(
-            update={"grace_seconds": 0, "late_policy": Decision.DROP}
+            update={"grace_seconds": 0, "late_policy": LatePolicy.DROP}
         ),
     },
 )
 FEWER = BillingConfig(
     grace_seconds=240, meters={"requests": DEFAULT_METERS["requests"].model_copy(update={"grace_seconds": 480})}
 )
-DROP = BillingConfig(grace_seconds=120, late_policy=dict.fromkeys(Meter, Decision.DROP))
+DROP = BillingConfig(grace_seconds=120, late_policy=dict.fromkeys(Meter, LatePolicy.DROP))
 
 
 class Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced, Refused
-from jobs.runtime.job import Context
+from jobs.runtime.job import Context, Counts, Fold, PostgresJob
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, Table
 from metering.words import Disposition, EventType
+from monitoring import metrics
 from tests.streaming.journals import batch_of, environment
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,10 +44,10 @@ class Stage:
         frontier = microseconds_of(START + timedelta(minutes=max(minutes)))
         self.journal.commit(pa.Table.from_pylist(rows, schema=JOURNAL), {LSN: first + len(rows), FRONTIER: frontier})
 
-    def driver(self) -> PostgresSink:
+    def driver(self, job: PostgresJob[SessionizationConfig] = JOB) -> PostgresSink:
         ownership = Ownership.take(JOB.name, self.database, {})
         return PostgresSink(
-            JOB,
+            job,
             Context(
                 SessionizationConfig(),
                 environment(self.database, Path(self.tables)),
@@ -133,6 +135,37 @@ def test_the_frontier_is_stored_once_all_rows_before_it_are_folded_and_moves_wit
     driver.advance()
     driver.advance()
     assert stage.rows("SELECT frontier FROM positions") == [(START + timedelta(minutes=50),)]
+
+
+def test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batch(stage: Stage) -> None:
+    """Killed in between, it is due again: F has not moved."""
+    passed: list[datetime | None] = []
+
+    def fold(cursor: psycopg.Cursor[Any], config: SessionizationConfig, frontiers: Fold) -> Counts:
+        count = cursor.execute("SELECT count(*) FROM staged").fetchone()
+        if count == (0,):
+            passed.append(frontiers.frontier)
+            if len(passed) == 1:
+                raise ConnectionError
+            return {(metrics.SESSIONS, "begun"): 7}
+        return JOB.fold(cursor, config, frontiers)
+
+    due = START + timedelta(minutes=30)
+    job = replace(JOB, fold=fold, is_due=lambda _, frontier: frontier is not None and frontier >= due)
+    stage.append(0, 10)
+    driver = stage.driver(job)
+    driver.process(stage.batch(1, 3))
+    driver.advance()
+    stage.journal.commit(JOURNAL.empty_table(), {FRONTIER: microseconds_of(due)})
+    driver.advance()
+    with pytest.raises(ConnectionError):
+        driver.advance()
+    assert stage.rows("SELECT frontier FROM positions") == [(START + timedelta(minutes=10),)]
+    driver.advance()
+    assert stage.rows("SELECT frontier FROM positions") == [(due,)]
+    assert passed == [due, due]
+    stage.append(50)
+    assert driver.process(stage.batch(3, 4)).counts[metrics.SESSIONS, "begun"] == 8
 
 
 def test_a_failure_inside_the_fold_leaves_nothing_behind(stage: Stage) -> None:

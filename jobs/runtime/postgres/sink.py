@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -18,7 +19,7 @@ from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced
-from jobs.runtime.job import Context, Fold, PostgresJob, Progress
+from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.meters import outcomes_at_once
 from jobs.runtime.new_rows import few_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
@@ -69,6 +70,7 @@ class PostgresSink:
         self._at, self._frontier = self._stored()
         self._rules = RulesTable(context.ownership.connection, job, context.config.deciding)
         self._upstream = Upstream(context.environment.tables, job.reads)
+        self._untold: Counts = {}
 
     def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(
@@ -108,7 +110,10 @@ class PostgresSink:
             self._record(cursor, rows, time.monotonic() - started)
         self._at, self._frontier = after, frontier
         self._rules.kept(held)
-        return Progress(rows.records, counts)
+        told = Counter(counts)
+        told.update(self._untold)
+        self._untold = {}
+        return Progress(rows.records, told)
 
     def _summary(self, batch: DataFrame | pa.Table, held: Held) -> tuple[pa.Table, LsnRange]:
         """What the job makes of the new rows under the rules that hold, and their range."""
@@ -135,12 +140,23 @@ class PostgresSink:
             held = self._rules.in_force(self._at.next_lsn, self._frontier)
             with self._ownership.transaction() as cursor:
                 self._assert_position(cursor)
+                counts = self._fold_time(cursor, frontier)
                 self._rules.keep(cursor, held)
                 self._move(cursor, self._at, frontier)
             self._frontier = frontier
             self._rules.kept(held)
+            # It is told with the next batch.
+            untold = Counter(self._untold)
+            untold.update(counts)
+            self._untold = untold
         if self._at.next_lsn >= self._upstream.next_lsn and self._upstream.goes_on():
             self._upstream.refresh()
+
+    def _fold_time(self, cursor: psycopg.Cursor[Any], frontier: datetime | None) -> Counts:
+        if not self._job.is_due(cursor, frontier):
+            return {}
+        stage(cursor, self._job.staged, self._job.staged.empty_table())
+        return self._job.fold(cursor, self._config, Fold(self._frontier, frontier, self._at.next_lsn))
 
     def _frontier_at(self, position: int) -> datetime | None:
         seen = self._upstream.frontier

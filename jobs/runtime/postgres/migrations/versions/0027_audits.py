@@ -6,7 +6,7 @@ They hold sums over all accounts: only who may see all reads them.
 from alembic import op
 
 revision = "0027"
-down_revision = "0025"
+down_revision = "0026"
 
 SCHEMA = """
 CREATE TABLE audits (

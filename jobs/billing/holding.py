@@ -1,0 +1,139 @@
+"""Stragglers that wait: which of them do, and what a decision or their deadline makes of them and what corrects them.
+
+A decision is a row of usage, so it is applied where usage says it, once: in the transaction that reads it. It counts if
+it was received before the deadline, and the first that counts does. F ends the waiting of all others. joins gives no
+decision an earlier reception than the F that it had told before, so none can count that comes after its deadline was
+passed, however usage is cut.
+
+What is decided goes through `staged` like what has just come, so that windows, days and corrections are made one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from metering.words import UsageCause
+
+_ASK = """
+SELECT EXISTS (SELECT FROM staged WHERE cause = %(decided)s), EXISTS (SELECT FROM staged WHERE decision = 'hold'),
+       EXISTS (SELECT FROM stragglers WHERE decision = 'hold' AND hold_until <= %(frontier)s)
+"""
+_IS_DUE = "SELECT EXISTS (SELECT FROM stragglers WHERE decision = 'hold' AND hold_until <= %s)"
+
+# An amount is a product, which is made here alone. What has no price is not known to be worth little.
+_LET_SMALL_GO = """
+UPDATE staged SET decision = 'correct', is_correction = true, hold_until = NULL, hold_expires = NULL
+WHERE decision = 'hold' AND abs(quantity * unit_price) <= hold_above
+"""
+
+_SAID = """
+CREATE TEMP TABLE said ON COMMIT DROP AS
+SELECT (corrects_lsns::bigint[])[1] AS held_lsn, meter, account, request_id, usage_lsn AS decided_lsn, received_at,
+       dimensions::jsonb ->> 'decision' AS decision, dimensions::jsonb ->> 'decided_by' AS decided_by,
+       dimensions::jsonb ->> 'reason' AS reason
+FROM staged WHERE cause = %(decided)s AND dimensions::jsonb ->> 'decision' IN ('approve', 'reject')
+"""
+_HEARD = "DELETE FROM staged WHERE cause = %(decided)s"
+
+# As it came once: a straggler is one row of usage, with one quantity of its meter.
+_COLUMNS = """
+window_start, account, model, meter, currency, price_version, unit_price, lowest_unit_price, cause, sign, late,
+usage_lsn, corrects_lsns, request_id, decision, hold_until, hold_expires, is_correction, day, dimensions, first_lsn,
+event_time, received_at, quantity, metered_rows, unmetered_rows, unsound_rows
+"""
+_STORED = """
+window_start, account, model, meter, currency, price_version, unit_price, unit_price, cause, sign(quantity)::integer,
+false, usage_lsn, corrects_lsns::text, request_id, decision, hold_until, hold_expires, false, day, dimensions::text,
+usage_lsn, event_time, received_at, quantity, 1, 0, 0
+"""
+_BRING_STRAGGLERS = f"""
+INSERT INTO staged ({_COLUMNS})
+SELECT {_STORED} FROM stragglers
+WHERE decision = 'hold' AND cause = %(stream)s
+  AND (hold_until <= %(frontier)s OR (usage_lsn, meter) IN (SELECT held_lsn, meter FROM said))
+"""
+
+# A decision names one straggler thrice (lsn, account, request): what else stands there now is not what somebody saw.
+_DECIDE = """
+CREATE TEMP TABLE decided ON COMMIT DROP AS
+SELECT DISTINCT ON (usage_lsn, staged.meter)
+       usage_lsn, staged.meter, coalesce(said.decision, hold_expires) AS decision, decided_lsn, decided_by, reason,
+       coalesce(said.received_at, hold_until) AS decided_at
+FROM staged LEFT JOIN said
+  ON (said.held_lsn, said.meter, said.account, said.request_id)
+   = (staged.usage_lsn, staged.meter, staged.account, staged.request_id)
+ AND said.received_at < hold_until AND decided_lsn > usage_lsn
+WHERE staged.decision = 'hold' AND (decided_lsn IS NOT NULL OR hold_until <= %(frontier)s)
+ORDER BY usage_lsn, staged.meter, decided_lsn
+"""
+_APPLY = """
+UPDATE staged SET decision = decided.decision, is_correction = decided.decision IN ('correct', 'approve'),
+                  first_lsn = coalesce(decided_lsn, first_lsn)
+FROM decided WHERE (staged.usage_lsn, staged.meter) = (decided.usage_lsn, decided.meter)
+"""
+
+# What corrects them has waited with them, and what corrects that. Without a decision `inherit` gives it one.
+_BRING_CORRECTING = f"""
+INSERT INTO staged ({_COLUMNS})
+WITH RECURSIVE correcting AS (
+    SELECT usage_lsn, meter, unnest(corrects_lsns) AS corrected_lsn
+    FROM stragglers WHERE decision = 'hold' AND corrects_lsns IS NOT NULL
+), concerned AS (
+    SELECT usage_lsn, meter FROM decided
+    UNION
+    SELECT correcting.usage_lsn, meter
+    FROM concerned JOIN correcting USING (meter) WHERE corrected_lsn = concerned.usage_lsn
+), held AS (
+    SELECT stragglers.*
+    FROM stragglers JOIN concerned USING (usage_lsn, meter) WHERE decision = 'hold' AND cause <> %(stream)s
+)
+SELECT {_STORED.replace("decision", "NULL")} FROM held
+"""
+
+_KEEP = """
+UPDATE stragglers SET decided_lsn = decided.decided_lsn, decided_by = decided.decided_by, reason = decided.reason,
+                      decided_at = decided.decided_at
+FROM decided WHERE (stragglers.usage_lsn, stragglers.meter) = (decided.usage_lsn, decided.meter)
+"""
+_COUNT = "SELECT meter, decision, count(*) FROM decided GROUP BY 1, 2"
+
+
+def let_small_go(cursor: psycopg.Cursor[Any]) -> None:
+    """Let those rows of `staged` correct at once that are held above an amount which is not theirs."""
+    cursor.execute(_LET_SMALL_GO)
+
+
+def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
+    """Bring into `staged` what is decided now, with its decision, and what corrects that, without one.
+
+    `frontier`: all received before it is folded with this. What `staged` says of decisions is taken out of it. Returns
+    whether anything was decided: then `keep_decided` follows, when stragglers are recorded.
+    """
+    words = {"decided": UsageCause.DECIDED.value, "stream": UsageCause.STREAM.value, "frontier": frontier}
+    asked = cursor.execute(_ASK, words).fetchone()
+    if asked is None or not any(asked):
+        return False
+    cursor.execute(_SAID, words)
+    cursor.execute(_HEARD, words)
+    cursor.execute(_BRING_STRAGGLERS, words)
+    cursor.execute(_DECIDE, words)
+    cursor.execute("ANALYZE decided")
+    cursor.execute(_APPLY)
+    cursor.execute(_BRING_CORRECTING, words)
+    return True
+
+
+def keep_decided(cursor: psycopg.Cursor[Any]) -> Iterable[tuple[str, str, int]]:
+    """Write down who decided, why and when. Returns (meter, decision, how many)."""
+    cursor.execute(_KEEP)
+    return cursor.execute(_COUNT).fetchall()
+
+
+def is_due(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
+    """Whether something waits whose deadline F has reached."""
+    found = cursor.execute(_IS_DUE, [frontier]).fetchone()
+    return bool(found and found[0])

@@ -1,0 +1,61 @@
+"""The key `hold` of a configuration: which stragglers wait for a decision, how long, and what becomes of them then."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from metering.holding import Hold
+from metering.words import Decision
+
+LONGEST_HOLD_SECONDS = 31_622_400
+LARGEST_AMOUNT = Decimal(10**20 - 1)
+"""Of the 38 digits of an amount 18 stand behind the point."""
+
+
+def _exactly(amount: Any) -> Any:
+    return str(amount) if isinstance(amount, float) else amount
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else f"{amount:f}"
+
+
+class HoldConfig(BaseModel):
+    """How stragglers are held where the late policy is `hold`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: int = Field(
+        default=604_800,
+        ge=1,
+        le=LONGEST_HOLD_SECONDS,
+        description="How long after it was received a straggler waits at most, judged by the frontier.",
+    )
+    expires: Literal["drop", "correct"] = Field(
+        default="drop",
+        description="What becomes of one that nobody decided about by then: drop (silence bills nobody) or correct.",
+    )
+    above_amount: Annotated[Decimal | None, BeforeValidator(_exactly), PlainSerializer(_text)] = Field(
+        default=None,
+        ge=0,
+        le=LARGEST_AMOUNT,
+        decimal_places=18,
+        description="Only what is worth more waits, in the currency of the usage, or what has no price; all else "
+        "corrects at once.",
+    )
+    above_age_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        le=LONGEST_HOLD_SECONDS,
+        description="Only what came longer than this after the end of its window waits; beside above_amount: what is "
+        "above one of them.",
+    )
+
+    def rule(self) -> Hold:
+        """The same as the rule that decides."""
+        age = None if self.above_age_seconds is None else timedelta(seconds=self.above_age_seconds)
+        return Hold(timedelta(seconds=self.seconds), Decision(self.expires), self.above_amount, age)

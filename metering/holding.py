@@ -1,0 +1,33 @@
+"""Which stragglers wait for a decision, how long, and what they do if nobody decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from metering.words import Decision
+
+
+@dataclass(frozen=True)
+class Hold:
+    """How a meter's stragglers are held. Without limits all are; with some, those that are above one of them."""
+
+    time: timedelta
+    expires: Decision
+    """What is decided where nobody decides: `correct` or `drop`."""
+    above_amount: Decimal | None = None
+    """In whatever currency the usage has. What has no price may be worth anything, so it is above."""
+    above_age: timedelta | None = None
+    """Counted from the end of the window."""
+
+    def holds(self, amount: Decimal | None, age: timedelta) -> bool:
+        """Whether a straggler of this signed amount (None: no price) and age waits."""
+        if self.above_amount is None and self.above_age is None:
+            return True
+        is_large = self.above_amount is not None and (amount is None or abs(amount) > self.above_amount)
+        return is_large or (self.above_age is not None and age > self.above_age)
+
+    def until(self, received_at: datetime) -> datetime:
+        """The deadline: what somebody decides counts if it was received before that, and F ends the waiting at it."""
+        return received_at + self.time
