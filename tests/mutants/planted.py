@@ -291,11 +291,11 @@ MUTANTS = (
         (f"{OF_AUDIT}::test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins",),
     ),
     Mutant(
-        "a fault is built upon",
+        "another model is taken for another price",
         "jobs/audit/corrected.py",
-        'sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")',
-        'sound = judged.filter(pl.col("cause").is_not_null())',
-        (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[a replacement lost-rejoined]",),
+        ".when(is_priced_otherwise & ~is_otherwise)",
+        ".when(is_priced_otherwise | is_otherwise)",
+        (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[another model-repriced]",),
     ),
     Mutant(
         "a withdrawn price un-bills the past",
