@@ -41,14 +41,20 @@ def minute_sums(usage: pl.DataFrame) -> pl.DataFrame:
 
 def unequal_minutes(sums: pl.DataFrame, windows: pl.DataFrame, dropped: pl.DataFrame) -> list[str]:
     """MINUTES of usage, of windows, and of stragglers that are in none → a sentence for each that differs."""
-    billed = pl.concat([windows, dropped]).group_by(KEY).agg(pl.max("unit_price"), pl.sum("quantity"))
+    billed = (
+        pl.concat([windows, dropped])
+        .cast(dict(MINUTES))
+        .group_by(KEY)
+        .agg(pl.max("unit_price"), pl.sum("quantity").cast(SUM), lowest_unit_price=pl.min("unit_price"))
+    )
     both = (
-        sums.cast(MINUTES)
-        .join(billed.cast(MINUTES), on=KEY, how="full", suffix="_billed", nulls_equal=True, coalesce=True)
+        sums.cast(dict(MINUTES))
+        .join(billed, on=KEY, how="full", suffix="_billed", nulls_equal=True, coalesce=True)
         .with_columns(pl.col("quantity", "quantity_billed").fill_null(0))
     )
     # A window that came back to 0 keeps its price.
-    is_priced_otherwise = (pl.col("unit_price") != pl.col("unit_price_billed")).fill_null(False)
+    prices = pl.col("unit_price_billed", "lowest_unit_price")
+    is_priced_otherwise = pl.any_horizontal((pl.col("unit_price") != prices).fill_null(False))
     wrong = both.filter((pl.col("quantity") != pl.col("quantity_billed")) | is_priced_otherwise).sort(KEY)
     return [
         f"{row['meter']} of {row['account']}, {row['model']}, in the minute {row['window_start']:%Y-%m-%dT%H:%MZ} at "

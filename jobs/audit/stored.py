@@ -83,7 +83,7 @@ WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
 SELECT usage_lsn, meter, 'changed a window and is no correction'
 FROM stragglers
 WHERE decision IN ('correct', 'approve') AND cause = 'stream'
-  AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
+  AND NOT EXISTS (SELECT FROM named WHERE (named.usage_lsn, named.meter) = (stragglers.usage_lsn, stragglers.meter))
 UNION ALL
 SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
 FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)
@@ -95,9 +95,12 @@ ORDER BY 1, 2
 """
 
 
+_OPTIONS = "-c timezone=UTC -c datestyle=ISO -c statement_timeout=30min"
+
+
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
-    """A connection that commits by itself, and says instants in UTC."""
-    return psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC", connect_timeout=10)
+    """A connection that commits by itself, and says instants in UTC and in ISO 8601, whatever the database prefers."""
+    return psycopg.connect(postgres_url, autocommit=True, options=_OPTIONS, connect_timeout=10)
 
 
 def billing_position(postgres_url: str) -> int:
@@ -184,5 +187,9 @@ def _table(connection: psycopg.Connection[Any], statement: sql.Composable, schem
         for data in copy:
             sink.write(data)
     kinds = pl.DataFrame(schema=schema).to_arrow().schema
-    read = csv.ConvertOptions(column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read)).cast(schema)
+    # What is null is empty: a model may be called `NA`, and have lines.
+    read = csv.ConvertOptions(
+        column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    lines = csv.ParseOptions(newlines_in_values=True)
+    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read, parse_options=lines)).cast(schema)
