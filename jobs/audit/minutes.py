@@ -43,12 +43,12 @@ def unequal_minutes(sums: pl.DataFrame, windows: pl.DataFrame, dropped: pl.DataF
     """MINUTES of usage, of windows, and of stragglers that are in none → a sentence for each that differs."""
     billed = (
         pl.concat([windows, dropped])
-        .cast(dict(MINUTES))
+        .cast(MINUTES)
         .group_by(KEY)
         .agg(pl.max("unit_price"), pl.sum("quantity").cast(SUM), lowest_unit_price=pl.min("unit_price"))
     )
     both = (
-        sums.cast(dict(MINUTES))
+        sums.cast(MINUTES)
         .join(billed, on=KEY, how="full", suffix="_billed", nulls_equal=True, coalesce=True)
         .with_columns(pl.col("quantity", "quantity_billed").fill_null(0))
     )
