@@ -42,7 +42,7 @@ BY_FAULTS: Mapping[str, frozenset[Struck]] = {
 NEVER = frozenset(
     {"ConservationBroken", "AbsentOffsetsUnproved", "WritesRefused", "WaitingForMemory", "JoinsMemoryHigh"}
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
-    | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue"}
+    | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

@@ -144,8 +144,8 @@ MUTANTS = (
     Mutant(
         "a dead letter that came back dropped as late",
         "jobs/billing/sums.py",
-        'pl.when("is_due").then(decided)',
-        "pl.when(True).then(decided)",
+        'pl.when(pl.col("is_due") & (said != LatePolicy.HOLD.value)).then(said)',
+        "pl.when(said != LatePolicy.HOLD.value).then(said)",
         (f"{OF_BILLING}::test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first",),
     ),
     Mutant(
@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         "sign ignored",
         "jobs/billing/sums.py",
-        'quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity),',
-        "quantity=quantity,",
+        'quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity)',
+        "quantity=quantity",
         ("tests/pipelines/test_billing.py::test_signed_usage_is_windows_plus_dropped_stragglers",),
     ),
     Mutant(

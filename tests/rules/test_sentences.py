@@ -36,6 +36,8 @@ ARGUMENTS = {
     "compare": ["truth.json"],
     "dead-letters replay": ["--reason", "malformed"],
     "explain": ["some-id"],
+    "stragglers approve": ["1", "--reason", "x"],
+    "stragglers reject": ["1", "--reason", "x"],
     "journal": ["--summary"],
     "journal restamp": ["0", "1", "2"],
     "journal skip": ["events", "0", "1", "--reason", "x"],

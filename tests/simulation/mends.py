@@ -158,8 +158,8 @@ MENDS = (
     _mend(
         "a straggler has another currency",
         "jobs/billing/fold.py",
-        "       decision, trim_scale(quantity), unit_price, currency, price_version, cause\n",
-        "       decision, trim_scale(quantity), unit_price, 'XXX', price_version, cause\n",
+        "       decision, trim_scale(quantity), unit_price, currency, price_version, cause, corrects",
+        "       decision, trim_scale(quantity), unit_price, 'XXX', price_version, cause, corrects",
     ),
     _mend(
         "an amount is made of a rounded quantity",

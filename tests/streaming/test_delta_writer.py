@@ -68,7 +68,7 @@ def test_of_two_drivers_of_one_epoch_the_later_finds_its_rows_numbered_by_the_ot
     one = writer(tmp_path, 1)
     other = forked(one, tmp_path)
     one.commit(accounts(1), {LSN: 2})
-    with pytest.raises(Fenced, match="lsn is at 2, this driver left it at 1"):
+    with pytest.raises(Fenced, match="goes on at lsn 2, this driver left it at 1"):
         other.commit(accounts(1), {LSN: 2})
     assert rows(tmp_path) == 1
 
@@ -116,7 +116,7 @@ def test_what_a_driver_remembers_of_before_it_took_its_epoch_again_cannot_be_com
     before = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     again = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     again.commit(accounts(1), {LSN: 2})
-    with pytest.raises(Fenced, match="lsn is at 2, this driver left it at 1"):
+    with pytest.raises(Fenced, match="goes on at lsn 2, this driver left it at 1"):
         before.commit(accounts(1), {LSN: 2})
     assert rows(tmp_path) == 1
 
