@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,8 +23,3 @@ class Check:
     def holds(self) -> bool:
         """Whether whatever differs has a known cause."""
         return self.found == self.expected
-
-
-def said(check: str, examined: int, broken: Sequence[str], sound: str) -> Check:
-    """The first sentence of what is broken, or what is `sound`."""
-    return Check(check, examined, len(broken), broken[0] if broken else sound)

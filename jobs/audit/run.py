@@ -16,7 +16,7 @@ from jobs.audit.kept import Kept, kept
 from jobs.audit.outcomes import Outcomes, outcomes
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
 from jobs.audit.recomputed import Pinned
-from jobs.audit.stored import billing_position, stored
+from jobs.audit.stored import billing_position, joins_config, stored
 from jobs.audit.versions import Versions
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.delta.table import open_table
@@ -50,7 +50,7 @@ class Audit:
 
         Raises Refused for tables that this version must not write, NotBilledError where billing does not get on.
         """
-        present = stored(self.postgres_url).present
+        present = joins_config(self.postgres_url)
         found, pinned, corrected = self._put_right(present)
         if found is None or pinned is None:
             yield Check("I4", 0, 0, "there is no usage yet")
@@ -67,8 +67,10 @@ class Audit:
             yield checks.sessions(versions, made.sessions)
         else:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
-        yield checks.windows(versions, made, held[Table.USAGE].since, self.asked)
-        yield checks.standing(found, made, corrected)
+        kept_since = held[Table.USAGE].since
+        proof = checks.billed(versions, made.billed, kept_since, self.asked)
+        yield checks.windows(proof, kept_since)
+        yield checks.standing(found, proof, corrected)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
         """What was found first, by which it was judged, and how many rows were appended, by cause."""

@@ -1,102 +1,114 @@
-"""What billing has stored, as one snapshot of the database says it, and what of that contradicts itself."""
+"""What the jobs have stored in Postgres, as one snapshot of the database says it: rows on the disk, by bucket."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 import psycopg
-import pyarrow as pa
 from psycopg import sql
-from pyarrow import csv
 
-from jobs.audit.minutes import MINUTES
+from jobs.audit.bills import same_json
+from jobs.audit.calendar import STORED_DAYS
+from jobs.audit.chains import CORRECTIONS
+from jobs.audit.copied import copied
+from jobs.audit.decisions import DECIDED
+from jobs.audit.minutes import STORED_STRAGGLERS, STORED_WINDOWS
 from jobs.audit.pinned import EVERYTHING, Asked
+from jobs.audit.sessions import SESSIONS, of_user
+from jobs.audit.spilled import Spilled
+from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.rules_in_force import Held, History
 from jobs.streams import Table
 from metering.words import Job
+
+WINDOWS, STRAGGLERS, CORRECTED, DAYS, DECISIONS = "windows", "stragglers", "corrections", "days", "decisions"
+LIVE = "sessions"
+PER_BUCKET = 100_000
+"""About as many windows, or sessions, are held at once."""
+STATEMENT_SECONDS = 1_800
+"""A statement that takes longer keeps the database from clearing up: it ends."""
+_MINUTES_TOGETHER = 10
+_WEST_TO_EAST = timedelta(days=3)
+"""A day is somewhere else, and a month may begin with what came before its first midnight."""
 
 
 @dataclass(frozen=True)
 class Billed:
-    """How far usage is billed (`position`), and by minute (MINUTES) the windows and what of stragglers was dropped."""
+    """How far usage is billed (`position`), by which rules, and what of it: `rows` by `buckets`."""
 
     position: int
-    windows: pl.DataFrame
-    dropped: pl.DataFrame
+    rules: History
+    buckets: int
+    rows: Spilled
 
+    def of_window(self) -> pl.Expr:
+        """The bucket of a row that has a `window_start`."""
+        slices = pl.col("window_start").dt.epoch("s") // (60 * _MINUTES_TOGETHER)
+        return slices % self.buckets
 
-@dataclass(frozen=True)
-class Contradictions:
-    """How many rows were examined, and a sentence for each that another contradicts."""
-
-    examined: int
-    broken: list[str]
+    def of_account(self) -> pl.Expr:
+        """The bucket of a row that has an account: all days of one are together."""
+        return (pl.col("account").hash(0) % self.buckets).cast(pl.Int64)
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """How far the journal is in sessions, how many requests each user has in them, and whose sessions overlap."""
+    """How far the journal is in sessions, which gaps held from which lsn on, and the sessions: `rows` by `buckets`."""
 
     position: int
-    events: pl.DataFrame
-    overlapping: list[str]
+    gaps: list[tuple[int, timedelta]]
+    buckets: int
+    rows: Spilled
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One snapshot: what is billed, what contradicts itself, and what joins was started with last."""
+    """One snapshot. What is on the disk goes with it."""
 
     billed: Billed
     sessions: Sessions
-    days: Contradictions
-    corrections: Contradictions
-    present: JoinsConfig
+    folder: TemporaryDirectory[str]
 
 
-_COLUMNS = ", ".join(MINUTES)
-_WINDOWS = f"SELECT {_COLUMNS} FROM usage_windows WHERE quantity <> 0"
-_DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision = 'drop'"
-
-EVENTS = pl.Schema({"account": pl.String(), "user_id": pl.String(), "events": pl.Int64()})
-_EVENTS = "SELECT account, user_id, sum(events) AS events FROM sessions WHERE retracted_at IS NULL GROUP BY 1, 2"
-_OVERLAPPING = """
-SELECT account, user_id, session_start FROM (
-    SELECT *, lag(session_end) OVER (PARTITION BY account, user_id ORDER BY session_start) AS ended
-    FROM sessions WHERE retracted_at IS NULL
-) AS followed WHERE session_start <= ended ORDER BY 1, 2, 3
+_WINDOWS = """
+SELECT window_start, account, model, meter, currency, price_version, unit_price, quantity, late_quantity, late_rows,
+       unmetered_rows, corrected, window_end = window_start + interval '1 minute'
+FROM usage_windows
 """
-_POSITION = "SELECT next_position FROM positions WHERE job = %s AND input = %s"
-
-# A day has the minutes that its account's zone says, which moves; of all days together nothing depends on it.
-_DAYS = """
-SELECT account, model, meter, currency, price_version, sum(minutes), sum(days), count(*)
-FROM (
-    SELECT account, model, meter, currency, price_version, quantity AS minutes, 0 AS days FROM usage_windows
-    UNION ALL
-    SELECT account, model, meter, currency, price_version, 0, quantity FROM usage_days
-) AS sums GROUP BY 1, 2, 3, 4, 5
+_STRAGGLERS = """
+SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, decision, quantity,
+       unit_price, currency, price_version, cause, (late_seconds * 1000000)::bigint
+FROM stragglers
 """
 _CORRECTIONS = """
-WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
-SELECT usage_lsn, meter, 'changed a window and is no correction'
-FROM stragglers
-WHERE decision <> 'drop' AND cause = 'stream' AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM named)
-UNION ALL
-SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
-FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)
-WHERE corrections.cause = 'stream' AND (
-    stragglers.quantity IS DISTINCT FROM new_quantity - old_quantity
-    OR coalesce(amount, 0) <> coalesce(new_amount, 0) - coalesce(old_amount, 0)
-)
-ORDER BY 1, 2
+SELECT usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
+       old_quantity, new_quantity, coalesce(old_amount, 0), coalesce(new_amount, 0)
+FROM corrections
 """
+_DAYS = """
+SELECT account, day, model, meter, currency, price_version, dimensions, unit_price, quantity, usage_rows,
+       first_window, last_window_end, corrected, is_other
+FROM usage_days
+"""
+_DECISIONS = "SELECT usage_lsn, meter, decision FROM stragglers"
+_SESSIONS = "SELECT account, user_id, session_start, session_end, events FROM sessions WHERE retracted_at IS NULL"
+_GAPS = "SELECT first_position, gap FROM session_gaps ORDER BY 1"
+_POSITION = "SELECT next_position FROM positions WHERE job = %s AND input = %s"
+_CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
-    """A connection that commits by itself, and says instants in UTC."""
-    return psycopg.connect(postgres_url, autocommit=True, options="-c timezone=UTC", connect_timeout=10)
+    """A connection that commits by itself, and says instants as ISO does, in UTC, whatever the database is set to."""
+    options = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
+    return psycopg.connect(postgres_url, autocommit=True, options=options, connect_timeout=10)
 
 
 def billing_position(postgres_url: str) -> int:
@@ -105,83 +117,94 @@ def billing_position(postgres_url: str) -> int:
         return _position(connection, Job.BILLING, Table.USAGE)
 
 
-def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
-    """What the database holds now: windows, stragglers and corrections of the period that is asked for.
+def joins_config(postgres_url: str) -> JoinsConfig:
+    """What joins was started with last; the defaults where it never was."""
+    with connected(postgres_url) as connection:
+        row = connection.execute(_CONFIG, [Job.JOINS.value]).fetchone()
+    return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
 
-    Days and sessions have no period: they are read without one.
-    """
+
+def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
+    """What the database holds now of the period that is asked for; sessions have none, and are read without one."""
+    folder = TemporaryDirectory(prefix="weir-audit-")
+    rows = Spilled(Path(folder.name))
     with connected(postgres_url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            return Stored(
-                billed=billed(connection, asked),
-                sessions=sessions(connection) if asked.is_everything else Sessions(1, pl.DataFrame(schema=EVENTS), []),
-                days=broken_days(connection) if asked.is_everything else Contradictions(0, []),
-                corrections=broken_corrections(connection),
-                present=joins_config(connection),
-            )
+            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked), folder)
 
 
-def billed(connection: psycopg.Connection[Any], asked: Asked) -> Billed:
-    """The windows and what was dropped, within the caller's transaction."""
-    bounds = (("window_start >= {}", asked.since), ("window_start < {}", asked.until))
-    within = [sql.SQL(compares).format(instant) for compares, instant in bounds if instant is not None]
-    windows, dropped = (
-        _table(connection, sql.SQL(" AND ").join([sql.SQL(said), *within]), MINUTES) for said in (_WINDOWS, _DROPPED)
+def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> Billed:
+    """What billing has made, within the caller's transaction."""
+    position = _position(connection, Job.BILLING, Table.USAGE)
+    within = _within("window_start", asked.since, asked.until)
+    many = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
+    found = Billed(
+        position, _rules(connection), 1 + max(many, position if asked.is_everything else 0) // PER_BUCKET, rows
     )
-    return Billed(_position(connection, Job.BILLING, Table.USAGE), windows, dropped)
+    parts: Mapping[str, tuple[str, pl.Schema]] = {
+        WINDOWS: (_WINDOWS, STORED_WINDOWS),
+        STRAGGLERS: (_STRAGGLERS, STORED_STRAGGLERS),
+        CORRECTED: (_CORRECTIONS, CORRECTIONS),
+    }
+    for part, (statement, schema) in parts.items():
+        for piece in copied(connection, sql.SQL(statement) + within, schema):
+            rows.add(part, _with_same_json(piece), found.of_window())
+    some_days = _within(
+        "day",
+        None if asked.since is None else (asked.since - _WEST_TO_EAST).date(),
+        None if asked.until is None else (asked.until + _WEST_TO_EAST).date(),
+    )
+    for piece in copied(connection, sql.SQL(_DAYS) + some_days, STORED_DAYS):
+        rows.add(DAYS, _with_same_json(piece), found.of_account())
+    for piece in copied(connection, sql.SQL(_DECISIONS), DECIDED):
+        rows.add(DECISIONS, piece, pl.lit(0))
+    return found
 
 
-def sessions(connection: psycopg.Connection[Any]) -> Sessions:
-    """The sessions that are not retracted."""
-    overlapping = [
-        f"the session of {user} of {account} from {start:%Y-%m-%dT%H:%M:%SZ} begins in the one before it"
-        for account, user, start in connection.execute(_OVERLAPPING).fetchall()
-    ]
+def sessions(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> Sessions:
+    """The sessions that are not retracted, within the caller's transaction."""
     position = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
-    return Sessions(position, _table(connection, sql.SQL(_EVENTS), EVENTS), overlapping)
+    found = Sessions(position, connection.execute(_GAPS).fetchall(), 1 + position // PER_BUCKET, rows)
+    for piece in copied(connection, sql.SQL(_SESSIONS), SESSIONS) if asked.is_everything else ():
+        rows.add(LIVE, piece, of_user(found.buckets))
+    return found
+
+
+def decided(billed: Billed) -> Iterator[pl.DataFrame]:
+    """DECIDED of all stragglers, some at a time."""
+    return billed.rows.pieces(DECISIONS, 0)
+
+
+def _within(column: str, since: object, until: object) -> sql.Composable:
+    bounds = ((f"{column} >= {{}}", since), (f"{column} < {{}}", until))
+    compared = [sql.SQL(compares).format(instant) for compares, instant in bounds if instant is not None]
+    return sql.SQL(" WHERE " if compared else "") + sql.SQL(" AND ").join(compared)
 
 
 def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> int:
-    row = connection.execute(_POSITION, [job.value, table.value]).fetchone()
-    return row[0] if row else 1
+    return _number(connection, sql.SQL(_POSITION), [job.value, table.value], otherwise=1)
 
 
-def joins_config(connection: psycopg.Connection[Any]) -> JoinsConfig:
-    """What joins was started with last; the defaults where it never was."""
-    row = connection.execute("SELECT config FROM jobs WHERE job = %s", [Job.JOINS.value]).fetchone()
-    return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
+def _number(
+    connection: psycopg.Connection[Any],
+    statement: sql.Composable,
+    parameters: list[str] | None = None,
+    otherwise: int = 0,
+) -> int:
+    row = connection.execute(statement, parameters).fetchone()
+    return int(row[0]) if row else otherwise
 
 
-def broken_days(connection: psycopg.Connection[Any]) -> Contradictions:
-    """I6: of each account, model, meter, currency and price version the days add up to the minutes."""
-    rows = connection.execute(_DAYS).fetchall()
-    return Contradictions(
-        sum(row[7] for row in rows),
-        [
-            f"{meter} of {account}, {model}, at price version {version} ({currency}): minutes {minutes}, days {days}"
-            for account, model, meter, currency, version, minutes, days, _ in rows
-            if minutes != days
-        ],
-    )
+def _rules(connection: psycopg.Connection[Any]) -> History:
+    """Billing's; of a database that has kept none yet, what it was started with last."""
+    if history := stored_history(connection, Job.BILLING.value):
+        return history
+    row = connection.execute(_CONFIG, [Job.BILLING.value]).fetchone()
+    config = BillingConfig.model_validate(row[0]) if row else BillingConfig()
+    return (Held(1, config.deciding),)
 
 
-def broken_corrections(connection: psycopg.Connection[Any]) -> Contradictions:
-    """I8: each straggler that changed a window is in one correction, of its own quantity and amount."""
-    examined = connection.execute("SELECT count(*) FROM corrections").fetchone()
-    rows = connection.execute(_CORRECTIONS).fetchall()
-    return Contradictions(
-        examined[0] if examined else 0, [f"{meter} of usage {lsn} {what}" for lsn, meter, what in rows]
-    )
-
-
-def _table(connection: psycopg.Connection[Any], statement: sql.Composable, schema: pl.Schema) -> pl.DataFrame:
-    """The rows of a statement, as Arrow reads them."""
-    sink = pa.BufferOutputStream()
-    with connection.cursor().copy(sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, HEADER)").format(statement)) as copy:
-        for data in copy:
-            sink.write(data)
-    kinds = pl.DataFrame(schema=schema).to_arrow().schema
-    read = csv.ConvertOptions(column_types=kinds, strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read)).cast(schema)
+def _with_same_json(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(same_json(rows["dimensions"])) if "dimensions" in rows.columns else rows
