@@ -32,7 +32,9 @@ def copied(connection: psycopg.Connection[Any], statement: sql.Composable, schem
 
 def parsed(text: bytes, schema: pl.Schema) -> pl.DataFrame:
     """Lines as Postgres writes them: a text in quotes is a text whatever it says, nothing between commas is null."""
-    read = csv.ReadOptions(column_names=schema.names(), block_size=len(text) + 1, use_threads=False)
+    # A text that begins with a byte order mark would lose it at the beginning.
+    text = ",".join(schema.names()).encode() + b"\n" + text
+    read = csv.ReadOptions(block_size=len(text) + 1, use_threads=False)
     parse = csv.ParseOptions(newlines_in_values=True)
     convert = csv.ConvertOptions(
         column_types=pl.DataFrame(schema=schema).to_arrow().schema,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -75,7 +77,6 @@ class Stored:
 
     billed: Billed
     sessions: Sessions
-    folder: TemporaryDirectory[str]
 
 
 _WINDOWS = """
@@ -126,13 +127,13 @@ def joins_config(postgres_url: str) -> JoinsConfig:
 
 def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
     """What the database holds now of the period that is asked for; sessions have none, and are read without one."""
-    folder = TemporaryDirectory(prefix="weir-audit-")
-    rows = Spilled(Path(folder.name))
+    rows = Spilled(Path(tempfile.mkdtemp(prefix="weir-audit-")))
+    weakref.finalize(rows, shutil.rmtree, rows.folder)
     with connected(postgres_url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked), folder)
+            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked))
 
 
 def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> Billed:

@@ -5,6 +5,7 @@ Method: a history of the simulator leaves real tables and a real database; a fau
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,41 +131,238 @@ def test_a_fault_in_usage_is_found_and_named(spark: SparkSession, metered: Meter
     assert str(chosen["request_id"]) in found[check].says
 
 
-IN_DATABASE = {
-    "a window that says one more": ("UPDATE usage_windows SET quantity = quantity + 1 {some}", "I6", "usage is"),
-    "a window in another currency": ("UPDATE usage_windows SET currency = 'XXX' {some}", "I6", "usage is"),
-    "a window of another customer": ("UPDATE usage_windows SET account = 'nobody' {some}", "I6", "usage is"),
-    "a window at another price": ("UPDATE usage_windows SET unit_price = unit_price + 1 {priced}", "I6", "usage is"),
-    "a straggler decided otherwise": ("UPDATE stragglers SET decision = 'correct' {dropped}", "I6", "usage is"),
-    "a day that says one more": ("UPDATE usage_days SET quantity = quantity + 1 {one}", "I6", "days"),
-    "a session that counts one more": ("UPDATE sessions SET events = events + 1 {live}", "I5", "in sessions"),
-    "a correction left out": ("DELETE FROM corrections {one}", "I8", "is no correction"),
+TOLD_AS_STRAGGLER = """
+    INSERT INTO stragglers (
+        usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, late_seconds,
+        decision, quantity, unit_price, currency, price_version
+    )
+    SELECT 1, meter, account, model, 'r0', window_start, window_start, window_start, 0,
+           '{decision}', quantity, unit_price, currency, price_version
+    FROM usage_windows {some}
+"""
+IS_DROPPED = """
+    (usage_lsn, meter) = (
+        SELECT usage_lsn, meter FROM stragglers WHERE decision = 'drop' AND quantity > 0
+        ORDER BY usage_lsn, meter LIMIT 1
+    )
+"""
+BILLED_AS_CORRECTION = f"""
+    INSERT INTO corrections (
+        usage_lsn, meter, usage_lsns, window_start, account, model, currency, cause, decision,
+        old_quantity, new_quantity, old_amount, new_amount
+    )
+    SELECT usage_lsn, meter, ARRAY[usage_lsn], window_start, account, model, currency, 'stream', 'correct',
+           0, quantity, 0, amount
+    FROM stragglers WHERE {IS_DROPPED}
+"""
+OF_STRAGGLER = """
+    (usage_lsn, meter) = (
+        SELECT usage_lsn, meter FROM corrections WHERE cause = 'stream' AND cardinality(usage_lsns) = 1
+        ORDER BY usage_lsn, meter LIMIT 1
+    )
+"""
+IN_DATABASE: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "a window that says one more": (("UPDATE usage_windows SET quantity = quantity + 1 {some}",), "I6", "quantity is"),
+    "a window in another currency": (("UPDATE usage_windows SET currency = 'XXX' {some}",), "I6", "quantity is"),
+    "a window of another customer": (("UPDATE usage_windows SET account = 'nobody' {some}",), "I6", "quantity is"),
+    "a window at another price": (
+        ("UPDATE usage_windows SET unit_price = unit_price + 1 {priced}",),
+        "I6",
+        "unit_price is",
+    ),
+    "a window at half its price beside a dropped straggler": (
+        (
+            (
+                "UPDATE usage_windows AS billed SET unit_price = billed.unit_price / 2 FROM stragglers "
+                "WHERE decision = 'drop' AND (billed.window_start, billed.account, billed.meter, billed.price_version) "
+                "= (stragglers.window_start, stragglers.account, stragglers.meter, stragglers.price_version)"
+            ),
+        ),
+        "I6",
+        "unit_price is",
+    ),
+    "a window that counts other late rows": (
+        ("UPDATE usage_windows SET late_rows = late_rows + 1 {some}",),
+        "I6",
+        "late_rows is",
+    ),
+    "a window that counts another late quantity": (
+        ("UPDATE usage_windows SET late_quantity = late_quantity + 1 {some}",),
+        "I6",
+        "late_quantity is",
+    ),
+    "a window that counts others that were not reported": (
+        ("UPDATE usage_windows SET unmetered_rows = unmetered_rows + 1 {some}",),
+        "I6",
+        "unmetered_rows is",
+    ),
+    "a window that nothing corrected": (
+        ("UPDATE usage_windows SET corrected = NOT corrected {some}",),
+        "I6",
+        "corrected is",
+    ),
+    "a window that ends elsewhere": (
+        ("UPDATE usage_windows SET window_end = window_end + interval '1 h' {some}",),
+        "I6",
+        "is_minute is",
+    ),
+    "a straggler decided otherwise": (("UPDATE stragglers SET decision = 'correct' {dropped}",), "I6", "decision is"),
+    "a straggler of another customer": (("UPDATE stragglers SET account = 'nobody' {one}",), "I6", "account is"),
+    "a straggler of another model": (("UPDATE stragglers SET model = 'other' {one}",), "I6", "model is"),
+    "a straggler of another minute": (
+        ("UPDATE stragglers SET window_start = window_start - interval '1 min' {one}",),
+        "I6",
+        "straggler",
+    ),
+    "a straggler that was less late": (("UPDATE stragglers SET late_seconds = 0.5 {one}",), "I6", "late_us is"),
+    "in time, and told as dropped": ((TOLD_AS_STRAGGLER.replace("{decision}", "drop"),), "I6", "comes of nothing"),
+    "in time, and told as a straggler that corrects": (
+        (TOLD_AS_STRAGGLER.replace("{decision}", "correct"),),
+        "I6",
+        "comes of nothing",
+    ),
+    "a straggler that the policy drops is billed": (
+        (
+            BILLED_AS_CORRECTION,
+            f"UPDATE stragglers SET decision = 'correct' WHERE {IS_DROPPED}",
+        ),
+        "I6",
+        "decision is",
+    ),
+    "a straggler and its correction both gone": (
+        (f"DELETE FROM stragglers WHERE {OF_STRAGGLER}", f"DELETE FROM corrections WHERE {OF_STRAGGLER}"),
+        "I6",
+        "is missing",
+    ),
+    "a straggler and its correction of another quantity": (
+        (
+            f"UPDATE stragglers SET quantity = quantity + 50 WHERE {OF_STRAGGLER}",
+            f"UPDATE corrections SET new_quantity = new_quantity + 50 WHERE {OF_STRAGGLER}",
+        ),
+        "I6",
+        "quantity is",
+    ),
+    "a day that says one more": (("UPDATE usage_days SET quantity = quantity + 1 {one}",), "I6", "the day"),
+    "a day at another price": (("UPDATE usage_days SET unit_price = unit_price * 2 {priced}",), "I6", "unit_price is"),
+    "a day moved over a month's end": (("UPDATE usage_days SET day = day + 40 {one}",), "I6", "the day"),
+    "a day of other dimensions": (
+        ('UPDATE usage_days SET dimensions = \'{{"region": "eu"}}\' {one}',),
+        "I6",
+        "the day",
+    ),
+    "a day of other dimensions than have room": (
+        ("UPDATE usage_days SET dimensions = NULL, is_other = true {one}",),
+        "I6",
+        "the day",
+    ),
+    "a day of other rows": (("UPDATE usage_days SET usage_rows = usage_rows + 5 {one}",), "I6", "usage_rows is"),
+    "a session that counts one more": (("UPDATE sessions SET events = events + 1 {live}",), "I5", "events is"),
+    "a session moved": (
+        (
+            (
+                "UPDATE sessions SET session_start = session_start - interval '20 d', "
+                "session_end = session_end - interval '20 d' {live}"
+            ),
+        ),
+        "I5",
+        "comes of nothing",
+    ),
+    "a session cut in two that touch": (
+        (
+            (
+                "INSERT INTO sessions (account, user_id, session_start, session_end, events, version) "
+                "SELECT account, user_id, session_end + interval '1 us', session_end + interval '1 us', 1, 1 "
+                "FROM sessions {counting}"
+            ),
+            "UPDATE sessions SET events = events - 1 {counting}",
+        ),
+        "I5",
+        "the session",
+    ),
+    "a correction left out": (("DELETE FROM corrections {of_stream}",), "I8", "is no correction"),
     "a correction of another quantity": (
-        "UPDATE corrections SET new_quantity = new_quantity + 1 {one}",
+        ("UPDATE corrections SET new_quantity = new_quantity + 1 {one}",),
         "I8",
-        "another",
+        "and its usage",
+    ),
+    "a correction from another quantity to another": (
+        ("UPDATE corrections SET old_quantity = old_quantity + 100, new_quantity = new_quantity + 100 {one}",),
+        "I8",
+        "never was",
+    ),
+    "a correction from another amount to another": (
+        (
+            (
+                "UPDATE corrections SET old_amount = coalesce(old_amount, 0) + 100, "
+                "new_amount = coalesce(new_amount, 0) + 100 {one}"
+            ),
+        ),
+        "I8",
+        "never was",
+    ),
+    "a correction of another window": (
+        ("UPDATE corrections SET window_start = window_start - interval '9 d' {one}",),
+        "I8",
+        "names usage that changed nothing",
+    ),
+    "a correction of another customer": (("UPDATE corrections SET account = 'nobody' {one}",), "I8", "says account"),
+    "a correction of another model": (("UPDATE corrections SET model = 'other' {one}",), "I8", "says model"),
+    "a correction of another currency": (("UPDATE corrections SET currency = 'XXX' {one}",), "I8", "says currency"),
+    "a correction out of nothing": (
+        (
+            (
+                "INSERT INTO corrections (usage_lsn, meter, usage_lsns, window_start, account, model, currency, cause, "
+                "old_quantity, new_quantity) SELECT 999999, 'requests', ARRAY[999999], window_start, account, model, "
+                "currency, 'duplicate', 10, 1 FROM usage_windows {some}"
+            ),
+        ),
+        "I8",
+        "names usage that changed nothing",
+    ),
+    "a correction of another cause and quantity": (
+        ("UPDATE corrections SET cause = 'duplicate', new_quantity = new_quantity + 5 {of_stream}",),
+        "I8",
+        "says cause",
+    ),
+    "a correction of another decision": (
+        ("UPDATE corrections SET decision = NULL {of_stream}",),
+        "I8",
+        "says decision",
+    ),
+    "usage in two corrections": (
+        (
+            (
+                "INSERT INTO corrections SELECT usage_lsn + 1000000, meter, ARRAY[usage_lsn + 1000000, usage_lsn], "
+                "window_start, account, model, currency, dimensions, cause, decision, old_quantity, new_quantity, "
+                "old_amount, new_amount FROM corrections {of_stream}"
+            ),
+        ),
+        "I8",
+        "names usage that changed nothing",
     ),
 }
 FIRST = "WHERE ctid = (SELECT min(ctid) FROM {table} WHERE {which})"
+CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_windows|usage_days|stragglers|corrections|sessions)\b")
 
 
 @pytest.mark.parametrize("fault", IN_DATABASE)
-def test_a_fault_in_what_billing_made_is_found_and_named(spark: SparkSession, metered: Metered, fault: str) -> None:
-    statement, check, says = IN_DATABASE[fault]
-    table = next(
-        word for word in statement.split() if word.startswith(("usage_", "stragglers", "corrections", "sessions"))
-    )
+def test_a_fault_in_what_was_made_is_found_and_named(spark: SparkSession, metered: Metered, fault: str) -> None:
+    statements, check, says = IN_DATABASE[fault]
     which = {
         "one": "true",
         "live": "retracted_at IS NULL",
-        "some": "quantity <> 0",
+        "counting": "retracted_at IS NULL AND events > 1",
+        "some": "quantity <> 0 AND price_version IS NOT NULL",
         "priced": "unit_price > 0 AND quantity <> 0",
         "dropped": "decision = 'drop'",
+        "of_stream": "cause = 'stream'",
     }
-    chosen = {name: FIRST.format(table=table, which=condition) for name, condition in which.items()}
     with a_copy_of(metered.database) as database:
         with psycopg.connect(database, autocommit=True) as connection:
-            assert connection.execute(statement.format(**chosen).encode()).rowcount == 1
+            for statement in statements:
+                table = CHANGES.findall(statement)[0]
+                chosen = {name: FIRST.format(table=table, which=condition) for name, condition in which.items()}
+                assert connection.execute(statement.format(**chosen).encode()).rowcount >= 1
         found = checks(spark, Metered(metered.tables, database))
     assert not found[check].holds
     assert says in found[check].says
