@@ -30,7 +30,6 @@ from metering.windows import MINUTE
 
 Parts = Mapping[str, pl.DataFrame]
 _ALONE = "alone"
-_SHIPPED = arrow(SHIPPED)
 _AROUND = timedelta(days=3)
 """A day in a zone is nowhere longer ago than that, and a month may begin with what came before its first midnight."""
 
@@ -88,7 +87,7 @@ def proved(versions: Versions, billed: Billed, span: Span) -> Proof:
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for usage in _tables(batches):
-            yield from by_bucket(usage, billed, decided).to_arrow().cast(_SHIPPED).to_batches()
+            yield from _batches(by_bucket(usage, billed, decided))
 
     made = gathered(rows.mapInArrow(make, spark_schema(SHIPPED)), billed.buckets)
     return compared(made, billed, decided, versions.usage, span)
@@ -160,7 +159,7 @@ def proved_sessions(versions: Versions, made: Sessions) -> Wrong:
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for requests in _tables(batches):
             minis = mini_sessions(pl.DataFrame(requests), gaps)
-            yield from shipped({_MINI: (minis, of_user(made.buckets))}).to_arrow().cast(_SHIPPED).to_batches()
+            yield from _batches(shipped({_MINI: (minis, of_user(made.buckets))}))
 
     found = Wrong()
     if not gaps:
@@ -193,6 +192,11 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             together = []
     if together:
         yield pa.Table.from_batches(together)
+
+
+def _batches(rows: pl.DataFrame) -> list[pa.RecordBatch]:
+    """SHIPPED, as Spark wants it."""
+    return rows.to_arrow().cast(arrow(SHIPPED)).to_batches()
 
 
 def _between(rows: pl.DataFrame, at: pl.Expr, begin: object, until: object) -> pl.DataFrame:

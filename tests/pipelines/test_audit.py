@@ -6,7 +6,7 @@ Method: a history of the simulator leaves real tables and a real database; a fau
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,12 @@ from jobs.audit.check import Check
 from jobs.audit.run import Audit
 from jobs.streams import USAGE, Table
 from tests.clocks import HandClock
-from tests.simulation.applications import simulated
+from tests.simulation.applications import JOBS, simulated
+from tests.simulation.calls import Fault
 from tests.simulation.conftest import dropped
 from tests.simulation.history import drawn
 from tests.simulation.simulate import emptied, quick_database
+from tests.simulation.steps import ENOUGH, Pass, Publish, Retain, Run, Send, Step
 from tests.simulation.world import World
 
 SEED = 19
@@ -43,14 +45,13 @@ class Metered:
     database: str
 
 
-@pytest.fixture(scope="module")
-def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
+@contextmanager
+def made_by(folder: Path, seed: int, partitions: int, steps: Sequence[Step]) -> Iterator[Metered]:
+    """What a history leaves."""
     configured = structlog.get_config()
     structlog.configure(processors=[dropped])
-    folder = tmp_path_factory.mktemp("audited")
     with quick_database(folder / "postgres") as url:
-        partitions, steps = drawn(SEED)
-        world = World(folder, emptied(url), SEED, partitions)
+        world = World(folder, emptied(url), seed, partitions)
         with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
             for step in steps:
                 step.do(world)
@@ -58,6 +59,46 @@ def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
             world.close()
         yield Metered(world.tables, url)
     structlog.configure(**configured)
+
+
+@pytest.fixture(scope="module")
+def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
+    with made_by(tmp_path_factory.mktemp("audited"), SEED, *drawn(SEED)) as made:
+        yield made
+
+
+def a_year() -> list[Step]:
+    """Usage of some days, a long pause, and usage of some days with stragglers; then the first days are removed."""
+    day = 86_400
+    runs: list[Step] = [Run(job, ENOUGH, Fault.FREEZE) for job in JOBS]
+    steps: list[Step] = [Publish(name, 0, "EUR", 7, -90 * day) for name in ("requests", "input_tokens")]
+    steps += [Publish("account", 0, "EUR", number, None) for number in range(2)]
+    for number in range(10):
+        steps += [Send(0, "usage", request % 2, 10 * number + request, 0, 7) for request in range(3)]
+        steps += [Pass(3_600, (0,)), *runs, Send(0, "usage", 0, 10 * number + 5, 3_600, 9), Pass(60, (0,)), *runs]
+        steps += [Pass(70 * day if number == 3 else day, (0,)), *runs]
+    return [*steps, Retain(36)]
+
+
+def test_what_is_left_when_days_were_removed_is_proved(spark: SparkSession, tmp_path: Path) -> None:
+    with made_by(tmp_path, SEED, 1, a_year()) as made:
+        usage = DeltaTable(str(made.tables / Table.USAGE)).to_pyarrow_table(columns=["lsn"])["lsn"].to_pylist()
+        assert len(usage) < max(usage)
+        found = checks(spark, made)
+        assert {name: one.says for name, one in found.items() if not one.holds} == {}
+        assert "was removed" in found["I6"].says
+        assert found["I6"].examined > 0
+        with psycopg.connect(made.database, autocommit=True) as connection:
+            newest = "(SELECT max(window_start) FROM {table})"
+            for table, change in (
+                ("usage_windows", "late_rows = late_rows + 1"),
+                ("corrections", "cause = 'repriced'"),
+            ):
+                where = f"WHERE window_start = {newest.format(table=table)}"
+                assert connection.execute(f"UPDATE {table} SET {change} {where}".encode()).rowcount
+        broken = checks(spark, made)
+        assert "late_rows is" in broken["I6"].says
+        assert "says cause" in broken["I8"].says
 
 
 def checks(spark: SparkSession, metered: Metered) -> dict[str, Check]:
@@ -172,11 +213,8 @@ IN_DATABASE: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "a window at half its price beside a dropped straggler": (
         (
-            (
-                "UPDATE usage_windows AS billed SET unit_price = billed.unit_price / 2 FROM stragglers "
-                "WHERE decision = 'drop' AND (billed.window_start, billed.account, billed.meter, billed.price_version) "
-                "= (stragglers.window_start, stragglers.account, stragglers.meter, stragglers.price_version)"
-            ),
+            TOLD_AS_STRAGGLER.replace("{decision}", "drop").replace("{some}", "{priced}"),
+            "UPDATE usage_windows SET unit_price = unit_price / 2 {priced}",
         ),
         "I6",
         "unit_price is",
@@ -303,7 +341,7 @@ IN_DATABASE: dict[str, tuple[tuple[str, ...], str, str]] = {
     "a correction of another window": (
         ("UPDATE corrections SET window_start = window_start - interval '9 d' {one}",),
         "I8",
-        "names usage that changed nothing",
+        "of usage",
     ),
     "a correction of another customer": (("UPDATE corrections SET account = 'nobody' {one}",), "I8", "says account"),
     "a correction of another model": (("UPDATE corrections SET model = 'other' {one}",), "I8", "says model"),
