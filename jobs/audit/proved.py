@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -196,10 +197,10 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _batches(rows: pl.DataFrame) -> list[pa.RecordBatch]:
     """SHIPPED, as Spark wants it."""
-    return rows.to_arrow().cast(arrow(SHIPPED)).to_batches()
+    return list(rows.to_arrow().cast(arrow(SHIPPED)).to_batches())
 
 
-def _between(rows: pl.DataFrame, at: pl.Expr, begin: object, until: object) -> pl.DataFrame:
+def _between(rows: pl.DataFrame, at: pl.Expr, begin: Any, until: Any) -> pl.DataFrame:
     conditions = [at >= begin] if begin is not None else []
     conditions += [at < until] if until is not None else []
     return rows.filter(*conditions) if conditions else rows

@@ -178,7 +178,7 @@ def decided(billed: Billed) -> Iterator[pl.DataFrame]:
     return billed.rows.pieces(DECISIONS, 0)
 
 
-def _within(column: str, since: object, until: object) -> sql.Composable:
+def _within(column: str, since: object, until: object) -> sql.Composed:
     bounds = ((f"{column} >= {{}}", since), (f"{column} < {{}}", until))
     compared = [sql.SQL(compares).format(instant) for compares, instant in bounds if instant is not None]
     return sql.SQL(" WHERE " if compared else "") + sql.SQL(" AND ").join(compared)
@@ -190,7 +190,7 @@ def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> in
 
 def _number(
     connection: psycopg.Connection[Any],
-    statement: sql.Composable,
+    statement: sql.SQL | sql.Composed,
     parameters: list[str] | None = None,
     otherwise: int = 0,
 ) -> int:

@@ -85,7 +85,7 @@ def test_what_is_left_when_days_were_removed_is_proved(spark: SparkSession, tmp_
         usage = DeltaTable(str(made.tables / Table.USAGE)).to_pyarrow_table(columns=["lsn"])["lsn"].to_pylist()
         assert len(usage) < max(usage)
         found = checks(spark, made)
-        assert {name: one.says for name, one in found.items() if not one.holds} == {}
+        assert {name: found[name].says for name in ("I4", "I6", "I8", "I10") if not found[name].holds} == {}
         assert "was removed" in found["I6"].says
         assert found["I6"].examined > 0
         with psycopg.connect(made.database, autocommit=True) as connection:
