@@ -6,24 +6,27 @@ from dataclasses import dataclass
 from datetime import date
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.table import LSN, REMOVED
+
+_AT_ONCE = 1_000_000
+_WRAPS = 1 << 64
 
 
 @dataclass(frozen=True)
 class Kept:
     """The rows from `first` on, before `next`, and how many of them are missing, or there too often.
 
-    `since`: the log date from which on there should be every row; None where none was removed. `is_each_once`: the
-    numbers of the rows are those between `first` and `next`, each once.
+    `since`: the log date from which on there should be every row; None where none was removed.
     """
 
     first: int
     next: int
     rows: int
     since: date | None
-    is_each_once: bool = True
 
     @property
     def missing(self) -> int:
@@ -50,9 +53,29 @@ def kept(table: DeltaTable) -> Kept:
     gap = first - 1 - earlier
     if gap <= 0 or (removed is not None and removed != gap):
         first, since = 1 + (removed or 0), None if not removed else since
-        return Kept(first, next_lsn, int(days["rows"].sum()), since, not removed and _each_once(table, 1, next_lsn))
+        return Kept(first, next_lsn, int(days["rows"].sum()), since)
     rows = int(days.filter(pl.col("log_date") >= since)["rows"].sum())
-    return Kept(first, next_lsn, rows, since, _each_once(table, first, next_lsn))
+    return Kept(first, next_lsn, rows, since)
+
+
+def is_each_once(table: DeltaTable, held: Kept) -> bool:
+    """Whether the rows have the numbers between `first` and `next`, each once, where none are missing.
+
+    By a sum of hashes, as those of other numbers may agree; some rows at a time, however many there are.
+    """
+    found = sum(
+        _hashed(batch["lsn"])
+        for batch in table.to_pyarrow_dataset().to_batches(columns=["lsn"], filter=pc.field("lsn") >= held.first)
+    )
+    must = sum(
+        _hashed(pl.int_range(first, min(first + _AT_ONCE, held.next), dtype=pl.Int64, eager=True))
+        for first in range(held.first, held.next, _AT_ONCE)
+    )
+    return found % _WRAPS == must % _WRAPS
+
+
+def _hashed(lsns: pa.Array | pl.Series) -> int:
+    return int(pl.Series(lsns).hash().sum())
 
 
 def _days(table: DeltaTable) -> pl.DataFrame:
@@ -66,11 +89,3 @@ def _days(table: DeltaTable) -> pl.DataFrame:
     rows = pl.scan_pyarrow_dataset(table.to_pyarrow_dataset())
     deciding = rows.filter(pl.col("rules").is_not_null()).group_by("log_date").len("deciding").collect()
     return days.join(deciding, on="log_date", how="left").with_columns(pl.col("deciding").fill_null(0)).sort("log_date")
-
-
-def _each_once(table: DeltaTable, first: int, next_lsn: int) -> bool:
-    """Whether the numbers from `first` on add up to those that there must be: by a hash, as any two sums may agree."""
-    lsn = pl.scan_pyarrow_dataset(table.to_pyarrow_dataset()).select("lsn").filter(pl.col("lsn") >= first)
-    found = lsn.select(pl.col("lsn").hash().sum(), pl.len()).collect().row(0)
-    must = pl.select(lsn=pl.int_range(first, next_lsn, dtype=pl.Int64)).select(pl.col("lsn").hash().sum(), pl.len())
-    return bool(found == must.row(0))

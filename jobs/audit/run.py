@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from jobs.audit import checks
 from jobs.audit.appended import AuditedMeanwhile, append, refuse_unfit
 from jobs.audit.check import Check
-from jobs.audit.kept import Kept, kept
+from jobs.audit.kept import Kept, is_each_once, kept
 from jobs.audit.outcomes import Outcomes, outcomes
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
 from jobs.audit.recomputed import Pinned
-from jobs.audit.stored import billing_position, stored
+from jobs.audit.stored import billing_position, joins_config, stored
 from jobs.audit.versions import Versions
 from jobs.audit.versions_told import otherwise_told
 from jobs.joins.config import JoinsConfig
@@ -54,7 +54,7 @@ class Audit:
 
         Raises Refused for tables that this version must not write, NotBilledError where billing does not get on.
         """
-        present = stored(self.postgres_url).present
+        present = joins_config(self.postgres_url)
         found, pinned, corrected = self._put_right(present)
         if found is None or pinned is None:
             yield from checks.gone(stored(self.postgres_url))
@@ -66,7 +66,9 @@ class Audit:
         known = {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices}
         first = held[Table.JOURNAL].first
         yield from checks.streamed(found, pinned, [*otherwise_told(versions.journal, known, first, pinned.position)])
-        yield checks.numbers(held, made)
+        tables = {Table.JOURNAL: versions.journal, Table.USAGE: versions.usage}
+        doubled = [name for name, table in tables.items() if not is_each_once(table, held[name])]
+        yield checks.numbers(held, made, doubled)
         if (lost := held[Table.JOURNAL].since) is not None:
             yield Check("I5", 0, 0, f"the journal has lost the days before {lost}, and sessions stay for ever")
         elif self.asked.is_everything:

@@ -46,13 +46,12 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Stored:
-    """One snapshot: what is billed, what contradicts itself, and what joins was started with last."""
+    """One snapshot: what is billed, and what contradicts itself."""
 
     billed: Billed
     sessions: Sessions
     days: Contradictions
     corrections: Contradictions
-    present: JoinsConfig
 
 
 _COLUMNS = ", ".join(MINUTES)
@@ -123,7 +122,6 @@ def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
                 sessions=sessions(connection) if asked.is_everything else Sessions(1, pl.DataFrame(schema=EVENTS), []),
                 days=broken_days(connection) if asked.is_everything else Contradictions(0, []),
                 corrections=broken_corrections(connection),
-                present=joins_config(connection),
             )
 
 
@@ -152,9 +150,10 @@ def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> in
     return row[0] if row else 1
 
 
-def joins_config(connection: psycopg.Connection[Any]) -> JoinsConfig:
+def joins_config(postgres_url: str) -> JoinsConfig:
     """What joins was started with last; the defaults where it never was."""
-    row = connection.execute("SELECT config FROM jobs WHERE job = %s", [Job.JOINS.value]).fetchone()
+    with connected(postgres_url) as connection:
+        row = connection.execute("SELECT config FROM jobs WHERE job = %s", [Job.JOINS.value]).fetchone()
     return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
 
 

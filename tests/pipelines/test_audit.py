@@ -16,7 +16,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-import structlog
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
@@ -24,11 +23,7 @@ from jobs.audit.check import Check
 from jobs.audit.run import Audit
 from jobs.streams import PRICES, USAGE, Table
 from tests.clocks import HandClock
-from tests.simulation.applications import simulated
-from tests.simulation.conftest import dropped
-from tests.simulation.history import drawn
-from tests.simulation.simulate import emptied, quick_database
-from tests.simulation.world import World
+from tests.simulation.left import left_by
 
 SEED = 19
 """A history with matches, abandoned, orphaned and superseded rows, prices, stragglers that correct and that drop."""
@@ -45,19 +40,8 @@ class Metered:
 
 @pytest.fixture(scope="module")
 def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
-    configured = structlog.get_config()
-    structlog.configure(processors=[dropped])
-    folder = tmp_path_factory.mktemp("audited")
-    with quick_database(folder / "postgres") as url:
-        partitions, steps = drawn(SEED)
-        world = World(folder, emptied(url), SEED, partitions)
-        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
-            for step in steps:
-                step.do(world)
-            world.settle()
-            world.close()
-        yield Metered(world.tables, url)
-    structlog.configure(**configured)
+    with left_by(SEED, tmp_path_factory.mktemp("audited"), is_audited=True) as world:
+        yield Metered(world.tables, world.database)
 
 
 def checks(spark: SparkSession, metered: Metered) -> dict[str, Check]:

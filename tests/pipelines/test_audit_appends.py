@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import structlog
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
@@ -28,13 +27,8 @@ from jobs.runtime.errors import Fenced
 from jobs.streams import USAGE, Table
 from metering.words import UsageCause
 from tests.clocks import HandClock
-from tests.simulation.applications import simulated
 from tests.simulation.audits import audit
-from tests.simulation.conftest import dropped
-from tests.simulation.history import drawn
-from tests.simulation.simulate import emptied, quick_database
-from tests.simulation.steps import Audit as AuditStep
-from tests.simulation.world import World
+from tests.simulation.left import left_by
 
 SEED = 31
 """A history in which prices come late, requests are rejoined, and events are accepted twice."""
@@ -52,20 +46,8 @@ class Unaudited:
 
 @pytest.fixture(scope="module")
 def unaudited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unaudited]:
-    configured = structlog.get_config()
-    structlog.configure(processors=[dropped])
-    folder = tmp_path_factory.mktemp("unaudited")
-    with quick_database(folder / "postgres") as url:
-        partitions, steps = drawn(SEED)
-        world = World(folder, emptied(url), SEED, partitions)
-        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
-            for step in steps:
-                if not isinstance(step, AuditStep):
-                    step.do(world)
-            world.settle(is_audited=True)
-            world.close()
-        yield Unaudited(world.tables, url)
-    structlog.configure(**configured)
+    with left_by(SEED, tmp_path_factory.mktemp("unaudited"), is_audited=False) as world:
+        yield Unaudited(world.tables, world.database)
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-import structlog
 from deltalake import DeltaTable
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
@@ -47,10 +46,7 @@ from tests.clocks import HandClock
 from tests.dashboard.reader import reader_url
 from tests.simulation.applications import simulated
 from tests.simulation.calls import Fault
-from tests.simulation.conftest import dropped
-from tests.simulation.history import drawn
-from tests.simulation.simulate import emptied, quick_database
-from tests.simulation.steps import Audit as AuditStep
+from tests.simulation.left import left_by
 from tests.simulation.world import ENOUGH_CALLS, World
 
 SEED = 31
@@ -99,20 +95,8 @@ def rows_of(database: str) -> list[Row]:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """What is there when all drivers of a history have ended."""
-    configured = structlog.get_config()
-    structlog.configure(processors=[dropped])
-    folder = tmp_path_factory.mktemp("recorded")
-    with quick_database(folder / "postgres") as url:
-        partitions, steps = drawn(SEED)
-        world = World(folder, emptied(url), SEED, partitions)
-        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
-            for step in steps:
-                if not isinstance(step, AuditStep):
-                    step.do(world)
-            world.settle(is_audited=True)
-            world.close()
+    with left_by(SEED, tmp_path_factory.mktemp("recorded"), is_audited=False) as world:
         yield world
-    structlog.configure(**configured)
 
 
 @pytest.fixture

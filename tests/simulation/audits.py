@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from jobs.audit.appended import append
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
-from jobs.audit.kept import kept
+from jobs.audit.kept import is_each_once, kept
 from jobs.audit.pinned import Asked, pin
 from jobs.audit.recomputed import Pinned
 from jobs.audit.versions_told import otherwise_told
@@ -35,7 +35,8 @@ def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return None
-    held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+    tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
+    held = {name: kept(table) for name, table in tables_of.items()}
     pinned = pin(usage, held.values(), tables, JoinsConfig(), Asked(most_rows=most_rows))
     concerned = _rows(journal, (*journal_read(pinned), "disposition")).filter(
         (pl.col("lsn") < pinned.position) & is_paired()
@@ -47,7 +48,7 @@ def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 
         append(usage, corrections, now)
     faults = [
         *found.filter(pl.col("kind") != SUM).to_dicts(),
-        *(one for one in held.values() if one.missing or not one.is_each_once),
+        *(held[name] for name, table in tables_of.items() if held[name].missing or not is_each_once(table, held[name])),
         *otherwise_told(
             journal,
             {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices},

@@ -1,0 +1,34 @@
+"""What a history has left behind when all of its drivers have ended, for tests of whoever comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from tests.simulation.applications import simulated
+from tests.simulation.conftest import dropped
+from tests.simulation.history import drawn
+from tests.simulation.simulate import emptied, quick_database
+from tests.simulation.steps import Audit
+from tests.simulation.world import World
+
+
+@contextmanager
+def left_by(seed: int, folder: Path, *, is_audited: bool) -> Iterator[World]:
+    """The world after the history of a seed, as long as its database runs; `is_audited`: with the audits of it."""
+    configured = structlog.get_config()
+    structlog.configure(processors=[dropped])
+    with quick_database(folder / "postgres") as url:
+        partitions, steps = drawn(seed)
+        world = World(folder, emptied(url), seed, partitions)
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            for step in steps:
+                if is_audited or not isinstance(step, Audit):
+                    step.do(world)
+            world.settle(is_audited=not is_audited)
+            world.close()
+        yield world
+    structlog.configure(**configured)
