@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import structlog
 
 from tests.simulation.applications import simulated
@@ -41,3 +42,16 @@ def left_by_steps(
             world.close()
         yield world
     structlog.configure(**configured)
+
+
+@contextmanager
+def a_copy_of(database: str) -> Iterator[str]:
+    """The address of a copy; nobody may be in the original meanwhile."""
+    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+    server = psycopg.conninfo.make_conninfo(database, dbname="template1")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE planted TEMPLATE "{name}"'.encode())
+        try:
+            yield psycopg.conninfo.make_conninfo(database, dbname="planted")
+        finally:
+            connection.execute("DROP DATABASE planted WITH (FORCE)")
