@@ -38,15 +38,16 @@ class Pieces:
     options: dict[str, str] | None
     schema: pa.Schema
     tasks: Sequence[Sequence[Piece]]
+    rows: int
 
-    def of_task(self, number: int) -> Iterator[pa.Table]:
-        """The rows of a task, about AT_ONCE at a time, with the columns of `schema`; null what a file has not got."""
+    def of_task(self, number: int, at_once: int) -> Iterator[pa.Table]:
+        """The rows of a task, at most so many at once, with the columns of `schema`; null what a file has not got."""
         files = PyFileSystem(DeltaStorageHandler(self.uri, self.options))
         for piece in self.tasks[number]:
             with pq.ParquetFile(files.open_input_file(piece.path), pre_buffer=True) as file:
                 groups = [n for n in range(file.num_row_groups) if n % piece.parts == piece.part]
                 names = [name for name in self.schema.names if name in file.schema_arrow.names]
-                for batch in file.iter_batches(AT_ONCE, groups, names) if groups else ():
+                for batch in file.iter_batches(at_once, groups, names) if groups else ():
                     yield _with_schema(pa.Table.from_batches([batch]), self.schema)
 
 
@@ -69,16 +70,17 @@ def pieces(table: DeltaTable, columns: Iterable[str], since: date | None = None,
                 size = 0
             tasks[-1].append(Piece(path, part, parts))
             size += (rows or 0) // parts
-    return Pieces(table.table_uri, table._storage_options, schema, tasks)
+    rows = int(files["num_records"].sum()) if len(files) else 0
+    return Pieces(table.table_uri, table._storage_options, schema, tasks, rows)
 
 
-def made_in_tasks(spark: SparkSession, found: Pieces, make: Made, schema: str) -> DataFrame:
+def made_in_tasks(spark: SparkSession, found: Pieces, make: Made, schema: str, at_once: int = AT_ONCE) -> DataFrame:
     """What `make` makes of the rows of each task, as they come: batches of `schema`."""
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for rows in found.of_task(number):
+                for rows in found.of_task(number, at_once):
                     yield from make(rows)
 
     many = len(found.tasks)

@@ -22,10 +22,10 @@ from jobs.audit.minutes import STORED_STRAGGLERS, STORED_WINDOWS, unequal_stragg
 from jobs.audit.pieces import made_in_tasks, pieces
 from jobs.audit.pinned import Asked
 from jobs.audit.sessions import MINI, SESSIONS, mini_sessions, of_user, unequal_sessions
-from jobs.audit.spilled import SHIPPED, gathered, shipped
+from jobs.audit.spilled import SHIPPED, as_batches, gathered, shipped
 from jobs.audit.stored import Billed, Sessions
 from jobs.audit.unequal import Wrong
-from jobs.audit.versions import Versions, arrow, spark_schema
+from jobs.audit.versions import Versions, spark_schema
 from jobs.billing.sums import COLUMNS
 from jobs.joins.past import CLOCK_SKEW
 from jobs.sessionization.pipeline import CONCERNS
@@ -94,7 +94,7 @@ def span_of(asked: Asked, kept_since: date | None, usage: DeltaTable, billed: Bi
 
 
 def _latest_event(usage: DeltaTable, before_lsn: int) -> datetime | None:
-    found = usage.to_pyarrow_dataset().to_batches(columns=["event_time"], filter=pc.field("lsn") < before_lsn)
+    found = usage.to_pyarrow_dataset().toas_batches(columns=["event_time"], filter=pc.field("lsn") < before_lsn)
     times = (pc.max(batch["event_time"]).as_py() for batch in found if len(batch))
     return max((at for at in times if at is not None), default=None)
 
@@ -114,7 +114,7 @@ def proved(versions: Versions, billed: Billed, span: Span) -> Proof:
     concerns = (pc.field("lsn") < billed.position) & span.occurred
 
     def make(usage: pa.Table) -> list[pa.RecordBatch]:
-        return _batches(by_bucket(usage.filter(concerns), billed, decided))
+        return as_batches(by_bucket(usage.filter(concerns), billed, decided))
 
     made = made_in_tasks(versions.spark, files, make, spark_schema(SHIPPED))
     return compared(gathered(made, billed.buckets), billed, decided, versions.usage, span)
@@ -185,7 +185,7 @@ def proved_sessions(versions: Versions, made: Sessions) -> Wrong:
     if not made.gaps_reached:
         return Wrong()
     cut = made_in_tasks(
-        versions.spark, files, lambda rows: _batches(sessions_by_bucket(rows, made)), spark_schema(SHIPPED)
+        versions.spark, files, lambda rows: as_batches(sessions_by_bucket(rows, made)), spark_schema(SHIPPED)
     )
     return compared_sessions(gathered(cut, made.buckets), made)
 
@@ -219,11 +219,6 @@ def _every(made: Iterable[tuple[int, Parts]], buckets: int) -> Iterator[tuple[in
         left.remove(bucket)
         yield bucket, parts
     yield from ((bucket, {}) for bucket in sorted(left))
-
-
-def _batches(rows: pl.DataFrame) -> list[pa.RecordBatch]:
-    """SHIPPED, as Spark wants it."""
-    return list(rows.to_arrow().cast(arrow(SHIPPED)).to_batches())
 
 
 def _between(rows: pl.DataFrame, at: pl.Expr, begin: Any, until: Any) -> pl.DataFrame:

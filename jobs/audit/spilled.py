@@ -10,7 +10,10 @@ from operator import itemgetter
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 from pyspark.sql import DataFrame
+
+from jobs.audit.versions import arrow
 
 SHIPPED = pl.Schema({"bucket": pl.Int64(), "part": pl.String(), "data": pl.Binary()})
 """Rows of a part (a table's name) that are of one bucket, as `packed`."""
@@ -43,6 +46,11 @@ def shipped(parts: dict[str, tuple[pl.DataFrame, pl.Expr]]) -> pl.DataFrame:
         for number, held in bucketed(rows, bucket)
     ]
     return pl.DataFrame(made, schema=SHIPPED, orient="row")
+
+
+def as_batches(rows: pl.DataFrame) -> list[pa.RecordBatch]:
+    """SHIPPED, as Spark wants it."""
+    return list(rows.to_arrow().cast(arrow(SHIPPED)).to_batches())
 
 
 def gathered(made: DataFrame, buckets: int) -> Iterator[tuple[int, dict[str, pl.DataFrame]]]:
