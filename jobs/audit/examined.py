@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jobs.audit.corrected import Standing, as_rows, corrections, suspects
 from jobs.audit.differences import DIFFERENCES, differences, net, standing
-from jobs.audit.recomputed import OUTCOME, PARTS, SAID, Pinned, recomputed
+from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, SAID, Pinned, recomputed
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
@@ -41,20 +41,25 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
+    Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on.
     """
     # A decision about a straggler is no outcome.
     journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
+    if IS_CONTRACTED not in journal.columns:
+        journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
     usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _SAID if name not in usage.columns)
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
     is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
     now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
-    known = Standing(stream, now)
-    expected = recomputed(carried, stream.select(*OUTCOME, "usage_lsn"), pinned)
+    first = usage.filter(pl.col("sign") > 0).group_by(OUTCOME).agg(usage_lsn=pl.min("lsn"))
+    known = Standing(stream, now, first)
+    judged = carried.filter(~pl.col(IS_CONTRACTED))
+    expected = recomputed(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
     # What the stream has made wrong is nothing to build upon.
     keys = suspects(carried, expected, known, pinned).join(pl.concat([wrong, broken]), on=KEY, how="anti")
@@ -63,7 +68,7 @@ def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.D
     counted = pl.DataFrame(
         {
             "kind": [SUM],
-            "rows": [len(journal)],
+            "rows": [len(judged)],
             "outcomes": [len(stream)],
             "changes": [len(rows)],
             "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
@@ -93,7 +98,7 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
 
 
 def _of(known: Standing, keys: pl.DataFrame) -> Standing:
-    return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (known.stream, known.now)))
+    return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (known.stream, known.now, known.first)))
 
 
 def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from jobs.audit.contracted import JUDGED_FROM, later_contracts, with_contracted
 from jobs.audit.corrected import CORRECTIONS
 from jobs.audit.examined import EXAMINED, STANDING, SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.recomputed import Pinned
@@ -50,11 +51,13 @@ class Outcomes:
 def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     """Recompute what was made of the journal below the pinned position."""
     families = ", ".join(f"'{family}'" for family in BILLABLE)
-    concerned = (
-        f"lsn < {pinned.position} AND disposition = '{Disposition.ACCEPTED}' AND request_id IS NOT NULL "
-        f"AND {FAMILY_SQL} IN ({families})"
-    )
+    accepted = f"lsn < {pinned.position} AND disposition = '{Disposition.ACCEPTED}'"
+    concerned = f"{accepted} AND request_id IS NOT NULL AND {FAMILY_SQL} IN ({families})"
     rows = versions.of_journal(journal_read(pinned), concerned)
+    if later := later_contracts(versions.journal, pinned.position, pinned.sums):
+        read = dict.fromkeys((*journal_read(pinned), *JUDGED_FROM))
+        unknown = versions.of_journal(read, f"{accepted} AND lsn < {later.before} AND {FAMILY_SQL} IS NULL")
+        rows = with_contracted(rows, unknown.where(F.col("type").isin(later.types)), later)
     made = versions.of_usage(USAGE_READ)
     buckets = 1 + (versions.journal_rows // ROWS_PER_BUCKET)
 

@@ -10,15 +10,17 @@ import polars as pl
 from deltalake import DeltaTable
 
 from jobs.audit.appended import append
+from jobs.audit.contracted import JUDGED_FROM, later_contracts
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.kept import is_each_once, kept
 from jobs.audit.pinned import Asked, pin
-from jobs.audit.recomputed import Pinned
+from jobs.audit.recomputed import IS_CONTRACTED, Pinned
 from jobs.audit.versions_told import otherwise_told
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import is_paired
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
+from metering.words import Disposition
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,13 @@ def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: kept(table) for name, table in tables_of.items()}
     pinned = pin(usage, held.values(), tables, JoinsConfig(), Asked(most_rows=most_rows))
-    concerned = _rows(journal, (*journal_read(pinned), "disposition")).filter(
-        (pl.col("lsn") < pinned.position) & is_paired()
-    )
+    rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
+    concerned = rows.filter(is_paired()).with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
+    if later := later_contracts(journal, pinned.position, pinned.sums):
+        unknown = rows.filter(pl.col("family").is_null() & (pl.col("disposition") == Disposition.ACCEPTED))
+        read = [name for name in journal_read(pinned) if name in rows.columns]
+        judged = later.takes(unknown, read).with_columns(pl.lit(value=True).alias(IS_CONTRACTED))
+        concerned = pl.concat([concerned, judged], how="diagonal")
     found = examined(concerned, _rows(usage, USAGE_READ), pinned)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     corrections = as_table(stream)

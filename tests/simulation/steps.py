@@ -17,7 +17,7 @@ from metering.instants import rfc3339
 from metering.words import Disposition, EventType
 from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
-from tests.simulation.declared import DECLARED
+from tests.simulation.declared import DECLARED, OTHER_TYPE
 from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
@@ -81,7 +81,7 @@ class Send:
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
-        return world.event(kind.value if kind else "some.other.v1", f"a{self.account}", self.ago_s, **data)
+        return world.event(kind.value if kind else OTHER_TYPE, f"a{self.account}", self.ago_s, **data)
 
 
 @dataclass(frozen=True)
