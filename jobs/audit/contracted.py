@@ -29,7 +29,7 @@ JUDGED_FROM = ("lsn", "topic", "partition", "offset", "key", "value", "type")
 
 
 @dataclass(frozen=True)
-class _Later:
+class Later:
     """Contracts of types that some rows came before, in force from `first` on."""
 
     first: int
@@ -40,7 +40,7 @@ class _Later:
 class LaterContracts:
     """The contracts that judge what came before them, in their order."""
 
-    kept: tuple[_Later, ...]
+    kept: tuple[Later, ...]
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -87,7 +87,7 @@ def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str])
     late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
     changed = [(first, after) for (_, before), (first, after) in pairwise(kept) if after != before]
     found = [
-        _Later(first, {name: contract for name, contract in contracts.items() if name in late and contract is not None})
+        Later(first, {name: contract for name, contract in contracts.items() if name in late and contract is not None})
         for first, contracts in changed
     ]
     return LaterContracts(tuple(later for later in found if later.contracts))

@@ -35,6 +35,14 @@ class Standing:
     first: pl.DataFrame
     """(OUTCOME, usage_lsn) of the first row that ever stood for an outcome."""
 
+    def of(self, keys: pl.DataFrame) -> Standing:
+        """What is of these keys (KEY)."""
+        return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (self.stream, self.now, self.first)))
+
+    def without(self, keys: pl.DataFrame) -> Standing:
+        """What is of all other keys."""
+        return Standing(*(rows.join(keys, on=KEY, how="anti") for rows in (self.stream, self.now, self.first)))
+
 
 def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
     """The keys (KEY) of which something else may be known by now than when the stream decided.
@@ -49,12 +57,13 @@ def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, 
 
 
 def repeats(carried: pl.DataFrame) -> pl.DataFrame:
-    """Rows (lsn, KEY, identity, IS_CONTRACTED) of the journal → those whose event was accepted before.
+    """Rows (lsn, family, KEY, identity, IS_CONTRACTED) of the journal → those whose event was accepted before.
 
-    That is the same identity and the same request. What was judged when it came stands before what was judged later.
+    That is the same identity of the same family, and the same request: a request and its completion repeat each other
+    never. What was judged when it came stands before what was judged later.
     """
     known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
-    return known.filter(pl.col("lsn") != pl.col("lsn").first().over(*KEY, "identity"))
+    return known.filter(pl.col("lsn") != pl.col("lsn").first().over(*KEY, "identity", "family"))
 
 
 def corrections(
@@ -68,6 +77,11 @@ def corrections(
     rows = timed(carried.join(repeats(carried), on="lsn", how="anti"), pinned)
     once = decided(rows, pinned)
     pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).iter_rows()
+    # What still waits may become a partner of what came: the next audit knows.
+    waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
+    if len(waiting):
+        done = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        return corrections(*done, standing.without(waiting), pinned)
     joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs)
     must = _must(joined, carried, standing, pinned)
     both = _with_pairs(_moving(beside(standing.now, must)), expected)
@@ -177,17 +191,23 @@ def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
 
 
 def _put(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
-    """What comes, or is put in the place of what stood → rows that name those that it replaces, and copy their day."""
+    """What comes, or is put in the place of what stood → rows that name those that it replaces.
+
+    They copy the day of what occurred when they did: of the completion, and of a request without one.
+    """
     rows = must.join(sound.select(*OUTCOME, "cause"), on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
-    parts = [rows.select("row", *KEY, lsn=part, is_completion=pl.lit(part == "completion_lsn")) for part in PARTS]
+    occurred = pl.coalesce("completion_lsn", "request_lsn")
+    parts = [rows.select("row", *KEY, lsn=part, occurred=pl.col(part) == occurred) for part in PARTS]
     gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part) for part in PARTS]
     replaced = (
         pl.concat(parts)
         .join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner")
-        # An outcome occurred when its completion did.
-        .sort("row", "is_completion", "usage_lsn")
+        .sort("row", "usage_lsn")
         .group_by("row", maintain_order=True)
-        .agg(corrects_lsns=pl.col("usage_lsn").unique().sort(), day_before=pl.last("day"))
+        .agg(
+            corrects_lsns=pl.col("usage_lsn").unique().sort(),
+            day_before=pl.col("day").filter(pl.col("occurred")).last(),
+        )
     )
     return (
         rows.join(replaced, on="row", how="left")

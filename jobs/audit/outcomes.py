@@ -14,8 +14,9 @@ from jobs.audit.corrected import CORRECTIONS
 from jobs.audit.examined import EXAMINED, STANDING, SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.recomputed import Pinned
 from jobs.audit.versions import Versions, arrow, spark_schema
+from jobs.joins.memory import KEY
 from jobs.runtime.families import FAMILY_SQL
-from metering.words import BILLABLE, Disposition
+from metering.words import BILLABLE, Disposition, UsageCause
 
 ROWS_PER_BUCKET = 100_000
 """Of the journal: about what a task holds at once."""
@@ -70,12 +71,29 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     counted = found.filter(pl.col("kind") == SUM)
     differences = found.filter(pl.col("kind") != SUM)
     is_of_now = pl.col("of").eq_missing(STANDING)
-    parts = [as_table(stream) for stream in counted["corrections"]]
+    corrections = pa.concat_tables([CORRECTIONS.empty_table(), *map(as_table, counted["corrections"])])
+    faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
+    if versions.since is not None:
+        unsaid = _not_of_a_period(versions, corrections, faults)
+        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti")
+        changes = changes - len(corrections) + len(left) if len(left) else 0
+        corrections, faults = left.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
     return Outcomes(
         rows=int(counted["rows"].sum()),
         outcomes=int(counted["outcomes"].sum()),
         wrong=differences.filter(~is_of_now),
-        faults=differences.filter(is_of_now),
-        corrections=pa.concat_tables([CORRECTIONS.empty_table(), *parts]),
-        changes=int(counted["changes"].sum()),
+        faults=faults,
+        corrections=corrections,
+        changes=changes,
     )
+
+
+def _not_of_a_period(versions: Versions, corrections: pa.Table, faults: pl.DataFrame) -> pl.DataFrame:
+    """The keys (KEY) of which the days before the period hold rows, too: what belongs together, all of it says.
+
+    A later price needs nobody else: what is repriced alone stays.
+    """
+    rows = pl.DataFrame(corrections.select([*KEY, "cause"]))
+    concerned = rows.filter(pl.col("cause") != UsageCause.REPRICED.value)
+    keys = pl.concat([concerned.select(KEY), faults.select(KEY)]).unique()
+    return versions.earlier(keys) if len(keys) else keys

@@ -10,12 +10,17 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from jobs.joins.memory import KEY
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.families import FAMILY_SQL
+from metering.words import Disposition
 
 LOG_DATE = "log_date"
+Dates = list[tuple[str, str, str]] | None
+"""As delta-rs wants it."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,21 @@ class Versions:
 
     def of_journal(self, columns: Iterable[str], where: str) -> DataFrame:
         """Rows of the journal; an older one has no `family` to ask for."""
-        return self._read(self.journal, columns, as_stored(where, self.journal))
+        return self._read(self.journal, columns, as_stored(where, self.journal), self._recent)
 
     def of_usage(self, columns: Iterable[str], where: str = "true") -> DataFrame:
         """Rows of usage."""
-        return self._read(self.usage, columns, where)
+        return self._read(self.usage, columns, where, self._recent)
+
+    def earlier(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """Those of the keys (`memory.KEY`) of which the journal holds accepted rows from before `since`."""
+        before = [(LOG_DATE, "<", str(self.since))]
+        where = f"disposition = '{Disposition.ACCEPTED}' AND {FAMILY_SQL} IS NOT NULL"
+        rows = self._read(self.journal, KEY, as_stored(where, self.journal), before)
+        asked = F.broadcast(
+            self.spark.createDataFrame(keys.select(KEY).to_arrow().cast(arrow(keys.select(KEY).schema)))
+        )
+        return pl.DataFrame(rows.join(asked, list(KEY), "left_semi").distinct().toArrow())
 
     @property
     def journal_rows(self) -> int:
@@ -44,13 +59,16 @@ class Versions:
             files = files.filter(pl.col("partition.log_date").cast(pl.Date) >= self.since)
         return int(files["num_records"].sum()) if len(files) else 0
 
-    def _read(self, version: DeltaTable, columns: Iterable[str], where: str) -> DataFrame:
+    @property
+    def _recent(self) -> Dates:
+        return None if self.since is None else [(LOG_DATE, ">=", str(self.since))]
+
+    def _read(self, version: DeltaTable, columns: Iterable[str], where: str, dates: Dates) -> DataFrame:
         """The columns that the table has got already, from the files that its log names: no need to plan that twice."""
         stored = pa.schema(version.schema().to_arrow())
         fields = [stored.field(name) for name in stored.names if name != LOG_DATE]
         typed = self.spark.createDataFrame([], from_arrow_schema(pa.schema(fields))).schema
-        recent = None if self.since is None else [(LOG_DATE, ">=", str(self.since))]
-        files = [readable_by_spark(uri) for uri in version.file_uris(partition_filters=recent)]
+        files = [readable_by_spark(uri) for uri in version.file_uris(partition_filters=dates)]
         found = self.spark.read.schema(typed).parquet(*files) if files else self.spark.createDataFrame([], typed)
         return found.where(where).select(*[name for name in columns if name in stored.names])
 

@@ -32,14 +32,21 @@ class Examined:
     appended: int
 
 
-def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 1_000_000) -> Examined | None:
-    """One audit of all that is there; None before joins has made anything."""
+def audit(
+    tables: str,
+    now: datetime,
+    *,
+    appends: bool = True,
+    most_rows: int = 1_000_000,
+    present: JoinsConfig = JoinsConfig(),  # noqa: B008 -- frozen
+) -> Examined | None:
+    """One audit of all that is there; None before joins has made anything. `present`: what joins is started with."""
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return None
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: kept(table) for name, table in tables_of.items()}
-    pinned = pin(usage, held.values(), tables, JoinsConfig(), Asked(most_rows=most_rows))
+    pinned = pin(usage, held.values(), tables, present, Asked(most_rows=most_rows))
     rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
     concerned = rows.filter(is_paired()).with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     if later := later_contracts(journal, pinned.position, pinned.sums):
