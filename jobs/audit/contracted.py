@@ -6,23 +6,22 @@ them by it. Which contract judges a row is a pure function of the journal, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from jobs.audit.pieces import Wanted
 from jobs.audit.recomputed import IS_CONTRACTED
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.kept_contracts import contracts_kept
+from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import read_history
 from metering.contracts.model import Contract
-from metering.words import BILLABLE
+from metering.words import BILLABLE, Disposition
 
 JUDGED_FROM = ("lsn", "topic", "partition", "offset", "key", "value", "type")
 """What is read of a row to judge it, beside what was known of it when it came."""
@@ -56,12 +55,26 @@ class LaterContracts:
         """The lsn before which all rows are that can be judged."""
         return self.kept[-1].first
 
+    @property
+    def wanted(self) -> Wanted:
+        """Which rows of the journal they may take."""
+        types, before = self.types, self.before
+
+        def is_unknown(rows: pl.DataFrame) -> pl.Series:
+            held = rows if "family" in rows.columns else rows.with_columns(pl.lit(None, pl.String).alias("family"))
+            is_accepted = pl.col("disposition") == Disposition.ACCEPTED.value
+            is_early = (pl.col("lsn") < before) & pl.col("type").is_in(types)
+            return held.select((is_accepted & is_early & family().is_null()).fill_null(value=False)).to_series()
+
+        return Wanted(("lsn", "type", "family", "disposition"), is_unknown)
+
     def takes(self, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
         """Rows of the journal without a family (JUDGED_FROM, `columns`) → those that a contract takes (`columns`).
 
         The contract says what its fields are; what else is known of a row is what the journal says.
         """
-        names, left, found = list(columns), rows, [rows.clear().select(columns)]
+        names, left = list(columns), rows
+        kinds, found = {name: rows.schema[name] for name in names}, [rows.clear().select(names)]
         for later in self.kept:
             asked = left.filter((pl.col("lsn") < later.first) & pl.col("type").is_in(list(later.contracts)))
             if asked.is_empty():
@@ -71,9 +84,9 @@ class LaterContracts:
             taken = said.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
             fields = [name for name in ("family", *(field.name for field in judge.fields)) if name in names]
             known = asked.select(name for name in names if name not in fields)
-            found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names))
+            found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names).cast(kinds))
             left = left.join(taken.select("lsn"), on="lsn", how="anti")
-        return pl.concat(found, how="vertical_relaxed")
+        return pl.concat(found)
 
 
 def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str]) -> LaterContracts:
@@ -93,19 +106,9 @@ def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str])
     return LaterContracts(tuple(later for later in found if later.contracts))
 
 
-def with_contracted(rows: DataFrame, unknown: DataFrame, later: LaterContracts) -> DataFrame:
-    """Requests and completions, and rows of the journal that had no family → both, IS_CONTRACTED says which are which.
-
-    `unknown` has the columns of `rows` and JUDGED_FROM.
-    """
-    schema = to_arrow_schema(rows.schema)
-
-    def taken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from later.takes(pl.DataFrame(batch), schema.names).to_arrow().cast(schema).to_batches()
-
-    judged = unknown.mapInArrow(taken, rows.schema)
-    return rows.withColumn(IS_CONTRACTED, F.lit(False)).union(judged.withColumn(IS_CONTRACTED, F.lit(True)))
+def judged(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:
+    """Rows with IS_CONTRACTED."""
+    return rows.with_columns(pl.lit(late).alias(IS_CONTRACTED))
 
 
 def _as_records(rows: pl.DataFrame) -> pa.Table:

@@ -18,7 +18,7 @@ from metering.joining import Decision, step
 from metering.joining import Row as TimedRow
 from metering.pricing import account_as_of, price_as_of
 from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
-from tests.simulation.audits import Examined, audit
+from tests.simulation.audits import Examined, audit, proof
 from tests.simulation.declared import OTHER, OTHER_TYPE
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_money import (
@@ -45,6 +45,7 @@ def audited(found: Found, world: World) -> Iterator[str]:
     yield from (f"audit: {wrong}" for wrong in said.faults)
     if said.appended:
         yield f"audit: {said.appended} rows are to be put right after the last audit"
+    yield from (f"audit: {wrong}" for wrong in proof(str(world.tables), world.database, world.clock.now()))
     yield from _stands(found, said)
 
 

@@ -15,7 +15,7 @@ from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
 from metering.words import Disposition, EventType
-from tests.simulation.audits import audit
+from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
 from tests.simulation.declared import DECLARED, OTHER_TYPE
 from tests.simulation.world import CONFIGS, World
@@ -316,6 +316,8 @@ class Audit:
         if said is None:
             return "there is no usage yet"
         assert not said.faults, said.faults
+        wrong = [*proof(str(world.tables), world.database, world.clock.now())]
+        assert not wrong, wrong
         return f"{said.appended} rows"
 
 
