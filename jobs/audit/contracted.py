@@ -74,7 +74,8 @@ class LaterContracts:
         The contract says what its fields are; what else is known of a row is what the journal says.
         """
         names, left = list(columns), rows
-        kinds, found = {name: rows.schema[name] for name in names}, [rows.clear().select(names)]
+        kinds = rows.select(names).schema
+        found = [rows.clear().select(names)]
         for later in self.kept:
             asked = left.filter((pl.col("lsn") < later.first) & pl.col("type").is_in(list(later.contracts)))
             if asked.is_empty():

@@ -80,8 +80,8 @@ def corrections(
     # What still waits may become a partner of what came: the next audit knows.
     waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
     if len(waiting):
-        done = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
-        return corrections(*done, standing.without(waiting), pinned)
+        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        return corrections(done, made, standing.without(waiting), pinned)
     joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs)
     must = _must(joined, carried, standing, pinned)
     both = _with_pairs(_moving(beside(standing.now, must)), expected)

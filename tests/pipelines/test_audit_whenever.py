@@ -23,12 +23,13 @@ from jobs.streams import Table
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.simulation.audits import audit
 
+DEFAULT = JoinsConfig()
 LATE = JoinsConfig(completion_timeout_seconds=3_600)
 
 
-def audited(world: HandMade, at: timedelta, **asked: JoinsConfig) -> int:
+def audited(world: HandMade, at: timedelta, present: JoinsConfig = DEFAULT) -> int:
     """How many rows an audit adds; it finds no fault."""
-    said = audit(world.tables, START + at, **asked)
+    said = audit(world.tables, START + at, present=present)
     assert said is not None
     # Its rows of the catalog hold no changes, so only outcomes are compared.
     assert [fault for fault in said.faults if isinstance(fault, dict)] == []
@@ -120,23 +121,22 @@ def test_what_waits_is_left_alone_until_it_is_decided(tmp_path: Path) -> None:
         world.completion(3 * DAY + MINUTE, "B")
         world.joined(3 * DAY + 2 * MINUTE)
         if world is worlds[0]:
-            assert audited(world, 3 * DAY + 3 * MINUTE, present=LATE) == 0
+            assert audited(world, 3 * DAY + 3 * MINUTE, LATE) == 0
         world.request(3 * DAY + 5 * HOUR, name="other")
         world.joined(3 * DAY + 5 * HOUR)
-        audited(world, 3 * DAY + 5 * HOUR, present=LATE)
-        assert audited(world, 3 * DAY + 5 * HOUR, present=LATE) == 0
+        audited(world, 3 * DAY + 5 * HOUR, LATE)
+        assert audited(world, 3 * DAY + 5 * HOUR, LATE) == 0
     assert worlds[0].billed() == worlds[1].billed() == {(3, "m", "0.01"): 100}
 
 
 def test_what_is_one_pair_stays_one_when_more_would_have_been_joined(tmp_path: Path) -> None:
-    short = {"rejoin_seconds": 3 * 86_400}
-    world = HandMade(tmp_path, **short)
+    world = HandMade(tmp_path, rejoin_seconds=3 * 86_400)
     world.request(HOUR)
     world.request(8 * DAY)
     world.completion(10 * DAY)
     world.joined(11 * DAY)
-    assert audited(world, 11 * DAY, present=JoinsConfig(**short)) == 3
-    assert audited(world, 11 * DAY, present=JoinsConfig()) == 0
+    assert audited(world, 11 * DAY, JoinsConfig(rejoin_seconds=3 * 86_400)) == 3
+    assert audited(world, 11 * DAY, DEFAULT) == 0
 
 
 def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Path) -> None:
@@ -148,11 +148,11 @@ def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Pat
         world.completion(22 * HOUR)
         world.joined(24 * HOUR + MINUTE)
         if world is worlds[0]:
-            audited(world, 24 * HOUR + MINUTE, present=LATE)
+            audited(world, 24 * HOUR + MINUTE, LATE)
         world.completion(24 * HOUR + 30 * MINUTE)
         world.joined(24 * HOUR + 40 * MINUTE)
-        audited(world, 25 * HOUR, present=LATE)
-        assert audited(world, 25 * HOUR, present=LATE) == 0
+        audited(world, 25 * HOUR, LATE)
+        assert audited(world, 25 * HOUR, LATE) == 0
     assert worlds[0].billed() == worlds[1].billed()
 
 
