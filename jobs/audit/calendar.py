@@ -13,11 +13,20 @@ STORED_DAYS = pl.Schema(
 )
 """`usage_days`."""
 _KEY = (*DAY_KEY, "dimensions", "is_other")
+_AT_PRICE = " at price version {price_version} ({currency})"
 _DAYS = Compared(
-    "the day", _KEY, ("unit_price", "quantity", "usage_rows", "first_window", "last_window_end", "corrected"), absent={}
+    "the day {day}, {meter} of {account}, {model}, {dimensions}," + _AT_PRICE,
+    _KEY,
+    ("unit_price", "quantity", "usage_rows", "first_window", "last_window_end", "corrected"),
+    absent={},
 )
 _AT_ALL = ("account", "model", "meter", "currency", "price_version")
-_TOTALS = Compared("all days of", _AT_ALL, ("quantity",), absent={})
+_TOTALS = Compared(
+    "all days, {meter} of {account}, {model}," + _AT_PRICE,
+    _AT_ALL,
+    ("quantity",),
+    absent={},
+)
 
 
 def unequal_days(made: pl.DataFrame, stored: pl.DataFrame, *, is_everything: bool) -> Wrong:

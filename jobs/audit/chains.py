@@ -14,8 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from jobs.audit.bills import INSTANT, OF_WINDOW, WINDOWS
+from jobs.audit.bills import OF_WINDOW, WINDOWS
 from jobs.audit.unequal import Wrong, in_words, named
+from jobs.audit.waiting import INSTANT
 from metering.words import BILLED, UsageCause
 
 CORRECTIONS = pl.Schema(
@@ -90,7 +91,14 @@ def _one_by_one(rows: list[Row], told: dict[tuple[int, str], Row]) -> Iterator[s
     for row in rows:
         of_it = [told.get((lsn, row["meter"])) for lsn in row["lsns"]]
         if wrong := _wrong(row, of_it):
-            yield f"the correction {row['meter']} of usage {row['usage_lsn']} {wrong}"
+            yield f"{_name(row)} {wrong}"
+
+
+def _name(row: Row) -> str:
+    return (
+        f"the correction {row['meter']} of usage {row['usage_lsn']} "
+        f"({row['account']}, in the window {in_words(row['window_start'])})"
+    )
 
 
 def _wrong(row: Row, of_it: list[Row | None]) -> str:
@@ -117,7 +125,8 @@ def _left_out(told: dict[tuple[int, str], Row], named: set[tuple[int, str]]) -> 
     for (lsn, meter), row in told.items():
         is_one = row["cause"] == UsageCause.STREAM and row["decision"] in BILLED
         if is_one and (lsn, meter) not in named:
-            yield f"{meter} of usage {lsn} changed a window and is no correction"
+            window = f"of {row['account']} of {in_words(row['window_start'])}"
+            yield f"{meter} of usage {lsn} changed the window {window} and is no correction"
 
 
 def _twice(told_by: list[tuple[int, str]]) -> Iterator[str]:

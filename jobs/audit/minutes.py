@@ -20,7 +20,7 @@ that did not keep what it was made of (`_MADE_OF`) wrote it."""
 _MADE_OF = ("corrects_lsns", "day", "dimensions")
 # A window of nothing bills nothing: an earlier release may have left one.
 _WINDOWS = Compared(
-    "the window",
+    "the window {window_start}, {meter} of {account}, {model}, at price version {price_version} ({currency})",
     WINDOW_KEY,
     (*(name for name in WINDOWS if name not in WINDOW_KEY), "is_minute"),
     absent={
@@ -33,7 +33,7 @@ _WINDOWS = Compared(
     },
 )
 _STRAGGLERS = Compared(
-    "the straggler",
+    "the straggler {meter} of usage {usage_lsn} ({account}, in the window {window_start})",
     ENTRY,
     tuple(name for name in STORED_STRAGGLERS if name not in (*ENTRY, "is_earlier")),
     absent={},

@@ -84,8 +84,8 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
         for _, parts in by_part(shipments):
-            both = [parts[name] if name in parts else pl.DataFrame(nothing[name]) for name in (_JOURNAL, _USAGE)]
-            yield from examined(*both, pinned).to_arrow().cast(_ARROW).to_batches()
+            rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
+            yield from examined(rows, made, pinned).to_arrow().cast(_ARROW).to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
     made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(

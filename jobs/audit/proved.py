@@ -94,7 +94,7 @@ def span_of(asked: Asked, kept_since: date | None, usage: DeltaTable, billed: Bi
 
 
 def _latest_event(usage: DeltaTable, before_lsn: int) -> datetime | None:
-    found = usage.to_pyarrow_dataset().toas_batches(columns=["event_time"], filter=pc.field("lsn") < before_lsn)
+    found = usage.to_pyarrow_dataset().to_batches(columns=["event_time"], filter=pc.field("lsn") < before_lsn)
     times = (pc.max(batch["event_time"]).as_py() for batch in found if len(batch))
     return max((at for at in times if at is not None), default=None)
 

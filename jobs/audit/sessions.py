@@ -21,8 +21,13 @@ SESSIONS = pl.Schema(
 """`sessions` that are not retracted."""
 MINI = pl.Schema({**SESSIONS, "held": pl.Int64()})
 """What some rows of the journal alone know of a session; `held`: the number of the gap that held then."""
-_SESSIONS = Compared("the session", (*USER, "session_start"), ("session_end", "events"), absent={})
-_USERS = Compared("all sessions of", USER, ("session_start", "session_end", "events"), absent={})
+_SESSIONS = Compared(
+    "the session of {user_id} of {account} from {session_start}",
+    (*USER, "session_start"),
+    ("session_end", "events"),
+    absent={},
+)
+_USERS = Compared("all sessions of {user_id} of {account}", USER, ("session_start", "session_end", "events"), absent={})
 
 
 def of_user(buckets: int) -> pl.Expr:

@@ -73,8 +73,9 @@ class Sessions:
 
     @property
     def gaps_reached(self) -> list[tuple[int, timedelta]]:
-        """Those that have cut something."""
-        return [(first, gap) for first, gap in self.gaps if first < self.position]
+        """Those that have cut something; where nobody has kept one, any, from the position on."""
+        reached = [(first, gap) for first, gap in self.gaps if first < self.position]
+        return reached or ([(self.position, timedelta(0))] if self.position > 1 else [])
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> 
     within = _within("window_start", asked.since, asked.until)
     many = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
     buckets = 1 + max(many, position if asked.is_everything else 0) // PER_BUCKET
-    found = Billed(position, frontier, _rules(connection), buckets, rows)
+    found = Billed(position, frontier, _rules(connection, position), buckets, rows)
     parts: Mapping[str, tuple[str, pl.Schema]] = {
         WINDOWS: (_WINDOWS, STORED_WINDOWS),
         STRAGGLERS: (_STRAGGLERS, STORED_STRAGGLERS),
@@ -203,13 +204,13 @@ def _number(connection: psycopg.Connection[Any], statement: sql.Composed) -> int
     return int(row[0])
 
 
-def _rules(connection: psycopg.Connection[Any]) -> History:
-    """Billing's; of a database that has kept none yet, what it was started with last."""
+def _rules(connection: psycopg.Connection[Any], position: int) -> History:
+    """Billing's; of a database that has kept none yet, what it was started with last, from its position on."""
     if history := stored_history(connection, Job.BILLING.value):
         return history
     row = connection.execute(_CONFIG, [Job.BILLING.value]).fetchone()
     config = BillingConfig.model_validate(row[0]) if row else BillingConfig()
-    return (Held(1, config.deciding),)
+    return (Held(position, config.deciding),)
 
 
 def _with_same_json(rows: pl.DataFrame) -> pl.DataFrame:

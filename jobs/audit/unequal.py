@@ -23,7 +23,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Compared:
-    """A table whose rows are known by `key`: `values` must be equal. `name`: what one row of it is, in words.
+    """A table whose rows are known by `key`: `values` must be equal. `name`: one row in words, with these in braces.
 
     `absent`: what a row that is not there says as well as if it were; empty where its absence is a difference.
     """
@@ -60,7 +60,9 @@ class Compared:
         return Wrong(examined, len(wrong), self._sentence(first))
 
     def _sentence(self, row: Mapping[str, Any]) -> str:
-        place = f"{self.name} {named(row[name] for name in self.key)}"
+        side = "" if row["is_made"] else _STORED
+        known = {name: row[name] for name in self.key} | {name: row[name + side] for name in self.values}
+        place = self.name.format(**{name: in_words(value) for name, value in known.items()})
         if not self.absent and not row["is_stored"]:
             return f"{place} is missing"
         if not self.absent and not row["is_made"]:
