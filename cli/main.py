@@ -21,6 +21,7 @@ from cli.explain import explain
 from cli.journal import journal
 from cli.meters import meters
 from cli.produce import produce
+from cli.rebuild import rebuild
 from cli.retain import retain
 from cli.rules import rules
 from cli.sessions import sessions
@@ -50,6 +51,7 @@ app.command()(traffic)
 app.command()(compare)
 app.command()(compact)
 app.command()(retain)
+app.command()(rebuild)
 app.command()(demo)
 app.command()(usage)
 app.command()(explain)

@@ -36,6 +36,7 @@ ARGUMENTS = {
     "compare": ["truth.json"],
     "dead-letters replay": ["--reason", "malformed"],
     "explain": ["some-id"],
+    "rebuild": ["billing", "--yes"],
     "stragglers approve": ["1", "--reason", "x"],
     "stragglers reject": ["1", "--reason", "x"],
     "journal": ["--summary"],
