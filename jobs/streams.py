@@ -158,8 +158,8 @@ it is `received_at`). `meters` has one entry per meter that it has a quantity of
 (METERED); null in rows of earlier releases, which had columns per meter: `jobs.metered` reads both. `dimensions` is a
 JSON object of the texts that the configuration names, without those that the outcome lacks; null: none. `day` is the
 account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
-older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal. `frontier` is F of usage with the
-row's commit (null before `events` has a record, and in rows of older versions): what had closed when it was written.
+older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal. `frontier` is F of
+usage with the row's commit (null before `events` has a record, and in rows of older versions): it says what had closed.
 
 A row of cause and outcome `decided` bills nothing. Somebody decided about the straggler that `corrects_lsns` names: of
 the meter of its one entry, whose quantity is null; `dimensions` has the decision, the reason and who gave it;

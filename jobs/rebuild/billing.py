@@ -8,6 +8,7 @@ folded by itself, as by a driver that follows each commit at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -47,19 +48,29 @@ def _parts(cursor: psycopg.Cursor[Any], config: BillingConfig) -> Sequence[Part]
     return [Part(held.first, quiet, held) for held in history]
 
 
-def _pieces(usage: pa.Table, part: Part) -> Iterator[Piece]:
-    """Rows of usage by lsn → what is folded at once: commits that have a row which stands alone, and what is between."""
+def _pieces(usage: pa.Table, part: Part, *, ends_table: bool) -> Iterator[Piece]:
+    """Rows of usage by lsn → what is folded at once: commits with a row that stands alone, and what is between."""
     alone = sums(usage, part.held)["usage_lsn"].drop_null()
     rows = pl.DataFrame({"lsn": usage["lsn"], "logged_at": usage["logged_at"]})
     commit = pl.col("logged_at").ne_missing(pl.col("logged_at").shift()).cum_sum()
     numbered = rows.with_columns(commit=commit, is_alone=pl.col("lsn").is_in(pl.Series(alone).implode()))
     apart = pl.when(pl.col("is_alone").any().over("commit")).then("commit").otherwise(0)
+    held = _held(usage, ends_table=ends_table)
     begin = 0
     for length in numbered.select(apart.rle().struct.field("len"))["len"] if len(numbered) else ():
         piece = usage.slice(begin, length)
         begin += length
-        frontier = piece["frontier"][-1].as_py() if "frontier" in piece.column_names else None
-        yield Piece(sums(piece, part.held), piece["lsn"][-1].as_py() + 1, frontier)
+        yield Piece(sums(piece, part.held), piece["lsn"][-1].as_py() + 1, held[begin - 1])
+
+
+def _held(usage: pa.Table, *, ends_table: bool) -> Sequence[datetime | None]:
+    """F of each row; None where its commit may go on behind these: what is there may be decided before F ends it."""
+    if "frontier" not in usage.column_names:
+        return [None] * len(usage)
+    is_whole = pl.lit(ends_table) | (pl.col("logged_at") != pl.col("logged_at").last())
+    rows = pl.DataFrame({name: usage[name] for name in ("frontier", "logged_at")})
+    found: list[datetime | None] = rows.select(pl.when(is_whole).then("frontier"))["frontier"].to_list()
+    return found
 
 
 def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor: int) -> None:

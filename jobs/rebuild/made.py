@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
@@ -16,7 +16,7 @@ from jobs.runtime.job import PostgresJob
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a table up to `next_lsn`, reduced to what the job's fold takes; F with the last of them (None: unknown)."""
+    """Rows of a table up to `next_lsn`, reduced to what the fold takes; F with the last of them (None: unknown)."""
 
     staged: pa.Table
     next_lsn: int
@@ -32,6 +32,13 @@ class Part:
     held: Any = None
 
 
+class Pieces(Protocol):
+    """Rows by lsn of a part, after which the table ends or goes on → pieces, in their order."""
+
+    def __call__(self, rows: pa.Table, part: Part, /, *, ends_table: bool) -> Iterator[Piece]:
+        """Cut and reduce them."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How the tables of one application are made again.
@@ -45,7 +52,7 @@ class Plan:
     emptied: Sequence[str]
     columns: Sequence[str]
     parts: Callable[[psycopg.Cursor[Any], Any], Sequence[Part]]
-    pieces: Callable[[pa.Table, Part], Iterator[Piece]]
+    pieces: Pieces
     keeping: Sequence[str]
     ending: Callable[[psycopg.Cursor[Any], JobConfig, int, int], None]
     counted: Mapping[str, str]

@@ -122,9 +122,9 @@ class Rebuild:
             cursor.execute(statement)
         cursor.execute("CREATE TEMP TABLE highest ON COMMIT DROP AS " + _HIGHEST)
         for table in self.plan.emptied:
-            cursor.execute(f"DELETE FROM {table}")  # noqa: S608 -- names of the plan
+            cursor.execute(f"DELETE FROM {table}")
         for table in ("batches", "positions"):
-            cursor.execute(f"DELETE FROM {table} WHERE job = %s", [self.job.value])  # noqa: S608 -- as above
+            cursor.execute(f"DELETE FROM {table} WHERE job = %s", [self.job.value])
 
     def _fold_all(self, cursor: psycopg.Cursor[Any], source: Whole, known: Known) -> int:
         """Fold every row as of its place; how many. What decided from a position on is stored when that is reached."""
@@ -137,7 +137,7 @@ class Rebuild:
             first = rows["lsn"][0].as_py()
             restore(cursor, job, [row for row in known.history if row["first_position"] < first])
             part = next((part for part in reversed(parts) if part.first <= first), parts[0])
-            for piece in self.plan.pieces(rows, part):
+            for piece in self.plan.pieces(rows, part, ends_table=after.next_lsn >= source.next_lsn):
                 frontier = self._fold(cursor, piece, part, frontier)
                 place_position(cursor, job, Position(piece.next_lsn, after.table), frontier)
             place_position(cursor, job, after, frontier)

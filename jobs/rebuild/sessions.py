@@ -43,7 +43,7 @@ def _parts(cursor: psycopg.Cursor[Any], config: SessionizationConfig) -> Sequenc
     return [Part(first, config.model_copy(update={"session_gap_seconds": seconds})) for first, seconds in found]
 
 
-def _pieces(journal: pa.Table, part: Part) -> Iterator[Piece]:
+def _pieces(journal: pa.Table, part: Part, *, ends_table: bool) -> Iterator[Piece]:  # noqa: ARG001 -- F decides nothing here
     yield Piece(mini_sessions(pl.DataFrame(journal), part.config), journal["lsn"][-1].as_py() + 1)
 
 

@@ -98,7 +98,7 @@ class PostgresSink:
         return (Position(*row[:3]), row[3]) if row else (Position(), None)
 
     def _refuse_another_past(self) -> None:
-        """Raises Refused where a database without a past would bill or cut anew what another one has, by other rules."""
+        """Raises Refused where a database without a past would decide again, by other rules, what another one has."""
         if self._at.next_lsn > 1 or kept_rows(self._ownership.connection, self._job):
             return
         known = remembered(self._tables, self._job.name)
