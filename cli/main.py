@@ -22,6 +22,7 @@ from cli.journal import journal
 from cli.meters import meters
 from cli.produce import produce
 from cli.rebuild import rebuild
+from cli.replay import replay
 from cli.retain import retain
 from cli.rules import rules
 from cli.sessions import sessions
@@ -62,6 +63,7 @@ app.command()(corrections)
 app.command()(types)
 app.command()(rules)
 app.command()(audit)
+app.command()(replay)
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(journal, name="journal")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -129,10 +129,10 @@ class Replay:
         if usage is None or journal is None:
             raise Refused(f"there is no usage in {self.tables}: nothing was metered yet")
         live = pin(usage, (), self.tables, joins_config(self.postgres_url))
-        tables = Tables(journal, usage, None)
+        tables = Tables(journal, usage, date.min)
         since = self._since(live, self.supposed.pinned(live), is_audited=tables.is_audited)
         self._refuse_gone(kept(journal), since)
-        return Tables(journal, usage, since), live
+        return replace(tables, since=since), live
 
     def _since(self, live: Pinned, supposed: Pinned, *, is_audited: bool) -> date:
         """The log date from which on there is all that may belong to what occurred in the period."""

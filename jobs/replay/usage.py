@@ -38,7 +38,7 @@ class Tables:
 
     journal: DeltaTable
     usage: DeltaTable
-    since: date | None
+    since: date
 
     @property
     def is_audited(self) -> bool:
@@ -48,12 +48,13 @@ class Tables:
 
 def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
     """FOLDED, first of all outcomes and then of what puts them right; last what people decided."""
-    journal, usage = _scan(tables.journal, tables.since), _scan(tables.usage, None)
+    journal, usage = (table.to_pyarrow_dataset() for table in (tables.journal, tables.usage))
+    concerns = (pc.field("lsn") < live.position) & (pc.field("log_date") >= tables.since)
     stored = [name for name in (*journal_read(supposed), "disposition") if name in journal.schema.names]
-    rows = journal.count_rows(filter=pc.field("lsn") < live.position)
+    rows = journal.count_rows(filter=concerns)
     parts, next_lsn, late = 1 + rows // rows_at_once, tables.usage.transaction_version(LSN) or 1, []
     for part in range(parts):
-        concerned = pl.DataFrame(journal.to_table(columns=stored, filter=pc.field("lsn") < live.position))
+        concerned = pl.DataFrame(journal.to_table(columns=stored, filter=concerns))
         concerned = concerned.filter(is_paired() & (_part(parts) == part))
         made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
         yield _folded(made)
@@ -66,11 +67,6 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
         filter=pc.field("cause") == UsageCause.DECIDED.value,
     )
     yield _folded(pl.DataFrame(decided))
-
-
-def _scan(table: DeltaTable, since: date | None) -> ds.Dataset:
-    partitions = None if since is None else [("log_date", ">=", str(since))]
-    return table.to_pyarrow_dataset(partitions=partitions)
 
 
 def _part(parts: int) -> pl.Expr:
