@@ -87,8 +87,9 @@ class Rebuild:
                 floor = self._floor(cursor, source.next_lsn)
                 self.plan.ending(cursor, known.config, source.next_lsn, floor)
                 restore(cursor, self.plan.job, known.history)
-                values = {"job": self.job.value, "epoch": ownership.epoch, "records": records}
-                cursor.execute(_BATCH, {**values, "next": source.next_lsn})
+                if records:
+                    values = {"job": self.job.value, "epoch": ownership.epoch, "records": records}
+                    cursor.execute(_BATCH, {**values, "next": source.next_lsn})
                 counted = {name: _one(cursor, statement) for name, statement in self.plan.counted.items()}
             remember(self.tables, self.job.value, Remembered(ownership.epoch, dumped, known.history))
             ownership.connection.execute(
@@ -171,7 +172,7 @@ class Rebuild:
         """
         store, place = store_of(self.tables, os.environ), f"_rebuilt/{self.job}.json"
         try:
-            last = json.loads(bytes(obstore.get(store, place).bytes()))["version"]
+            last = int(json.loads(bytes(obstore.get(store, place).bytes()))["version"])
         except FileNotFoundError:
             last = 0
         floor = max(last + 2 * next_lsn, _one(cursor, "SELECT coalesce + 1 FROM highest"))

@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -170,15 +171,13 @@ def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_d
     lose(world.database)
     ownership = Ownership.take(job.name, world.database, {})
     config: Any = world.configured(job.name)
-    context: Any = Context(config, environment(world.database, world.tables), None, ownership, MachineClock())  # type: ignore[arg-type]
+    where, spark = environment(world.database, world.tables), cast("SparkSession", None)
     with pytest.raises(Refused, match=f"make the tables again by those rules with `weir rebuild {job.name}`"):
-        PostgresSink(job, context)
+        PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
     ownership.close()
     rebuild(world)
     ownership = Ownership.take(job.name, world.database, {})
-    sink = PostgresSink(
-        job, Context(config, environment(world.database, world.tables), None, ownership, MachineClock())
-    )  # type: ignore[arg-type]
+    sink = PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
     assert sink.position() > 1
     ownership.close()
 

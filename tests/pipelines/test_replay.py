@@ -128,7 +128,7 @@ def repriced_journal(world: World, place: Path) -> list[Row]:
                 key = (price["plan"], price["model"], price["meter"], price["currency"], at)
                 prices[key] = Decimal(price["unit_price"])
         rows.append(row)
-    said = [Transaction(name, journal.transaction_version(name)) for name in (LSN, FRONTIER)]
+    said = [Transaction(name, journal.transaction_version(name) or 0) for name in (LSN, FRONTIER)]
     write_deltalake(
         str(place),
         pa.Table.from_pylist(rows, schema=pa.schema(journal.schema().to_arrow())),
