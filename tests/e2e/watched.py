@@ -48,6 +48,13 @@ class Watch:
         alerts = _get(f"{self._prometheus}/api/v1/alerts")["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
+    def falls_silent(self, when: str, seconds: float = 120) -> None:
+        """Wait until no alert fires; an error names those that still do."""
+        try:
+            wait_until(lambda: self.firing() == set(), when, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {sorted(self.firing())} fire") from None
+
     def is_quiet(self) -> bool:
         """Whether no alert fires or is about to."""
         return not _get(f"{self._prometheus}/api/v1/alerts")["data"]["alerts"]
