@@ -107,9 +107,7 @@ class Rebuild:
             stored = kept_rows(connection, self.plan.job)
             row = connection.execute("SELECT config FROM jobs WHERE job = %s", [self.job.value]).fetchone()
         said = row[0] if row and stored else beside.config if beside else row[0] if row else None
-        config = self.config
-        if config is None and said is not None:
-            config = self.plan.job.config.model_validate(said)
+        config = self.config if said is None else self.plan.job.config.model_validate(said)
         if config is None:
             raise Refused(
                 f"neither the database nor {self.tables} says by which configuration {self.job} has decided; give it "
