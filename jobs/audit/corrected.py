@@ -20,7 +20,9 @@ from jobs.joins.memory import KEY
 from jobs.streams import USAGE
 from metering.words import Outcome, UsageCause
 
-CORRECTIONS = pa.schema([field for field in USAGE if field.name not in ("lsn", "log_date", "logged_at", "rules")])
+CORRECTIONS = pa.schema(
+    [field for field in USAGE if field.name not in ("lsn", "log_date", "logged_at", "rules", "frontier")]
+)
 """Rows of usage that nobody has numbered yet."""
 _AS_DECIDED = [name for name in COMPARED if name not in ("plan", "currency", "day")]
 """What a later price changes nothing of."""

@@ -24,6 +24,7 @@ from tests.simulation.steps import (
     Exchange,
     Pass,
     Publish,
+    Rebuild,
     Replay,
     Retain,
     Run,
@@ -51,7 +52,16 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     partitions = chance.randint(1, 3)
     replayed = _with_replays(seed, audited) if seed % 3 == 2 else audited
     decided = _with_decisions(random.Random(f"{seed} holds"), replayed)
-    return partitions, _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
+    contracted = _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
+    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), contracted)
+
+
+def _with_rebuilds(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """In a quarter of all histories billing's tables are made again, once or twice."""
+    for _ in range(chance.choice([0, 0, 0, 0, 0, 0, 1, 2])):
+        place = chance.randint(len(steps) // 3, len(steps))
+        steps = [*steps[:place], Rebuild(chance.random() < 0.7), *steps[place:]]
+    return steps
 
 
 def _with_decisions(chance: random.Random, steps: list[Step]) -> list[Step]:
