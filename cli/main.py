@@ -21,6 +21,8 @@ from cli.explain import explain
 from cli.journal import journal
 from cli.meters import meters
 from cli.produce import produce
+from cli.rebuild import rebuild
+from cli.replay import replay
 from cli.retain import retain
 from cli.rules import rules
 from cli.sessions import sessions
@@ -50,6 +52,7 @@ app.command()(traffic)
 app.command()(compare)
 app.command()(compact)
 app.command()(retain)
+app.command()(rebuild)
 app.command()(demo)
 app.command()(usage)
 app.command()(explain)
@@ -60,6 +63,7 @@ app.command()(corrections)
 app.command()(types)
 app.command()(rules)
 app.command()(audit)
+app.command()(replay)
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(journal, name="journal")
 

@@ -154,6 +154,41 @@ def audit(
 
 
 @app.command()
+def rebuild(
+    application: Annotated[str, typer.Argument(help="billing or sessionization")],
+    *,
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", help="All rows of its tables are replaced.")] = False,
+) -> None:
+    """Make the tables of billing or sessionization again, as `weir rebuild`; `--config` is that application's."""
+    from jobs.rebuild.run import PLANS, Rebuild
+    from metering.words import Job
+
+    if application not in PLANS or not yes:
+        typer.echo(f"Name one of {', '.join(PLANS)}, and --yes: all rows of its tables are replaced.", err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION)
+    job = Job(application)
+    try:
+        given = validated(PLANS[job].job.config, config) if config else None
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+    where = environment()
+    (log_as_json if where.submitted else log_for_people)()
+    try:
+        made = Rebuild(job, where.tables, where.postgres_url, given, lambda text: log.info(text, job=job.value)).run()
+    except Refused as error:
+        log.error("refused to go on", job=job.value, reason=str(error))
+        _end(ExitStatus.REFUSED)
+    except Exception:
+        log.exception("crashed; nothing was changed", job=job.value)
+        _end(ExitStatus.CRASHED)
+    else:
+        log.info("made again", job=job.value, **made)
+        _end(ExitStatus.STOPPED)
+
+
+@app.command()
 def migrate() -> None:
     """Bring the database's schema to this version's; WEIR_DASHBOARD_PASSWORD becomes the dashboard role's password."""
     url = os.environ.get("WEIR_POSTGRES_URL")

@@ -149,6 +149,7 @@ USAGE = pa.schema(
         pa.field("meters", pa.list_(METERED)),
         pa.field("dimensions", pa.string()),
         pa.field("first_received_at", INSTANT),
+        pa.field("frontier", INSTANT),
     ]
 )
 """One signed row per request outcome. `received_at` is when it became a fact; where a part of it is a dead letter that
@@ -157,7 +158,8 @@ it is `received_at`). `meters` has one entry per meter that it has a quantity of
 (METERED); null in rows of earlier releases, which had columns per meter: `jobs.metered` reads both. `dimensions` is a
 JSON object of the texts that the configuration names, without those that the outcome lacks; null: none. `day` is the
 account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
-older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal.
+older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal. `frontier` is F of
+usage with the row's commit (null before `events` has a record, and in rows of older versions): it says what had closed.
 
 A row of cause and outcome `decided` bills nothing. Somebody decided about the straggler that `corrects_lsns` names: of
 the meter of its one entry, whose quantity is null; `dimensions` has the decision, the reason and who gave it;
@@ -195,6 +197,6 @@ PRICES = pa.schema(
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 4, Table.ACCOUNTS: 2, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 2, Table.PRICES: 1}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

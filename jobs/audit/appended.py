@@ -12,7 +12,7 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.audit.corrected import CORRECTIONS
 from jobs.runtime.delta.growth import missing_columns, refuse_newer, with_stored_columns
-from jobs.runtime.delta.table import AFTER_COMMIT, LSN, ONE_FILE_BYTES, committing
+from jobs.runtime.delta.table import AFTER_COMMIT, FRONTIER, LSN, ONE_FILE_BYTES, committing, instant_of
 from jobs.runtime.errors import Refused
 from jobs.streams import INSTANT, SCHEMA_VERSIONS, USAGE, Table
 
@@ -39,7 +39,8 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
         if usage.transaction_version(AUDIT) != examined:
             raise AuditedMeanwhile
         first_lsn = usage.transaction_version(LSN) or 1
-        rows = _numbered(corrections, first_lsn, logged_at)
+        frontier = instant_of(usage.transaction_version(FRONTIER))
+        rows = _numbered(corrections, first_lsn, logged_at, frontier)
         try:
             write_deltalake(
                 usage,
@@ -69,7 +70,7 @@ def refuse_unfit(usage: DeltaTable) -> None:
         )
 
 
-def _numbered(corrections: pa.Table, first_lsn: int, logged_at: datetime) -> pa.Table:
+def _numbered(corrections: pa.Table, first_lsn: int, logged_at: datetime, frontier: datetime | None) -> pa.Table:
     """CORRECTIONS as rows of usage."""
     count = len(corrections)
     made = {
@@ -77,6 +78,7 @@ def _numbered(corrections: pa.Table, first_lsn: int, logged_at: datetime) -> pa.
         "log_date": pa.repeat(pa.scalar(logged_at.date(), pa.date32()), count),
         "logged_at": pa.repeat(pa.scalar(logged_at, INSTANT), count),
         "rules": pa.nulls(count, pa.string()),
+        "frontier": pa.repeat(pa.scalar(frontier, INSTANT), count),
     }
     columns = [made[field.name] if field.name in made else corrections[field.name] for field in USAGE]
     assert len(CORRECTIONS) + len(made) == len(USAGE)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
+from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.corrected import CORRECTIONS
 from jobs.audit.examined import EXAMINED, STANDING, SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.pieces import ROWS_PER_TASK, made_in_tasks, pieces
@@ -17,6 +18,7 @@ from jobs.audit.spilled import SHIPPED, as_batches, by_part, shipped
 from jobs.audit.versions import Versions, arrow, spark_schema
 from jobs.joins.memory import KEY
 from jobs.joins.past import is_paired
+from metering.words import UsageCause
 
 ROWS_PER_BUCKET = 100_000
 """Of the journal: about what a task holds at once."""
@@ -60,6 +62,7 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
     usage = pieces(versions.usage, USAGE_READ, versions.since)
     buckets = 1 + journal.rows // ROWS_PER_BUCKET
+    later = later_contracts(versions.journal, pinned.position, pinned.sums)
     nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
 
     def ship(part: str, rows: pl.DataFrame) -> list[pa.RecordBatch]:
@@ -69,7 +72,11 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
         read = pl.DataFrame(rows)
         if "family" not in read.columns:
             read = read.with_columns(pl.lit(None, pl.String).alias("family"))
-        return ship(_JOURNAL, read.filter((pl.col("lsn") < pinned.position) & is_paired()))
+        return ship(_JOURNAL, judged(read.filter((pl.col("lsn") < pinned.position) & is_paired()), late=False))
+
+    def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)
+        return ship(_JOURNAL, judged(later.takes(read, journal.schema.names), late=True))
 
     def of_usage(rows: pa.Table) -> list[pa.RecordBatch]:
         return ship(_USAGE, pl.DataFrame(rows))
@@ -81,21 +88,52 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
             yield from examined(rows, made, pinned).to_arrow().cast(_ARROW).to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
-    made = [
-        made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK),
-        made_in_tasks(spark, usage, of_usage, kind, ROWS_PER_TASK),
-    ]
-    grouped = made[0].union(made[1]).repartition(buckets, "bucket").sortWithinPartitions("bucket")
+    made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(
+        made_in_tasks(spark, usage, of_usage, kind, ROWS_PER_TASK)
+    )
+    if later:
+        read = (*journal.schema.names, *JUDGED_FROM)
+        unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
+        made = made.union(made_in_tasks(spark, unknown, of_unknown, kind))
+    grouped = made.repartition(buckets, "bucket").sortWithinPartitions("bucket")
     found = pl.DataFrame(grouped.mapInArrow(examine, spark_schema(EXAMINED)).toArrow())
     counted = found.filter(pl.col("kind") == SUM)
     differences = found.filter(pl.col("kind") != SUM)
     is_of_now = pl.col("of").eq_missing(STANDING)
-    parts = [as_table(stream) for stream in counted["corrections"]]
+    corrections = pa.concat_tables([CORRECTIONS.empty_table(), *map(as_table, counted["corrections"])])
+    faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
+    if versions.since is not None:
+        unsaid = _not_of_a_period(versions, corrections, faults)
+        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti")
+        changes = changes - len(corrections) + len(left) if len(left) else 0
+        corrections, faults = left.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
     return Outcomes(
         rows=int(counted["rows"].sum()),
         outcomes=int(counted["outcomes"].sum()),
         wrong=differences.filter(~is_of_now),
-        faults=differences.filter(is_of_now),
-        corrections=pa.concat_tables([CORRECTIONS.empty_table(), *parts]),
-        changes=int(counted["changes"].sum()),
+        faults=faults,
+        corrections=corrections,
+        changes=changes,
     )
+
+
+def _not_of_a_period(versions: Versions, corrections: pa.Table, faults: pl.DataFrame) -> pl.DataFrame:
+    """The keys (KEY) of which the days before the period hold rows, too: what belongs together, all of it says.
+
+    A later price needs nobody else: what is repriced alone stays.
+    """
+    rows = pl.DataFrame(corrections.select([*KEY, "cause"]))
+    concerned = rows.filter(pl.col("cause") != UsageCause.REPRICED.value)
+    keys = pl.concat([concerned.select(KEY), faults.select(KEY)]).unique()
+    if keys.is_empty():
+        return keys
+    before = pieces(versions.journal, (*KEY, "type", "family", "disposition"), until=versions.since)
+
+    def of_keys(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = pl.DataFrame(rows)
+        if "family" not in read.columns:
+            read = read.with_columns(pl.lit(None, pl.String).alias("family"))
+        found = read.filter(is_paired()).select(KEY).join(keys, on=KEY, how="semi").unique()
+        return list(found.to_arrow().cast(arrow(keys.schema)).to_batches())
+
+    return pl.DataFrame(made_in_tasks(versions.spark, before, of_keys, spark_schema(keys.schema)).toArrow()).unique()

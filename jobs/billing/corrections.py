@@ -49,6 +49,7 @@ WITH RECURSIVE named AS (
 UPDATE staged SET
     decision = inherited.decision,
     is_correction = staged.metered_rows > 0 AND {IS_BILLED.replace("decision", "inherited.decision")} AND coalesce(
+        staged.was_closed,
         staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false
     )
 FROM staged AS correcting

@@ -31,6 +31,7 @@ STAGED = pa.schema(
         pa.field("hold_expires", pa.string()),
         pa.field("hold_above", AMOUNT),
         pa.field("is_correction", pa.bool_(), nullable=False),
+        pa.field("was_closed", pa.bool_()),
         pa.field("day", pa.date32(), nullable=False),
         pa.field("dimensions", pa.string()),
         pa.field("first_lsn", pa.int64(), nullable=False),
@@ -44,7 +45,8 @@ STAGED = pa.schema(
 )
 """Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage. A straggler, which has a `decision`,
 is a row by itself (`usage_lsn`, `request_id`), and so is what corrects others: `corrects_lsns`, as Postgres writes an
-array of bigint. Of the latter the database says which decision they inherit, and whether they are corrections. One that
+array of bigint. Of the latter the database says which decision they inherit; whether its window `was_closed` says the
+F of its row of usage (null: an older release's, of which the database says it). One that
 is held has a deadline and what is decided then; `hold_above`: only if its amount is above that. A row of cause
 `decided` is what somebody has decided about the straggler in `corrects_lsns`: `dimensions` says it (`streams.USAGE`).
 `unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows` have a quantity

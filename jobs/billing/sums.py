@@ -21,7 +21,7 @@ from metering.words import Decision, LatePolicy, UsageCause
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
-    *("corrects_lsns", "day", "dimensions", "first_received_at", *METERED_COLUMNS),
+    *("corrects_lsns", "day", "dimensions", "first_received_at", "frontier", *METERED_COLUMNS),
 )
 """What is read of usage."""
 AT_ONCE = 50_000
@@ -34,7 +34,7 @@ CHANGES_A_WINDOW = Decision.CORRECT.value
 AMOUNT_KIND = pl.Decimal(AMOUNT.precision, AMOUNT.scale)
 KEY = (
     *("window_start", "account", "model", "currency", "cause", "sign", "late", "usage_lsn", "request_id"),
-    *("corrects_lsns", "meter", "price_version", "day", "dimensions", "is_due"),
+    *("corrects_lsns", "meter", "price_version", "day", "dimensions", "is_due", "was_closed"),
 )
 
 
@@ -80,7 +80,9 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
     occurred_at, stored = pl.col("event_time"), usage.collect_schema().names()
     # joins may not yet have given the table of an earlier release its columns.
     first = ["first_received_at"] if "first_received_at" in stored else []
+    instant = pl.Datetime("us", "UTC")
     return usage.with_columns(
+        (pl.col("frontier").cast(instant) if "frontier" in stored else pl.lit(None, instant)).alias("frontier"),
         pl.coalesce(*first, "received_at").alias("first_received_at"),
         pl.coalesce("day", occurred_at.dt.date()),
         corrects_lsns="{" + pl.col("corrects_lsns").cast(pl.List(pl.String)).list.join(",") + "}",
@@ -106,6 +108,9 @@ def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
         usage_lsn=pl.when(stands_alone).then("lsn"),
         request_id=pl.when(stands_alone).then("request_id"),
         corrects_lsns=pl.when(~IS_JUDGED).then("corrects_lsns"),
+        was_closed=pl.when(~IS_JUDGED & pl.col("frontier").is_not_null()).then(
+            had_closed | (closes_at <= pl.col("frontier"))
+        ),
     )
 
 

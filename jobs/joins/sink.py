@@ -157,7 +157,7 @@ class UsageSink:
 
         def numbered(first_lsn: int) -> tuple[pa.Table, dict[str, int]]:
             said = {RULES: first_lsn} if rules else {}
-            rows = usage_rows(usage, first_lsn, now, rules_text(rules))
+            rows = usage_rows(usage, first_lsn, now, rules_text(rules), known.frontier)
             return rows, {**transactions, **said, LSN: first_lsn + len(rows)}
 
         self._usage.append(numbered)
@@ -199,7 +199,9 @@ class UsageSink:
         """Nothing to give back."""
 
 
-def usage_rows(priced: pa.Table, first_lsn: int, logged_at: datetime, rules: str | None) -> pa.Table:
+def usage_rows(
+    priced: pa.Table, first_lsn: int, logged_at: datetime, rules: str | None, frontier: datetime | None = None
+) -> pa.Table:
     """Priced outcomes as rows of `usage`; the first one keeps `rules`. What only earlier releases filled is null."""
     count = len(priced)
     lsn = pl.int_range(first_lsn, first_lsn + count, eager=True).to_arrow()
@@ -207,6 +209,7 @@ def usage_rows(priced: pa.Table, first_lsn: int, logged_at: datetime, rules: str
         "lsn": lsn,
         "log_date": pa.repeat(pa.scalar(logged_at.date(), pa.date32()), count),
         "logged_at": pa.repeat(pa.scalar(logged_at, INSTANT), count),
+        "frontier": pa.repeat(pa.scalar(frontier, INSTANT), count),
         "rules": pc.if_else(pc.equal(lsn, first_lsn), pa.scalar(rules, pa.string()), pa.scalar(None, pa.string())),
     }
     said = {name: priced[name] for name in priced.column_names} | made

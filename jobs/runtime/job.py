@@ -217,6 +217,8 @@ class PostgresJob(Generic[C]):
     row.
 
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
+
+    `history` is the table that says what decided, from which `first_position` on.
     """
 
     name: str
@@ -233,6 +235,7 @@ class PostgresJob(Generic[C]):
     is_due: Callable[[psycopg.Cursor[Any], datetime | None], bool] = never
     totals: TotalsOf = no_totals
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
+    history: str = "rules"
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -67,4 +67,5 @@ JOB = PostgresJob(
     fold=fold,
     concerns=CONCERNS,
     totals=totals,
+    history="session_gaps",
 )

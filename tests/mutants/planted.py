@@ -26,6 +26,7 @@ OF_IDENTITIES = "tests/rules/test_identity_index.py"
 OF_REPLAYS = "tests/rules/test_replays.py"
 OF_BILLING = "tests/pipelines/test_billing.py"
 OF_PUBLISHING = "tests/streaming/test_publishing.py"
+OF_REBUILDS = "tests/pipelines/test_rebuild.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
@@ -300,8 +301,8 @@ MUTANTS = (
     Mutant(
         "a withdrawn price un-bills the past",
         "jobs/joins/catalog_versions.py",
-        'is_known |= ~pl.col("deleted") & (pl.col("lsn") < seen_from)',
-        'is_known |= pl.col("lsn") < seen_from',
+        'known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))',
+        'known = last.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))',
         ("tests/rules/test_pricing_rules.py::test_differential_the_prices_version_is_the_one_of_the_rule",),
     ),
     Mutant(
@@ -310,5 +311,26 @@ MUTANTS = (
         "    if gap <= 0 or (removed is not None and removed != gap):\n",
         "    if gap <= 0:\n",
         ("tests/pipelines/test_audit_kept.py::test_a_row_that_nobody_removed_is_missing[1]",),
+    ),
+    Mutant(
+        "a rebuild takes F from a commit that goes on behind the cut",
+        "jobs/rebuild/billing.py",
+        'pl.lit(ends_table) | (pl.col("logged_at") != pl.col("logged_at").last())',
+        "pl.lit(value=True)",
+        (f"{OF_REBUILDS}::test_what_is_made_again_is_what_stood_there_to_the_last_digit_also_where_all_was_lost[103]",),
+    ),
+    Mutant(
+        "a rebuilt window has a version that it had before",
+        "jobs/rebuild/run.py",
+        "floor = max(last + 2 * next_lsn,",
+        "floor = max(2 * next_lsn,",
+        (f"{OF_REBUILDS}::test_whoever_follows_is_sent_every_window_with_a_higher_version_than_any_it_had[103]",),
+    ),
+    Mutant(
+        "a driver ends the rebuild of its tables",
+        "jobs/runtime/postgres/ownership.py",
+        '"job": job}).fetchone() != (True,):\n        connection.close()\n        raise NotYet(',
+        '"job": job}).fetchone() is None:\n        connection.close()\n        raise NotYet(',
+        (f"{OF_REBUILDS}::test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done[103]",),
     ),
 )

@@ -130,7 +130,7 @@ def test_rows_are_numbered_on_and_say_whose_they_are(tables: str) -> None:
             assert {one["request_id"] for one in named} == {row["request_id"]}
 
 
-CHANGED = ("lsn", "log_date", "logged_at", "rules", "sign", "cause", "corrects_lsns")
+CHANGED = ("lsn", "log_date", "logged_at", "rules", "frontier", "sign", "cause", "corrects_lsns")
 
 
 def test_a_pair_that_is_rejoined_takes_back_its_two_parts(tables: str) -> None:

@@ -36,6 +36,8 @@ ARGUMENTS = {
     "compare": ["truth.json"],
     "dead-letters replay": ["--reason", "malformed"],
     "explain": ["some-id"],
+    "rebuild": ["billing", "--yes"],
+    "replay": ["--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z", "--into", "what_if"],
     "stragglers approve": ["1", "--reason", "x"],
     "stragglers reject": ["1", "--reason", "x"],
     "journal": ["--summary"],

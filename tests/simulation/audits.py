@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from jobs.audit.again import decisions
 from jobs.audit.appended import append
+from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.kept import is_each_once, kept
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
@@ -45,17 +46,27 @@ class Examined:
     appended: int
 
 
-def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 1_000_000) -> Examined | None:
-    """One audit of all that is there; None before joins has made anything."""
+def audit(
+    tables: str,
+    now: datetime,
+    *,
+    appends: bool = True,
+    most_rows: int = 1_000_000,
+    present: JoinsConfig = JoinsConfig(),  # noqa: B008 -- frozen
+) -> Examined | None:
+    """One audit of all that is there; None before joins has made anything. `present`: what joins is started with."""
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return None
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: kept(table) for name, table in tables_of.items()}
-    pinned = pin(usage, held.values(), tables, JoinsConfig(), Asked(most_rows=most_rows))
-    concerned = _rows(journal, (*journal_read(pinned), "disposition")).filter(
-        (pl.col("lsn") < pinned.position) & is_paired()
-    )
+    pinned = pin(usage, held.values(), tables, present, Asked(most_rows=most_rows))
+    rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
+    concerned = judged(rows.filter(is_paired()), late=False)
+    if later := later_contracts(journal, pinned.position, pinned.sums):
+        unknown = rows.filter(later.wanted.is_wanted(rows))
+        read = [name for name in journal_read(pinned) if name in rows.columns]
+        concerned = pl.concat([concerned, judged(later.takes(unknown, read), late=True)], how="diagonal")
     found = examined(concerned, _rows(usage, USAGE_READ), pinned)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     corrections = as_table(stream)

@@ -10,14 +10,17 @@ from typing import Any, Protocol
 import psycopg
 from deltalake import DeltaTable
 
+from jobs.billing.config import BillingConfig
+from jobs.rebuild import run as rebuilding
 from jobs.runtime.delta.compaction import compact
+from jobs.runtime.errors import Refused
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
-from metering.words import Disposition, EventType
+from metering.words import Disposition, EventType, Job
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
-from tests.simulation.declared import DECLARED
+from tests.simulation.declared import DECLARED, OTHER_TYPE
 from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
@@ -81,7 +84,7 @@ class Send:
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
-        return world.event(kind.value if kind else "some.other.v1", f"a{self.account}", self.ago_s, **data)
+        return world.event(kind.value if kind else OTHER_TYPE, f"a{self.account}", self.ago_s, **data)
 
 
 @dataclass(frozen=True)
@@ -319,6 +322,29 @@ class Audit:
         wrong = [*proof(str(world.tables), world.database, world.clock.now())]
         assert not wrong, wrong
         return f"{said.appended} rows"
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """`weir rebuild billing`, whatever its drivers are in the middle of; `is_lost`: after all it had is lost."""
+
+    is_lost: bool
+
+    def do(self, world: World) -> str:
+        """Make billing's tables again, twice where they are lost."""
+        rebuild = rebuilding.Rebuild(Job.BILLING, str(world.tables), world.database, BillingConfig())
+        try:
+            made = rebuild.run()
+        except Refused as refusal:
+            return str(refusal)
+        if self.is_lost:
+            with psycopg.connect(world.database) as connection:
+                for table in rebuild.plan.emptied:
+                    connection.execute(f"DELETE FROM {table}")
+                for table in ("rules", "positions", "batches"):
+                    connection.execute(f"DELETE FROM {table} WHERE job = 'billing'")
+            made = rebuild.run()
+        return str(made)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def usage_row(lsn: int) -> dict[str, Any]:
 
 KNOWN = {
     Table.JOURNAL: (4, 47, 870271380),
-    Table.USAGE: (4, 39, 200591961),
+    Table.USAGE: (5, 40, 1626849689),
     Table.ACCOUNTS: (2, 9, 4042393224),
     Table.PRICES: (1, 8, 2500599169),
 }

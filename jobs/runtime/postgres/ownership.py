@@ -11,7 +11,7 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
-from jobs.runtime.errors import Fenced, NotYet
+from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.session import Session
 from metering.reports import Doing
@@ -50,6 +50,19 @@ FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND job = %s AND epoch = 
 """
 
 
+REBUILD_LOCK = 0x57656972
+"""First key of the advisory locks that drivers of a job share, and that whoever makes its tables again has alone."""
+# Drivers that have begun, and have not got as far as to own the job.
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid, %(limit_ms)s) FROM pg_locks
+WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid <> pg_backend_pid()
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid = %(family)s AND objid = (hashtext(%(job)s)::bigint & 4294967295)::oid
+"""
+_BE_ALONE = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
+_SHARE = "SELECT pg_try_advisory_lock_shared(%(family)s, hashtext(%(job)s))"
+
+
 class Ownership:
     """One driver's claim on a job, and the only connection on which that driver writes to Postgres.
 
@@ -64,9 +77,17 @@ class Ownership:
         self._postgres_url = postgres_url
 
     @classmethod
-    def take(cls, job: str, postgres_url: str, config: dict[str, Any], at_least: int = 1) -> Ownership:
-        """End the predecessor's database session and take the next epoch, no lower than `at_least`."""
+    def take(
+        cls, job: str, postgres_url: str, config: dict[str, Any], at_least: int = 1, *, is_alone: bool = False
+    ) -> Ownership:
+        """End the predecessor's database session and take the next epoch, no lower than `at_least`.
+
+        `is_alone`: of whoever makes the tables of the job again; all other drivers wait until this session is over.
+        Raises NotYet where somebody does.
+        """
         connection = _connected(job, postgres_url)
+        if not is_alone:
+            _refuse_while_rebuilt(connection, job)
         _warn_of_pooler(connection)
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
         connection.execute(_END_PREDECESSOR, [round(SESSION_ENDS_WITHIN_SECONDS * 1_000), job])
@@ -74,6 +95,8 @@ class Ownership:
             _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Doing.STARTING}
         ).fetchone()
         assert row is not None
+        if is_alone:
+            _be_alone(connection, job)
         log.info("took the epoch", job=job, epoch=row[0])
         return cls(job, postgres_url, connection, row[0])
 
@@ -101,6 +124,7 @@ class Ownership:
         Otherwise it is closed: whoever asks again would find that it lives, and take it for the owner's.
         """
         try:
+            _refuse_while_rebuilt(session, self.job)
             limit_ms = round(ends_within_seconds * 1_000)
             ended = session.execute(_END_OWN_SESSION, [limit_ms, self.job, self.epoch]).fetchone()
             if ended == (False,):
@@ -152,6 +176,22 @@ class Ownership:
     def close(self) -> None:
         """End the database session."""
         self.connection.close()
+
+
+def _refuse_while_rebuilt(connection: psycopg.Connection[Any], job: str) -> None:
+    """Raises NotYet while the tables of `job` are made again; the session that is given is closed then."""
+    if connection.execute(_SHARE, {"family": REBUILD_LOCK, "job": job}).fetchone() != (True,):
+        connection.close()
+        raise NotYet(Cause.DATABASE, f"the tables of {job} are made again (`weir rebuild {job}`)")
+
+
+def _be_alone(connection: psycopg.Connection[Any], job: str) -> None:
+    """Let no other driver of `job` have a session as long as this one lasts. Raises Refused where one comes between."""
+    asked = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
+    connection.execute(_END_OTHERS, asked)
+    if connection.execute(_BE_ALONE, asked).fetchone() != (True,):
+        connection.close()
+        raise Refused(f"another `weir rebuild {job}` is under way, or a driver of {job} began just now; try again")
 
 
 def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:

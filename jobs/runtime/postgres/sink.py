@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.errors import Fenced
+from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.meters import outcomes_at_once
 from jobs.runtime.new_rows import few_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
+from jobs.runtime.postgres.remembered import Remembered, kept_rows, remember, remembered
 from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.rules_in_force import Held
 from monitoring.instruments import GaugeMetric
@@ -54,6 +55,18 @@ def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table) ->
         copy.write(buffer.getbuffer())
 
 
+def place_position(cursor: psycopg.Cursor[Any], job: PostgresJob[Any], to: Position, frontier: datetime | None) -> None:
+    """Store how far `job` has folded its table, and all before which reception that is."""
+    cursor.execute(
+        """INSERT INTO positions (job, input, next_position, input_table, row_before, frontier)
+           VALUES (%s, %s, %s, %s, %s, %s)
+           ON CONFLICT (job, input) DO UPDATE SET next_position = excluded.next_position,
+               input_table = excluded.input_table, row_before = excluded.row_before,
+               frontier = excluded.frontier, updated_at = clock_timestamp()""",
+        [job.name, job.reads, to.next_lsn, to.table, to.row, frontier],
+    )
+
+
 class PostgresSink:
     """The sink of a `PostgresJob`."""
 
@@ -71,6 +84,11 @@ class PostgresSink:
         self._rules = RulesTable(context.ownership.connection, job, context.config.deciding)
         self._upstream = Upstream(context.environment.tables, job.reads)
         self._untold: Counts = {}
+        self._tables = context.environment.tables
+        self._remembered: list[dict[str, Any]] = []
+        self._has_decided: set[str] = set()
+        self._refuse_another_past()
+        self._remember()
 
     def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(
@@ -78,6 +96,29 @@ class PostgresSink:
             [self._job.name, self._job.reads],
         ).fetchone()
         return (Position(*row[:3]), row[3]) if row else (Position(), None)
+
+    def _refuse_another_past(self) -> None:
+        """Raises Refused where a database without a past would decide again, by other rules, what another one has."""
+        if self._at.next_lsn > 1 or kept_rows(self._ownership.connection, self._job):
+            return
+        known = remembered(self._tables, self._job.name)
+        if known is not None and known.history:
+            raise Refused(
+                f"{self._job.name} has nothing in this database, but {self._tables} remembers by which rules it has "
+                f"decided {self._job.reads}: the database is new, or was emptied; restore it, or make the tables again "
+                f"by those rules with `weir rebuild {self._job.name}`"
+            )
+
+    def _remember(self, once: str = "") -> None:
+        """Keep what decided beside the tables, too; with a name only after the first batch of this kind."""
+        if once in self._has_decided:
+            return
+        self._has_decided |= {once} if once else set()
+        said = kept_rows(self._ownership.connection, self._job)
+        if said != self._remembered:
+            config = self._config.model_dump(mode="json")
+            remember(self._tables, self._job.name, Remembered(self._ownership.epoch, config, said))
+            self._remembered = said
 
     def position(self) -> int:
         """The next lsn to fold."""
@@ -110,6 +151,7 @@ class PostgresSink:
             self._record(cursor, rows, time.monotonic() - started)
         self._at, self._frontier = after, frontier
         self._rules.kept(held)
+        self._remember("batch")
         told = Counter(counts)
         told.update(self._untold)
         self._untold = {}
@@ -145,6 +187,7 @@ class PostgresSink:
                 self._move(cursor, self._at, frontier)
             self._frontier = frontier
             self._rules.kept(held)
+            self._remember("time")
             # It is told with the next batch.
             untold = Counter(self._untold)
             untold.update(counts)
@@ -172,14 +215,7 @@ class PostgresSink:
             raise Fenced(f"{self._job.name} is at {found} in the database, this driver left it at {self._at.next_lsn}")
 
     def _move(self, cursor: psycopg.Cursor[Any], to: Position, frontier: datetime | None) -> None:
-        cursor.execute(
-            """INSERT INTO positions (job, input, next_position, input_table, row_before, frontier)
-               VALUES (%s, %s, %s, %s, %s, %s)
-               ON CONFLICT (job, input) DO UPDATE SET next_position = excluded.next_position,
-                   input_table = excluded.input_table, row_before = excluded.row_before,
-                   frontier = excluded.frontier, updated_at = clock_timestamp()""",
-            [self._job.name, self._job.reads, to.next_lsn, to.table, to.row, frontier],
-        )
+        place_position(cursor, self._job, to, frontier)
 
     def _record(self, cursor: psycopg.Cursor[Any], rows: LsnRange, seconds: float) -> None:
         cursor.execute(

@@ -1,0 +1,153 @@
+"""`weir replay`: what other prices, another grace or another late policy would have billed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, plain, print_document, print_rows
+from cli.progress import telling
+from deployment.errors import CannotRun
+from jobs.audit.period import check_range, instant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.replay.run import Compared
+    from jobs.replay.supposed import Supposed
+    from jobs.stack import Jobs
+
+COLUMNS = (
+    *("window_start", "account", "model", "meter", "currency"),
+    *("live_quantity", "replayed_quantity", "difference_quantity"),
+    *("live_amount", "replayed_amount", "difference_amount"),
+)
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+From = Annotated[
+    datetime,
+    typer.Option("--from", parser=instant, metavar="INSTANT", help="Windows from this minute on (RFC 3339)."),
+]
+To = Annotated[
+    datetime, typer.Option("--to", parser=instant, metavar="INSTANT", help="Windows before this minute (RFC 3339).")
+]
+
+
+def replay(
+    *,
+    start: From,
+    end: To,
+    into: Annotated[
+        str, typer.Option(metavar="SCHEMA", help="A schema of the database to make, for all that is made.")
+    ],
+    catalog: Annotated[
+        Path | None, typer.Option("--catalog", help="Prices and accounts as `weir catalog apply` takes them.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Rules, in the file of `weir up --config`; else those that held.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Drop what an earlier replay has made there.")] = False,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Meter and bill a period again, by other prices or rules, into a schema of its own, and list what differs.
+
+    As a live stack started with them would show it; where audits have put something right, as after an audit. A price
+    of --catalog takes the place of the one with the same plan, model, meter, currency and effective_from, or is added;
+    an account that of all that was ever said of it. Time-outs, grace, late policies, `hold` and meters are those of
+    --config for the whole period. What people decided about stragglers holds where they wait in the replay, too.
+
+    Windows that differ are listed, and the money of each account; JSON has both. Nothing live is touched.
+    """
+    from deployment.asking import asking_database
+    from deployment.stack import running_deployment
+    from jobs.replay.run import NotBilledError, Replay
+    from jobs.replay.shadow import refuse_unfit_name
+
+    check_range(start, end)
+    if any(bound.second or bound.microsecond for bound in (start, end)):
+        raise typer.BadParameter("--from and --to are whole minutes, as windows are.")
+    try:
+        refuse_unfit_name(into)
+        rules = _rules(config)
+    except ValueError as refusal:
+        typer.echo(str(refusal), err=True)
+        raise typer.Exit(2) from None
+    stack = running_deployment(data_dir)
+    with asking_database(stack.postgres_url), telling("Replaying:") as tell:
+        supposed = _supposed(catalog, rules, stack.postgres_url)
+        asked = Replay(stack.tables, stack.postgres_url, start, end, into, supposed, replace, tell=tell)
+        try:
+            found = asked.run()
+        except NotBilledError as obstacle:
+            raise CannotRun(str(obstacle)) from None
+    _print(found, start, end, into, form)
+
+
+def _rules(config: Path | None) -> Jobs | None:
+    from jobs.stack import load_stack_config
+
+    return None if config is None else load_stack_config(config).jobs
+
+
+def _supposed(catalog: Path | None, rules: Jobs | None, postgres_url: str) -> Supposed:
+    from jobs.replay.supposed import Supposed
+
+    accounts, prices = ({}, {}) if catalog is None else _versions(catalog, rules, postgres_url)
+    given: dict[str, Any] = {} if rules is None else {"joins": rules.joins, "billing": rules.billing}
+    return Supposed(**accounts, **prices, **given)
+
+
+def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+    """The catalog file as rows of the version tables. Raises CannotRun for one that cannot be replayed."""
+    import pyarrow as pa
+
+    from catalog.file import CatalogFileError, load_catalog_file
+    from jobs.audit.stored import joins_config
+    from jobs.streams import ACCOUNTS, PRICES
+
+    try:
+        file = load_catalog_file(catalog)
+    except CatalogFileError as problem:
+        raise CannotRun(str(problem)) from None
+    problems = file.undeclared_meters(set((rules.joins if rules else joins_config(postgres_url)).meters))
+    problems += [
+        f"accounts.{number}.effective_from: leave it out, in a replay an account was always what the file says"
+        for number, row in enumerate(file.accounts)
+        if row.effective_from is not None
+    ]
+    if problems:
+        raise CannotRun("\n".join(f"{catalog}: {problem}" for problem in problems))
+    common = {"lsn": 0, "deleted": False}
+    accounts = [
+        {**row.model_dump(), **common, "effective_from": BEGINNING, "committed_at": BEGINNING} for row in file.accounts
+    ]
+    prices = [{**row.model_dump(), **common} for row in file.prices]
+    return (
+        {"accounts": pa.Table.from_pylist(accounts, schema=ACCOUNTS)},
+        {"prices": pa.Table.from_pylist(prices, schema=PRICES)},
+    )
+
+
+def _print(found: Compared, start: datetime, end: datetime, schema: str, form: Format) -> None:
+    if form is Format.JSON:
+        print_document({"from": start, "to": end, "schema": schema, "totals": found.totals, "windows": found.windows})
+        return
+    print_rows(found.windows, COLUMNS, form)
+    for total in found.totals:
+        typer.echo(_sentence(total), err=True)
+
+
+def _sentence(total: Mapping[str, Any]) -> str:
+    if total["currency"] is None:
+        return f"{total['account']}: without a currency, so without a price"
+    live, replayed, difference = (
+        plain(total[f"{name}_amount"] or Decimal(0)) for name in ("live", "replayed", "difference")
+    )
+    return f"{total['account']}: live {live}, replayed {replayed}, difference {difference} {total['currency']}"

@@ -1,0 +1,95 @@
+"""usage → all that billing holds, made again by the rules that held, with F as usage had it then.
+
+What is billed does not depend on how usage is cut, so most of it is folded in large pieces. What a closed window was
+before a correction may: so a commit with a row that stands alone (a straggler, what corrects others, a decision) is
+folded by itself, as by a driver that follows each commit at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+
+from jobs.billing.config import BillingConfig
+from jobs.billing.pipeline import JOB
+from jobs.billing.sums import COLUMNS, sums
+from jobs.rebuild.made import Part, Piece, Plan
+from jobs.runtime.config import JobConfig
+from jobs.runtime.delta.position import with_fingerprint
+from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.rules_in_force import Held
+from jobs.streams import Table
+from metering.words import Published
+
+# Whoever follows knows versions that were lost with the database: each has a higher one now, and is sent again.
+_VERSIONS = "UPDATE usage_windows SET version = %(floor)s"
+_UNSENT = """
+INSERT INTO unsent_windows (window_start, account, version)
+SELECT window_start, account, %(position)s FROM usage_windows GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_KEEP_TIMES = (
+    "CREATE TEMP TABLE kept_corrections ON COMMIT DROP AS SELECT usage_lsn, meter, corrected_at FROM corrections"
+)
+_TIMES = """
+UPDATE corrections SET corrected_at = kept.corrected_at FROM kept_corrections AS kept
+WHERE (kept.usage_lsn, kept.meter) = (corrections.usage_lsn, corrections.meter)
+"""
+
+
+def _parts(cursor: psycopg.Cursor[Any], config: BillingConfig) -> Sequence[Part]:
+    """Corrections and windows are told at the end, all at once."""
+    history = stored_history(cursor.connection, JOB.name) or (Held(1, config.deciding),)
+    quiet = config.model_copy(update={"publish": ()})
+    return [Part(held.first, quiet, held) for held in history]
+
+
+def _pieces(usage: pa.Table, part: Part, *, ends_table: bool) -> Iterator[Piece]:
+    """Rows of usage by lsn → what is folded at once: commits with a row that stands alone, and what is between."""
+    alone = sums(usage, part.held)["usage_lsn"].drop_null()
+    rows = pl.DataFrame({"lsn": usage["lsn"], "logged_at": usage["logged_at"]})
+    commit = pl.col("logged_at").ne_missing(pl.col("logged_at").shift()).cum_sum()
+    numbered = rows.with_columns(commit=commit, is_alone=pl.col("lsn").is_in(pl.Series(alone).implode()))
+    apart = pl.when(pl.col("is_alone").any().over("commit")).then("commit").otherwise(0)
+    held = _held(usage, ends_table=ends_table)
+    begin = 0
+    for length in numbered.select(apart.rle().struct.field("len"))["len"] if len(numbered) else ():
+        piece = usage.slice(begin, length)
+        begin += length
+        yield Piece(sums(piece, part.held), piece["lsn"][-1].as_py() + 1, held[begin - 1])
+
+
+def _held(usage: pa.Table, *, ends_table: bool) -> Sequence[datetime | None]:
+    """F of each row; None where its commit may go on behind these: what is there may be decided before F ends it."""
+    if "frontier" not in usage.column_names:
+        return [None] * len(usage)
+    is_whole = pl.lit(ends_table) | (pl.col("logged_at") != pl.col("logged_at").last())
+    rows = pl.DataFrame({name: usage[name] for name in ("frontier", "logged_at")})
+    found: list[datetime | None] = rows.select(pl.when(is_whole).then("frontier"))["frontier"].to_list()
+    return found
+
+
+def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor: int) -> None:
+    assert isinstance(config, BillingConfig)
+    cursor.execute(_TIMES)
+    cursor.execute(_VERSIONS, {"floor": floor})
+    if Published.WINDOWS in config.publish:
+        cursor.execute(_UNSENT, {"position": position})
+
+
+PLAN = Plan(
+    job=JOB,
+    emptied=("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
+    columns=with_fingerprint(Table.USAGE, COLUMNS),
+    parts=_parts,
+    pieces=_pieces,
+    keeping=(_KEEP_TIMES,),
+    ending=_ending,
+    counted={
+        name: f"SELECT count(*) FROM {name}" for name in ("usage_windows", "usage_days", "stragglers", "corrections")
+    },
+)

@@ -1,0 +1,82 @@
+"""One version of a Delta table, in the order of lsn: in chunks, each of which is proved to have every row once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from jobs.audit.kept import kept
+from jobs.runtime.batch import LsnRange
+from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, table_hash
+from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_to_change
+from jobs.runtime.errors import Refused
+from jobs.runtime.new_rows import few_new_rows
+from jobs.streams import Table
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A table that still has all its rows."""
+
+    name: Table
+    table: DeltaTable
+
+    @property
+    def next_lsn(self) -> int:
+        """The lsn after its last row."""
+        return self.table.transaction_version(LSN) or 1
+
+    @property
+    def frontier(self) -> datetime | None:
+        """F of all of it."""
+        return instant_of(self.table.transaction_version(FRONTIER))
+
+    @cached_property
+    def _rows(self) -> ds.Dataset:
+        return self.table.to_pyarrow_dataset()
+
+    def chunks(
+        self, job: str, columns: Sequence[str], most_rows: int, borders: Sequence[int]
+    ) -> Iterator[tuple[pa.Table, Position]]:
+        """Rows by lsn, at most so many at once and never over one of `borders`, with the position after them.
+
+        A column that the table has not got yet is left out. Raises Refused where rows are missing or twice.
+        """
+        stored = set(self._rows.schema.names)
+        read = [name for name in columns if name in stored]
+        at, ends = Position(1, table_hash(self.table)), sorted({*borders, self.next_lsn})
+        while at.next_lsn < self.next_lsn:
+            end = min(at.next_lsn + most_rows, next(border for border in ends if border > at.next_lsn))
+            wanted = (pc.field("lsn") >= at.next_lsn) & (pc.field("lsn") < end)
+            rows, found = few_new_rows(
+                self._rows.to_table(columns=read, filter=wanted), at.next_lsn, job, FINGERPRINT[self.name]
+            )
+            self._refuse_short(found, end)
+            at = position_after(self.name, at, found.next, found.last)
+            yield rows.sort_by("lsn"), at
+
+    def _refuse_short(self, found: LsnRange, end: int) -> None:
+        if found.next != end:
+            raise Refused(
+                f"{self.table.table_uri} has no row {found.next}, though it goes on: restore it, and try again"
+            )
+
+
+def whole(tables: str, name: Table) -> Whole:
+    """The table as it is now. Raises Refused where there is none, or days of it are gone."""
+    table = open_to_change(tables, name)
+    if table is None:
+        raise Refused(f"there is no {name} in {tables}: nothing can be made of it")
+    if (since := kept(table).since) is not None:
+        raise Refused(
+            f"{name} has lost the days before {since} (`weir retain` removes what is old), so what they made cannot be "
+            "made again; restore the database from a backup instead: the applications go on from there"
+        )
+    return Whole(name, table)

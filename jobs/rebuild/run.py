@@ -1,0 +1,184 @@
+"""The tables of an application, made again in one transaction: whoever reads them sees the old ones or the new ones.
+
+Killed anywhere, nothing was changed; run twice, the same stands there. The application may run: this takes its place as
+its next driver would, and it goes on when the tables are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import obstore
+import psycopg
+
+from jobs.rebuild import billing, sessions
+from jobs.rebuild.made import Part, Piece, Plan
+from jobs.rebuild.reading import Whole, whole
+from jobs.runtime.config import JobConfig
+from jobs.runtime.delta.object_store import store_of
+from jobs.runtime.delta.position import Position
+from jobs.runtime.errors import Refused
+from jobs.runtime.job import Fold
+from jobs.runtime.postgres.meters_table import declare
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.remembered import Remembered, Rows, kept_rows, remember, remembered, restore
+from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.session import Session
+from jobs.runtime.postgres.sink import place_position, stage
+from metering.reports import Doing
+from metering.words import Job
+
+PLANS: Mapping[Job, Plan] = {Job.BILLING: billing.PLAN, Job.SESSIONIZATION: sessions.PLAN}
+_SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.said, pg_temp.decided, pg_temp.touched, pg_temp.merged"
+_BATCH = """
+INSERT INTO batches (job, first_position, next_position, epoch, records, duration_ms)
+VALUES (%(job)s, 1, %(next)s, %(epoch)s, %(records)s,
+        extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)
+"""
+_HIGHEST = "SELECT coalesce(max(version), 0) FROM usage_windows"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What decided until now: as the database says it, or else what is remembered beside the tables."""
+
+    config: JobConfig
+    history: Rows
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """Which tables are made again, of what, and where."""
+
+    job: Job
+    tables: str
+    postgres_url: str
+    config: JobConfig | None = None
+    """Where nobody remembers another: as a first start's."""
+    tell: Callable[[str], None] = field(default=lambda _: None)
+
+    @property
+    def plan(self) -> Plan:
+        """How that is done."""
+        return PLANS[self.job]
+
+    def run(self) -> dict[str, int]:
+        """Make them again; how many rows they have now, by table.
+
+        Raises Refused where rows of the Delta table are gone, or nobody knows what decided; NotYet where the database
+        goes away meanwhile. Then nothing was changed.
+        """
+        refuse_other_schema(self.postgres_url)
+        source, known = whole(self.tables, self.plan.job.reads), self.known()
+        dumped = known.config.model_dump(mode="json")
+        ownership = Ownership.take(self.job.value, self.postgres_url, dumped, 1 + known.epoch, is_alone=True)
+        try:
+            declare(ownership.connection, known.config.declared)
+            with ownership.transaction() as cursor:
+                cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                self._empty(cursor)
+                records = self._fold_all(cursor, source, known)
+                floor = self._floor(cursor, source.next_lsn)
+                self.plan.ending(cursor, known.config, source.next_lsn, floor)
+                restore(cursor, self.plan.job, known.history)
+                if records:
+                    values = {"job": self.job.value, "epoch": ownership.epoch, "records": records}
+                    cursor.execute(_BATCH, {**values, "next": source.next_lsn})
+                counted = {name: _one(cursor, statement) for name, statement in self.plan.counted.items()}
+            remember(self.tables, self.job.value, Remembered(ownership.epoch, dumped, known.history))
+            ownership.connection.execute(
+                "UPDATE jobs SET state = %s WHERE job = %s AND epoch = %s",
+                [Doing.STOPPED, self.job.value, ownership.epoch],
+            )
+        finally:
+            ownership.close()
+        return counted
+
+    def known(self) -> Known:
+        """What decided. Raises Refused where neither the database nor the store of the tables says it."""
+        beside = remembered(self.tables, self.job.value)
+        with Session.to(self.postgres_url, f"weir rebuild {self.job}") as connection:
+            stored = kept_rows(connection, self.plan.job)
+            row = connection.execute("SELECT config FROM jobs WHERE job = %s", [self.job.value]).fetchone()
+        said = row[0] if row and stored else beside.config if beside else row[0] if row else None
+        config = self.config if said is None else self.plan.job.config.model_validate(said)
+        if config is None:
+            raise Refused(
+                f"neither the database nor {self.tables} says by which configuration {self.job} has decided; give it "
+                "with --config FILE: all is decided by it then"
+            )
+        history = stored or (beside.history if beside else [])
+        return Known(config, history, beside.epoch if beside else 0)
+
+    def _empty(self, cursor: psycopg.Cursor[Any]) -> None:
+        for statement in self.plan.keeping:
+            cursor.execute(statement)
+        cursor.execute("CREATE TEMP TABLE highest ON COMMIT DROP AS " + _HIGHEST)
+        for table in self.plan.emptied:
+            cursor.execute(f"DELETE FROM {table}")
+        for table in ("batches", "positions"):
+            cursor.execute(f"DELETE FROM {table} WHERE job = %s", [self.job.value])
+
+    def _fold_all(self, cursor: psycopg.Cursor[Any], source: Whole, known: Known) -> int:
+        """Fold every row as of its place; how many. What decided from a position on is stored when that is reached."""
+        job, config, records, before = self.plan.job, known.config, 0, 1
+        restore(cursor, job, known.history)
+        parts = self.plan.parts(cursor, config)
+        frontier: datetime | None = None
+        borders = [part.first for part in parts]
+        for rows, after in source.chunks(job.name, self.plan.columns, config.rows_at_once, borders):
+            first = rows["lsn"][0].as_py()
+            restore(cursor, job, [row for row in known.history if row["first_position"] < first])
+            part = next((part for part in reversed(parts) if part.first <= first), parts[0])
+            for piece in self.plan.pieces(rows, part, ends_table=after.next_lsn >= source.next_lsn):
+                frontier = self._fold(cursor, piece, part, frontier)
+                place_position(cursor, job, Position(piece.next_lsn, after.table), frontier)
+            place_position(cursor, job, after, frontier)
+            records, before = records + len(rows), after.next_lsn
+            self.tell(f"{records:,} of {source.next_lsn - 1:,} rows of {source.name}")
+        restore(cursor, job, known.history)
+        last = Piece(job.staged.empty_table(), before, source.frontier)
+        if frontier != source.frontier and before > 1:
+            if job.is_due(cursor, source.frontier):
+                self._fold(cursor, last, parts[-1], frontier)
+            cursor.execute(
+                "UPDATE positions SET frontier = %s WHERE job = %s AND input = %s",
+                [source.frontier, job.name, job.reads],
+            )
+        return records
+
+    def _fold(
+        self, cursor: psycopg.Cursor[Any], piece: Piece, part: Part, previous: datetime | None
+    ) -> datetime | None:
+        frontier = max((each for each in (previous, piece.frontier) if each is not None), default=None)
+        stage(cursor, self.plan.job.staged, piece.staged)
+        self.plan.job.fold(cursor, part.config, Fold(previous, frontier, piece.next_lsn))
+        cursor.execute(_SCRATCH)
+        return frontier
+
+    def _floor(self, cursor: psycopg.Cursor[Any], next_lsn: int) -> int:
+        """A version that none has had, also in a database that is lost: written down before it is used.
+
+        A window's version grows with a batch by as much as the position does, or by 1 when time decides about a
+        straggler, which each is once. So between two rebuilds none grows by twice the rows of usage.
+        """
+        store, place = store_of(self.tables, os.environ), f"_rebuilt/{self.job}.json"
+        try:
+            last = int(json.loads(bytes(obstore.get(store, place).bytes()))["version"])
+        except FileNotFoundError:
+            last = 0
+        floor = max(last + 2 * next_lsn, _one(cursor, "SELECT coalesce + 1 FROM highest"))
+        obstore.put(store, place, json.dumps({"version": floor}).encode(), mode="overwrite")
+        return floor
+
+
+def _one(cursor: psycopg.Cursor[Any], statement: str) -> int:
+    row = cursor.execute(statement).fetchone()
+    assert row is not None
+    return int(row[0])

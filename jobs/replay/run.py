@@ -1,0 +1,202 @@
+"""`weir replay`: what other prices, or other rules, would have billed in a period, beside what is live.
+
+Nothing live is touched: one version of the tables and one snapshot of the database are read, and what is made of them
+stands in a schema of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from jobs.audit.kept import Kept, kept
+from jobs.audit.pinned import pin
+from jobs.audit.recomputed import Pinned
+from jobs.audit.stored import joins_config
+from jobs.billing.config import BillingConfig
+from jobs.billing.fold import fold
+from jobs.billing.staged import STAGED
+from jobs.billing.sums import sums
+from jobs.joins.past import CLOCK_SKEW
+from jobs.joins.timeouts import Timeouts
+from jobs.replay import shadow
+from jobs.replay.supposed import Supposed
+from jobs.replay.usage import Tables, replayed
+from jobs.runtime.delta.table import LSN, open_to_change
+from jobs.runtime.errors import Refused
+from jobs.runtime.job import Fold
+from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.session import Session
+from jobs.runtime.postgres.sink import stage
+from jobs.runtime.rules_in_force import Held, History, held_at
+from jobs.streams import Table
+from metering.words import Job
+
+Row = dict[str, Any]
+LOOK_SECONDS = 1.0
+FUTURE = timedelta(minutes=5)
+"""So long before it occurred an event may have been received (`accept_future_seconds`, at most)."""
+KEY = ("window_start", "account", "model", "meter", "currency")
+NUMBERS = ("live_quantity", "replayed_quantity", "difference_quantity")
+AMOUNTS = ("live_amount", "replayed_amount", "difference_amount")
+_SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.said, pg_temp.decided"
+_POSITION = "SELECT next_position, frontier FROM positions WHERE job = %s AND input = %s"
+_SUMS = """
+SELECT window_start, account, model, meter, currency,
+       coalesce(sum(quantity) FILTER (WHERE is_live), 0) AS live_quantity,
+       coalesce(sum(quantity) FILTER (WHERE NOT is_live), 0) AS replayed_quantity,
+       sum(amount) FILTER (WHERE is_live) AS live_amount,
+       sum(amount) FILTER (WHERE NOT is_live) AS replayed_amount
+FROM (
+    SELECT true AS is_live, {columns} FROM {live} UNION ALL SELECT false, {columns} FROM {replayed}
+) AS either WHERE window_start >= %(start)s AND window_start < %(end)s
+GROUP BY 1, 2, 3, 4, 5
+"""
+_WINDOWS = """
+SELECT {key}, live_quantity, replayed_quantity, replayed_quantity - live_quantity AS difference_quantity,
+       live_amount, replayed_amount, coalesce(replayed_amount, 0) - coalesce(live_amount, 0) AS difference_amount
+FROM ({sums}) AS summed
+WHERE live_quantity <> replayed_quantity OR live_amount IS DISTINCT FROM replayed_amount
+ORDER BY {key}
+"""
+_TOTALS = """
+SELECT account, currency, sum(live_amount) AS live_amount, sum(replayed_amount) AS replayed_amount,
+       coalesce(sum(replayed_amount), 0) - coalesce(sum(live_amount), 0) AS difference_amount
+FROM ({sums}) AS summed GROUP BY account, currency ORDER BY account, currency
+"""
+
+
+class NotBilledError(RuntimeError):
+    """billing has not folded yet what is to be compared. The message says what to do."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What differs, by window (KEY, NUMBERS, AMOUNTS), and the money of all windows by account and currency."""
+
+    windows: list[Row]
+    totals: list[Row]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The windows of a period [start, end), billed again as is `supposed`, into `schema`."""
+
+    tables: str
+    postgres_url: str
+    start: datetime
+    end: datetime
+    schema: str
+    supposed: Supposed
+    replaces: bool = False
+    wait_seconds: float = 60
+    """How long billing may take to fold what usage holds."""
+    tell: Callable[[str], None] = field(default=lambda _: None)
+
+    def run(self) -> Compared:
+        """Do it. Raises Refused where days of the journal are gone, or the schema must not be made; NotBilledError."""
+        refuse_other_schema(self.postgres_url)
+        deadline = time.monotonic() + self.wait_seconds
+        with Session.to(self.postgres_url, "weir replay", is_patient=True) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            while True:
+                with connection.transaction(), connection.cursor() as cursor:
+                    position, frontier = cursor.execute(_POSITION, [Job.BILLING, Table.USAGE]).fetchone() or (1, None)
+                    tables, live = self._opened()
+                    if not self._is_behind(tables, position):
+                        return self._billed(cursor, tables, live, frontier)
+                if time.monotonic() >= deadline:
+                    raise NotBilledError(
+                        f"after {self.wait_seconds:g} s billing has not folded all usage of the period yet; look at "
+                        "`weir status`, and try again when it goes on"
+                    )
+                self.tell("billing has usage of the period to fold")
+                time.sleep(LOOK_SECONDS)
+
+    def _opened(self) -> tuple[Tables, Pinned]:
+        """usage, then the journal: what usage was made of is in the journal that is read after it."""
+        usage, journal = open_to_change(self.tables, Table.USAGE), open_to_change(self.tables, Table.JOURNAL)
+        if usage is None or journal is None:
+            raise Refused(f"there is no usage in {self.tables}: nothing was metered yet")
+        live = pin(usage, (), self.tables, joins_config(self.postgres_url))
+        tables = Tables(journal, usage, date.min)
+        since = self._since(live, self.supposed.pinned(live), is_audited=tables.is_audited)
+        self._refuse_gone(kept(journal), since)
+        return replace(tables, since=since), live
+
+    def _since(self, live: Pinned, supposed: Pinned, *, is_audited: bool) -> date:
+        """The log date from which on there is all that may belong to what occurred in the period."""
+        waits = [each.longest_us for pinned in (live, supposed) for each in Timeouts(pinned.history).configured]
+        belongs = timedelta(microseconds=max(waits))
+        if is_audited:
+            belongs = max(belongs, live.rejoin_within, supposed.rejoin_within)
+        try:
+            return (self.start - FUTURE - CLOCK_SKEW - belongs).date()
+        except OverflowError:
+            return date.min
+
+    def _refuse_gone(self, held: Kept, since: date) -> None:
+        if held.since is not None and held.since > since:
+            raise Refused(
+                f"the journal has lost the days before {held.since} (`weir retain`), and this period needs those from "
+                f"{since} on; replay a later one"
+            )
+
+    def _is_behind(self, tables: Tables, position: int) -> bool:
+        """Whether usage has something of the period that is not folded."""
+        if position >= (tables.usage.transaction_version(LSN) or 1):
+            return False
+        occurred = (pc.field("event_time") >= self.start) & (pc.field("event_time") < self.end)
+        waiting = tables.usage.to_pyarrow_dataset().count_rows(filter=(pc.field("lsn") >= position) & occurred)
+        return bool(waiting > 0)
+
+    def _billed(self, cursor: psycopg.Cursor[Any], tables: Tables, live: Pinned, frontier: datetime | None) -> Compared:
+        """Fold it all, in the schema, and compare."""
+        history = stored_history(cursor.connection, Job.BILLING.value)
+        rules = self.supposed.rules(history or (Held(1, BillingConfig().deciding),))
+        schema = shadow.make(cursor, self.schema, replaces=self.replaces)
+        config, outcomes = BillingConfig(publish=()), 0
+        for rows in replayed(tables, live, self.supposed.pinned(live)):
+            for piece, held in _by_rules(rows, rules):
+                _fold(cursor, config, sums(piece, held), None)
+            outcomes += len(rows)
+            self.tell(f"{outcomes:,} rows of usage")
+        _fold(cursor, config, STAGED.empty_table(), frontier)
+        return self._compared(cursor, schema)
+
+    def _compared(self, cursor: psycopg.Cursor[Any], live: str) -> Compared:
+        columns = sql.SQL(", ").join(map(sql.Identifier, (*KEY, "quantity", "amount")))
+        names = (sql.Identifier(schema, "usage_windows") for schema in (live, self.schema))
+        summed = sql.SQL(_SUMS).format(columns=columns, **dict(zip(("live", "replayed"), names, strict=True)))
+        period = {"start": self.start, "end": self.end}
+        reader = cursor.connection.cursor(row_factory=dict_row)
+        key = sql.SQL(", ").join(map(sql.Identifier, KEY))
+        windows = reader.execute(sql.SQL(_WINDOWS).format(sums=summed, key=key), period).fetchall()
+        return Compared(windows, reader.execute(sql.SQL(_TOTALS).format(sums=summed), period).fetchall())
+
+
+def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Held]]:
+    """Rows by lsn → those that the same rules decide, with these."""
+    borders: Sequence[int] = [*(held.first for held in history[1:]), 2**62]
+    first = 0
+    for border in borders:
+        piece = rows.filter((pc.field("lsn") >= first) & (pc.field("lsn") < border))
+        if len(piece):
+            yield piece, held_at(history, max(first, 1))
+        first = border
+
+
+def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, staged: pa.Table, frontier: datetime | None) -> None:
+    stage(cursor, STAGED, staged)
+    fold(cursor, config, Fold(None, frontier, 1))
+    cursor.execute(_SCRATCH)

@@ -1,0 +1,121 @@
+"""The journal → the usage that joins would have made of it, and an audit after it, as rows that billing can fold.
+
+By the functions that joins and the audit decide with. A row has the lsn of the live row of the same outcome, so what
+people decided about that one is decided about this one; an outcome that is not live has a number behind all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from jobs.audit.appended import AUDIT
+from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
+from jobs.audit.recomputed import OUTCOME, Pinned, recomputed
+from jobs.billing.sums import COLUMNS
+from jobs.joins.memory import KEY, column_of
+from jobs.joins.past import as_carried, is_paired
+from jobs.runtime.delta.table import LSN
+from jobs.runtime.families import family
+from jobs.streams import USAGE
+from metering.words import UsageCause
+
+ROWS_AT_ONCE = 1_000_000
+_NULLABLE = pa.schema([field.with_nullable(True) for field in USAGE])
+FOLDED = pa.schema([_NULLABLE.field(name) for name in COLUMNS if name in _NULLABLE.names])
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One version of the journal and one of usage, which was made of it; of the journal the log dates from `since`."""
+
+    journal: DeltaTable
+    usage: DeltaTable
+    since: date
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether an audit has ever put anything right: then what it would put right here is, too."""
+        return self.usage.transaction_version(AUDIT) is not None
+
+
+def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """FOLDED, first of all outcomes and then of what puts them right; last what people decided."""
+    journal, usage = (table.to_pyarrow_dataset() for table in (tables.journal, tables.usage))
+    concerns = (pc.field("lsn") < live.position) & (pc.field("log_date") >= tables.since)
+    stored = [name for name in (*journal_read(supposed), "disposition") if name in journal.schema.names]
+    rows = journal.count_rows(filter=concerns)
+    parts, next_lsn, late = 1 + rows // rows_at_once, tables.usage.transaction_version(LSN) or 1, []
+    for part in range(parts):
+        concerned = pl.DataFrame(journal.to_table(columns=stored, filter=concerns))
+        concerned = concerned.filter(is_paired() & (_part(parts) == part))
+        made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
+        yield _folded(made)
+        if tables.is_audited:
+            put_right, next_lsn = _audited(concerned, made, supposed, next_lsn)
+            late.append(_folded(put_right))
+    yield from late
+    decided = usage.to_table(
+        columns=[name for name in FOLDED.names if name in usage.schema.names],
+        filter=pc.field("cause") == UsageCause.DECIDED.value,
+    )
+    yield _folded(pl.DataFrame(decided))
+
+
+def _part(parts: int) -> pl.Expr:
+    return (pl.col(KEY[0]).hash(1) ^ pl.col(KEY[1]).hash(2)) % parts
+
+
+def _lsns(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
+    """(OUTCOME, usage_lsn) of what the stream has made."""
+    is_stream = pc.field("cause") == UsageCause.STREAM.value
+    found = pl.DataFrame(usage.to_table(columns=["lsn", *OUTCOME], filter=is_stream)).filter(_part(parts) == part)
+    return found.unique(OUTCOME).rename({"lsn": "usage_lsn"})
+
+
+def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn: int) -> tuple[pl.DataFrame, int]:
+    """What joins makes of rows of the journal (USAGE_READ and `frontier`), and the next number."""
+    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
+    absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
+    carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
+    said = recomputed(carried, lsns, pinned)
+    numbered = said.join(lsns, on=OUTCOME, how="left", nulls_equal=True).sort("request_lsn", "completion_lsn")
+    is_new = pl.col("usage_lsn").is_null()
+    lsn = pl.coalesce("usage_lsn", next_lsn - 1 + is_new.cum_sum().cast(pl.Int64))
+    made = numbered.with_columns(
+        lsn=lsn,
+        sign=pl.lit(1, pl.Int32),
+        cause=pl.lit(UsageCause.STREAM.value),
+        corrects_lsns=pl.lit(None, pl.List(pl.Int64)),
+        frontier=pl.lit(pinned.frontier, pl.Datetime("us", "UTC")),
+    ).drop("usage_lsn")
+    return made, next_lsn + int(numbered.select(is_new.sum()).item())
+
+
+def _audited(journal: pl.DataFrame, made: pl.DataFrame, pinned: Pinned, next_lsn: int) -> tuple[pl.DataFrame, int]:
+    """What an audit would append to that, and the next number."""
+    read = made.select(name for name in USAGE_READ if name in made.columns)
+    found = examined(journal, read, pinned)
+    (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
+    rows = pl.DataFrame(as_table(stream))
+    numbered = rows.with_columns(
+        lsn=pl.int_range(pl.len(), dtype=pl.Int64) + next_lsn,
+        frontier=pl.lit(pinned.frontier, pl.Datetime("us", "UTC")),
+    )
+    return numbered, next_lsn + len(rows)
+
+
+def _folded(rows: pl.DataFrame) -> pa.Table:
+    said = rows.to_arrow()
+    columns = [
+        said[field.name].cast(field.type) if field.name in said.column_names else pa.nulls(len(said), field.type)
+        for field in FOLDED
+    ]
+    return pa.table(columns, schema=FOLDED).sort_by("lsn")

@@ -1,0 +1,222 @@
+"""`weir rebuild` against what stood before: histories of the simulator with audits, changed rules and stragglers that
+waited, whose database is lost and made again of Delta alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from cli.main import app
+from jobs.billing.pipeline import JOB as BILLING
+from jobs.rebuild.run import PLANS, Rebuild
+from jobs.runtime.clock import MachineClock
+from jobs.runtime.delta.table import REMOVED
+from jobs.runtime.errors import Fenced, NotYet, Refused
+from jobs.runtime.job import Context
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.sink import PostgresSink
+from jobs.sessionization.pipeline import JOB as SESSIONIZATION
+from jobs.streams import Table
+from metering.words import Job
+from tests.simulation.left import left_by
+from tests.simulation.world import World
+from tests.streaming.journals import environment
+
+COMPARED = {
+    "usage_windows": ("version", "updated_at"),
+    "usage_days": ("updated_at",),
+    "usage_day_dimensions": (),
+    "stragglers": ("recorded_at", "settled"),
+    "corrections": ("number", "corrected_at"),
+    "rules": (),
+    "session_gaps": (),
+    "sessions": ("session_id", "version", "updated_at"),
+}
+"""What stands there, without when and in which order it was written."""
+LOST = (*COMPARED, "positions", "batches", "jobs", "unsent_windows", "publications")
+KEY = "window_start, account, model, meter, currency, price_version"
+Row = dict[str, Any]
+
+
+# Rules that changed, gaps that changed, corrections and stragglers; and some that waited and were decided.
+@pytest.fixture(scope="module", params=[102, 103])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with left_by(request.param, tmp_path_factory.mktemp("left"), is_audited=True) as left:
+        yield left
+
+
+def rows(database: str, query: str) -> list[Row]:
+    with psycopg.connect(database) as connection:
+        return [row for (row,) in connection.execute(f"SELECT to_jsonb(found) FROM ({query}) AS found").fetchall()]
+
+
+def stored(database: str) -> dict[str, list[str]]:
+    """All that stands there, in no order."""
+    where = {"sessions": "WHERE retracted_at IS NULL"}
+    return {
+        table: sorted(
+            str(sorted((name, str(value)) for name, value in row.items() if name not in left_out))
+            for row in rows(database, f"SELECT * FROM {table} {where.get(table, '')}")
+        )
+        for table, left_out in COMPARED.items()
+    }
+
+
+def lose(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        for table in LOST:
+            connection.execute(f"DELETE FROM {table}")
+
+
+def rebuild(world: World, **more: Any) -> None:
+    for job in PLANS:
+        Rebuild(job, str(world.tables), world.database, **more).run()
+
+
+def versions(database: str) -> dict[str, int]:
+    found = rows(database, f"SELECT ({KEY})::text AS key, version FROM usage_windows")
+    return {row["key"]: row["version"] for row in found}
+
+
+def test_what_is_made_again_is_what_stood_there_to_the_last_digit_also_where_all_was_lost(world: World) -> None:
+    before = stored(world.database)
+    assert all(before[table] for table in COMPARED if table != "usage_day_dimensions")
+    rebuild(world)
+    assert stored(world.database) == before
+    lose(world.database)
+    rebuild(world)
+    assert stored(world.database) == before
+    rebuild(world)
+    assert stored(world.database) == before, "twice is once"
+
+
+def test_whoever_follows_is_sent_every_window_with_a_higher_version_than_any_it_had(world: World) -> None:
+    for is_lost in (False, True, True):
+        before = versions(world.database)
+        if is_lost:
+            lose(world.database)
+        rebuild(world)
+        after = versions(world.database)
+        assert after.keys() == before.keys()
+        assert min(after.values()) > max(before.values())
+        unsent = rows(world.database, "SELECT window_start, account FROM unsent_windows")
+        told = rows(world.database, "SELECT DISTINCT window_start, account FROM usage_windows")
+        assert sorted(map(str, unsent)) == sorted(map(str, told))
+
+
+def test_corrections_are_published_again_and_keep_when_they_were_made_and_their_place(world: World) -> None:
+    query = "SELECT usage_lsn, meter, corrected_at, number FROM corrections ORDER BY number"
+    before = rows(world.database, query)
+    rebuild(world)
+    after = rows(world.database, query)
+    assert [{**row, "number": None} for row in after] == [{**row, "number": None} for row in before]
+    assert after[0]["number"] > before[-1]["number"], "behind all that was sent, so that it is sent"
+
+
+def test_sessions_that_are_right_keep_id_and_version_and_what_was_retracted_stays(world: World) -> None:
+    query = "SELECT session_id, version, retracted_at, account, session_start FROM sessions ORDER BY session_id"
+    before = rows(world.database, query)
+    rebuild(world)
+    assert rows(world.database, query) == before
+    with psycopg.connect(world.database) as connection:
+        connection.execute("UPDATE sessions SET events = events + 1 WHERE session_id = %s", [before[-1]["session_id"]])
+    rebuild(world)
+    others = [row for row in rows(world.database, query) if row["session_id"] <= before[-1]["session_id"]]
+    assert others == [row for row in before if row != before[-1] or row["retracted_at"]]
+
+
+def test_killed_in_its_middle_it_has_changed_nothing(world: World) -> None:
+    before, kept = stored(world.database), versions(world.database)
+
+    def die(_: str) -> None:
+        raise KeyboardInterrupt
+
+    for job in PLANS:
+        with pytest.raises(KeyboardInterrupt):
+            Rebuild(job, str(world.tables), world.database, tell=die).run()
+    assert (stored(world.database), versions(world.database)) == (before, kept)
+    rebuild(world)
+    assert stored(world.database) == before
+
+
+def test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done(world: World) -> None:
+    running = Ownership.take("billing", world.database, {})
+    seen = []
+
+    def try_to_begin(_: str) -> None:
+        with pytest.raises(NotYet, match="are made again"):
+            Ownership.take("billing", world.database, {})
+        with pytest.raises(NotYet, match="are made again"):
+            running.resume()
+        seen.append("waited")
+
+    Rebuild(Job.BILLING, str(world.tables), world.database, tell=try_to_begin).run()
+    assert seen
+    with pytest.raises(Fenced):
+        running.resume()
+    Ownership.take("billing", world.database, {}).close()
+
+
+@pytest.mark.parametrize("job", [BILLING, SESSIONIZATION], ids=str)
+def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_decided(world: World, job: Any) -> None:
+    lose(world.database)
+    ownership = Ownership.take(job.name, world.database, {})
+    config: Any = world.configured(job.name)
+    where, spark = environment(world.database, world.tables), cast("SparkSession", None)
+    with pytest.raises(Refused, match=f"make the tables again by those rules with `weir rebuild {job.name}`"):
+        PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
+    ownership.close()
+    rebuild(world)
+    ownership = Ownership.take(job.name, world.database, {})
+    sink = PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
+    assert sink.position() > 1
+    ownership.close()
+
+
+def test_the_command_asks_and_then_says_what_there_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"KAFKA_BOOTSTRAP": "x:1", "POSTGRES_URL": world.database, "TABLES": str(world.tables)}.items():
+        monkeypatch.setenv(f"WEIR_{name}", value)
+    kept = versions(world.database)
+    refused = CliRunner().invoke(app, ["rebuild", "billing"], input="n\n")
+    assert refused.exit_code == 1
+    assert "All rows of usage_windows, usage_days" in refused.output
+    assert versions(world.database) == kept
+    done = CliRunner().invoke(app, ["rebuild", "billing", "--yes", "--format", "json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0] == {"table": "usage_windows", "rows": len(kept)}
+
+
+def test_where_nobody_knows_what_decided_a_configuration_is_asked_for(world: World, tmp_path: Path) -> None:
+    lose(world.database)
+    kept = world.tables / "_decided"
+    away = kept.rename(tmp_path / "away")
+    with pytest.raises(Refused, match="give it with --config FILE"):
+        rebuild(world)
+    away.rename(kept)
+    rebuild(world)
+
+
+def test_of_a_table_that_has_lost_days_nothing_is_made_again(world: World) -> None:
+    usage = DeltaTable(str(world.tables / Table.USAGE))
+    before = stored(world.database)
+    (first,) = usage.to_pyarrow_table(columns=["lsn", "log_date"]).sort_by("lsn").slice(0, 1).to_pylist()
+    gone = len(usage.to_pyarrow_table(filters=[("log_date", "=", first["log_date"])]))
+    usage.delete(
+        f"log_date = '{first['log_date']}'",
+        commit_properties=CommitProperties(app_transactions=[Transaction(REMOVED, gone)]),
+    )
+    try:
+        with pytest.raises(Refused, match="restore the database from a backup instead"):
+            Rebuild(Job.BILLING, str(world.tables), world.database).run()
+    finally:
+        usage.restore(usage.version() - 1)
+    assert stored(world.database) == before
