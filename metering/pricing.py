@@ -37,12 +37,14 @@ def price_as_of(
     """The version of one (plan, model, meter, currency) that holds at `event_time`, seen from `decided_lsn`.
 
     A deletion withdraws what its `effective_from` began, so that the price before it goes on. Who looks back from lsn
-    `seen_from` knows the prices that came since, too; one that was withdrawn since was in force all the same.
+    `seen_from` knows the prices that came since, too. One that was withdrawn since was in force all the same; one that
+    came since and was withdrawn again never was.
     """
-    is_known = [v.lsn < decided_lsn or (v.value is not None and v.lsn < (seen_from or 0)) for v in versions]
-    visible = [v for v, known in zip(versions, is_known, strict=True) if known and v.effective_from <= event_time]
+    visible = [v for v in versions if v.effective_from <= event_time and v.lsn < max(decided_lsn, seen_from or 0)]
     newest: dict[datetime, Version[Value]] = {}
+    since: dict[datetime, Version[Value]] = {}
     for version in sorted(visible, key=lambda version: version.lsn):
-        newest[version.effective_from] = version
+        (newest if version.lsn < decided_lsn else since)[version.effective_from] = version
+    newest |= {begins: version for begins, version in since.items() if version.value is not None}
     left = (version for version in newest.values() if version.value is not None)
     return max(left, key=lambda version: version.effective_from, default=None)

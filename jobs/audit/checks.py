@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-from pyspark.sql import functions as F
 
-from jobs.audit.check import Check, said
+from jobs.audit.check import Check
 from jobs.audit.differences import Kind
 from jobs.audit.kept import Kept
-from jobs.audit.minutes import KEY, MINUTES, MINUTES_READ, minute_sums, unequal_minutes
 from jobs.audit.outcomes import Outcomes
-from jobs.audit.pinned import Asked
+from jobs.audit.proved import Proof, Span, proved_sessions
 from jobs.audit.recomputed import OUTCOME, Pinned
 from jobs.audit.stored import Sessions, Stored
-from jobs.audit.versions import Versions, arrow, spark_schema
-from jobs.joins.past import CLOCK_SKEW
-from jobs.sessionization.pipeline import CONCERNS
+from jobs.audit.versions import Versions
 from jobs.streams import Table
 
 
@@ -76,62 +70,30 @@ def streamed(found: Outcomes, pinned: Pinned, told: Sequence[str]) -> Iterator[C
 
 
 def sessions(versions: Versions, made: Sessions) -> Check:
-    """I5: the requests of each user are in sessions that do not overlap."""
-    requests = versions.of_journal(("account", "user_id"), f"lsn < {made.position} AND {CONCERNS}")
-    counted = pl.DataFrame(requests.groupBy("account", "user_id").count().toArrow())
-    both = counted.join(made.events, on=["account", "user_id"], how="full", coalesce=True).fill_null(0)
-    unequal = [
-        f"{row['user_id']} of {row['account']} has {row['count']} requests, and {row['events']} in sessions"
-        for row in both.filter(pl.col("count") != pl.col("events")).sort("account", "user_id").iter_rows(named=True)
-    ]
-    sound = "each request with a user is in one session of theirs, and none overlaps another"
-    return said("I5", int(counted["count"].sum()), [*unequal, *made.overlapping], sound)
+    """I5: the sessions of each user are those that the gaps cut their requests into."""
+    found = proved_sessions(versions, made)
+    sound = "each request with a user is in one session of theirs, which begins and ends where the gaps say"
+    return Check("I5", found.examined, found.found, found.first or sound)
 
 
-def windows(versions: Versions, made: Stored, kept_since: date | None, asked: Asked) -> Check:
-    """I6: signed usage is what windows and stragglers have, and days add up to the minutes."""
-    occurred = [f"event_time >= TIMESTAMP '{asked.since.isoformat()}'"] if asked.since else []
-    occurred += [f"event_time < TIMESTAMP '{asked.until.isoformat()}'"] if asked.until else []
-    rows = versions.of_usage(MINUTES_READ, " AND ".join([f"lsn < {made.billed.position}", *occurred]))
-
-    def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from minute_sums(pl.DataFrame(batch)).to_arrow().cast(arrow(MINUTES)).to_batches()
-
-    summed = (
-        rows.mapInArrow(reduce, spark_schema(MINUTES))
-        .groupBy(*KEY)
-        .agg(F.max("unit_price").alias("unit_price"), F.sum("quantity").cast("decimal(38,6)").alias("quantity"))
-    )
-    parts, left_out = [pl.DataFrame(summed.toArrow()), made.billed.windows, made.billed.dropped], ""
-    begins = [asked.since] if asked.since else []
-    if kept_since is not None:
-        # Nothing of a minute is logged before it, but for the clocks.
-        begins.append(datetime.combine(kept_since, time(), UTC) + CLOCK_SKEW)
-        left_out = f"; not before {begins[-1]}, of which usage was removed"
-    for begin in begins:
-        parts = [part.filter(pl.col("window_start") >= begin) for part in parts]
-    if asked.until:
-        parts = [part.filter(pl.col("window_start") < asked.until) for part in parts]
-    days = made.days.broken if asked.is_everything else []
-    sound = "signed usage is windows and stragglers that are in none, per meter and price"
-    sound += ", and days add up to the minutes" if asked.is_everything else ""
-    found = said("I6", len(parts[0]), [*unequal_minutes(*parts), *days], sound)
-    return Check(found.check, found.examined, found.found, found.says + left_out)
+def windows(proof: Proof, span: Span) -> Check:
+    """I6: signed usage is what windows, stragglers and days have, in each of their columns."""
+    sound = "signed usage is windows, stragglers that are in none, and days, in each of their columns"
+    return Check("I6", proof.sums.examined, proof.sums.found, (proof.sums.first or sound) + span.left_out)
 
 
-def standing(found: Outcomes, made: Stored, corrected: Mapping[str, int]) -> Check:
+def standing(found: Outcomes, proof: Proof, corrected: Mapping[str, int]) -> Check:
     """I8: what was found later is put right (rows, by cause), and each change of a closed window is a row."""
     faults = found.faults.unique(OUTCOME, keep="first", maintain_order=True)
-    broken = [*(sentence(row) for row in faults.head(1).iter_rows(named=True)), *made.corrections.broken]
+    broken = [*(sentence(row) for row in faults.head(1).iter_rows(named=True)), proof.corrections.first]
     put = sum(corrected.values())
     expected = max(found.changes, put)
     causes = corrected or found.causes
     told = ", ".join(f"{many} rows of cause {cause}" for cause, many in sorted(causes.items()))
     told += "" if corrected or not told else " would put right what was found later"
-    says = (broken[0] if broken else told) or "what was found later is put right, and each correction is explained"
-    wrong = len(faults) + len(made.corrections.broken)
-    return Check("I8", found.outcomes + made.corrections.examined, wrong + expected, says, expected, put)
+    says = next(filter(None, broken), told) or "what was found later is put right, and each correction is explained"
+    wrong = len(faults) + proof.corrections.found
+    return Check("I8", found.outcomes + proof.corrections.examined, wrong + expected, says, expected, put)
 
 
 def sentence(row: dict[str, Any]) -> str:

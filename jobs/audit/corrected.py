@@ -5,6 +5,7 @@ Only what has one of the known causes is corrected. Anything else is a fault: it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from jobs.audit.differences import COMPARED, beside, differs, told
 from jobs.audit.late_versions import priced_later
-from jobs.audit.recomputed import OUTCOME, PARTS, Pinned, decided, said, timed
+from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, said, timed
 from jobs.audit.rejoined import may_rejoin, rejoined
 from jobs.joins.memory import KEY
 from jobs.streams import USAGE
@@ -33,6 +34,16 @@ class Standing:
 
     stream: pl.DataFrame
     now: pl.DataFrame
+    first: pl.DataFrame
+    """(OUTCOME, usage_lsn) of the first row that ever stood for an outcome."""
+
+    def of(self, keys: pl.DataFrame) -> Standing:
+        """What is of these keys (KEY)."""
+        return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (self.stream, self.now, self.first)))
+
+    def without(self, keys: pl.DataFrame) -> Standing:
+        """What is of all other keys."""
+        return Standing(*(rows.join(keys, on=KEY, how="anti") for rows in (self.stream, self.now, self.first)))
 
 
 def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
@@ -42,14 +53,19 @@ def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, 
     """
     changed = standing.now.filter(pl.col("cause") != UsageCause.STREAM.value)
     negated = standing.stream.join(standing.now, on=OUTCOME, how="anti", nulls_equal=True)
-    found = (repeats(carried), changed, negated, may_rejoin(expected), priced_later(expected, pinned))
+    contracted = carried.filter(IS_CONTRACTED)
+    found = (repeats(carried), contracted, changed, negated, may_rejoin(expected), priced_later(expected, pinned))
     return pl.concat([rows.select(KEY) for rows in found]).unique()
 
 
 def repeats(carried: pl.DataFrame) -> pl.DataFrame:
-    """Rows (lsn, KEY, identity) of the journal → those whose event was accepted before: same identity, same request."""
-    known = carried.filter(pl.col("identity").is_not_null())
-    return known.filter(pl.col("lsn") > pl.col("lsn").min().over(*KEY, "identity"))
+    """Rows (lsn, family, KEY, identity, IS_CONTRACTED) of the journal → those whose event was accepted before.
+
+    That is the same identity of the same family, and the same request: a request and its completion repeat each other
+    never. What was judged when it came stands before what was judged later.
+    """
+    known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
+    return known.filter(pl.col("lsn") != pl.col("lsn").first().over(*KEY, "identity", "family"))
 
 
 def corrections(
@@ -59,18 +75,40 @@ def corrections(
 
     The differences are those that have no known cause; a key with one of them has no corrections.
     """
+    every = decided(timed(carried, pinned), pinned) if carried[IS_CONTRACTED].any() else expected
     rows = timed(carried.join(repeats(carried), on="lsn", how="anti"), pinned)
     once = decided(rows, pinned)
     pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).iter_rows()
+    # What still waits may become a partner of what came: the next audit knows.
+    waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
+    if len(waiting):
+        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        return corrections(done, made, standing.without(waiting), pinned)
     joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs)
-    must = said(joined, standing.stream.select(*OUTCOME, "usage_lsn"), pinned, seen_from=pinned.position)
+    must = _must(joined, carried, standing, pinned)
     both = _with_pairs(_moving(beside(standing.now, must)), expected)
-    judged = _judged(both, _otherwise(expected, once), _otherwise(once, joined))
+    known = {
+        "is_contracted": _otherwise(expected, every),
+        "is_repeated": _otherwise(every, once),
+        "is_joined": _otherwise(once, joined),
+    }
+    judged = _judged(both, known)
     faults = judged.filter(pl.col("is_fault"))
     sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
     put = _put(sound.filter(pl.col("is_expected")), must, negated)
     return told(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
+
+
+def _must(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
+    """Outcomes as they must stand (`said`), by all that is known at the position."""
+    late = carried.filter(IS_CONTRACTED)["lsn"].to_list()
+    is_contracted = pl.any_horizontal(pl.col(part).is_in(late).fill_null(value=False) for part in PARTS)
+    outcomes = outcomes.with_columns(is_contracted.alias(IS_CONTRACTED))
+    contracted = outcomes.filter(IS_CONTRACTED).select(OUTCOME)
+    put = standing.first.join(contracted, on=OUTCOME, how="semi", nulls_equal=True)
+    found = pl.concat([standing.stream.select(*OUTCOME, "usage_lsn"), put.select(*OUTCOME, "usage_lsn")])
+    return said(outcomes, found, pinned, seen_from=pinned.position)
 
 
 def _otherwise(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
@@ -118,14 +156,14 @@ def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
     return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
 
 
-def _judged(both: pl.DataFrame, repeated: pl.DataFrame, joined: pl.DataFrame) -> pl.DataFrame:
+def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
 
-    Only outcomes that are otherwise without what is `repeated`, or when parts are `joined` (both OUTCOME), may come,
-    go or count otherwise.
+    Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
+    (`known`: OUTCOME of each) may come, go or count otherwise.
     """
-    for name, known in (("is_repeated", repeated), ("is_joined", joined)):
-        named = known.with_columns(pl.lit(value=True).alias(name))
+    for name, outcomes in known.items():
+        named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
             pl.col(name).fill_null(value=False)
         )
@@ -137,6 +175,8 @@ def _judged(both: pl.DataFrame, repeated: pl.DataFrame, joined: pl.DataFrame) ->
         .then(pl.lit(UsageCause.REJOINED.value))
         .when(changes & pl.col("is_repeated"))
         .then(pl.lit(UsageCause.DUPLICATE.value))
+        .when(changes & pl.col("is_contracted"))
+        .then(pl.lit(UsageCause.CONTRACTED.value))
         .when(is_priced_otherwise & ~is_otherwise)
         .then(pl.lit(UsageCause.REPRICED.value))
     )
@@ -153,17 +193,23 @@ def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
 
 
 def _put(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
-    """What comes, or is put in the place of what stood → rows that name those that it replaces, and copy their day."""
+    """What comes, or is put in the place of what stood → rows that name those that it replaces.
+
+    They copy the day of what occurred when they did: of the completion, and of a request without one.
+    """
     rows = must.join(sound.select(*OUTCOME, "cause"), on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
-    parts = [rows.select("row", *KEY, lsn=part, is_completion=pl.lit(part == "completion_lsn")) for part in PARTS]
+    occurred = pl.coalesce("completion_lsn", "request_lsn")
+    parts = [rows.select("row", *KEY, lsn=part, occurred=pl.col(part) == occurred) for part in PARTS]
     gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part) for part in PARTS]
     replaced = (
         pl.concat(parts)
         .join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner")
-        # An outcome occurred when its completion did.
-        .sort("row", "is_completion", "usage_lsn")
+        .sort("row", "usage_lsn")
         .group_by("row", maintain_order=True)
-        .agg(corrects_lsns=pl.col("usage_lsn").unique().sort(), day_before=pl.last("day"))
+        .agg(
+            corrects_lsns=pl.col("usage_lsn").unique().sort(),
+            day_before=pl.col("day").filter(pl.col("occurred")).last(),
+        )
     )
     return (
         rows.join(replaced, on="row", how="left")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 
-from jobs.audit.corrected import Standing, as_rows, corrections, suspects
+from jobs.audit.corrected import Standing, as_rows, corrections, repeats, suspects
 from jobs.audit.differences import DIFFERENCES, differences, net, standing
-from jobs.audit.recomputed import OUTCOME, PARTS, SAID, Pinned, recomputed
+from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, SAID, Pinned, recomputed
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
@@ -41,29 +41,36 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
+    Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
-    `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on.
+    `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
+    usage tells of a row of the journal that is not read.
     """
+    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
+    if IS_CONTRACTED not in journal.columns:
+        journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
+    absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
+    journal = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.
     journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
-    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
-    absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
-    carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
+    carried = as_carried(journal, pinned.schema)
     usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _SAID if name not in usage.columns)
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
     is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
     now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
-    known = Standing(stream, now)
-    expected = recomputed(carried, stream.select(*OUTCOME, "usage_lsn"), pinned)
+    first = usage.filter(pl.col("sign") > 0).group_by(OUTCOME).agg(usage_lsn=pl.min("lsn"))
+    known = Standing(stream, now, first)
+    judged = carried.filter(~pl.col(IS_CONTRACTED))
+    expected = recomputed(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
     # What the stream has made wrong is nothing to build upon.
     keys = suspects(carried, expected, known, pinned).join(pl.concat([wrong, broken]), on=KEY, how="anti")
     concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
-    faults, rows = corrections(concerned, decided, _of(known, keys), pinned)
+    faults, rows = corrections(concerned, decided, known.of(keys), pinned)
     counted = pl.DataFrame(
         {
             "kind": [SUM],
-            "rows": [len(journal)],
+            "rows": [len(judged)],
             "outcomes": [len(stream)],
             "changes": [len(rows)],
             "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
@@ -82,6 +89,7 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
         left_out += [rows.select(KEY) for rows in parts]
     if pinned.since is not None:
         left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
+        left_out += _unread(journal, usage)
     if pinned.until is not None:
         is_later = pl.min("event_time") >= pinned.until
         times = pl.concat([rows.select(*KEY, "event_time") for rows in (journal, usage)])
@@ -92,8 +100,14 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
     return journal.join(keys, on=KEY, how="anti"), usage.join(keys, on=KEY, how="anti")
 
 
-def _of(known: Standing, keys: pl.DataFrame) -> Standing:
-    return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (known.stream, known.now)))
+def _unread(journal: pl.DataFrame, usage: pl.DataFrame) -> list[pl.DataFrame]:
+    """Keys whose usage names a row from before all that are read, or takes back a repeat whose first is not read."""
+    named = [usage.select(*KEY, "sign", "cause", lsn=part).drop_nulls("lsn") for part in PARTS]
+    parts = pl.concat(named)
+    gone = parts.filter(pl.col("lsn") < pl.lit(journal["lsn"].min())).select(KEY) if len(journal) else parts.select(KEY)
+    is_repeat = (pl.col("cause") == UsageCause.DUPLICATE.value) & (pl.col("sign") < 0)
+    repeated = parts.filter(is_repeat).select(KEY).unique()
+    return [gone, repeated.join(repeats(journal), on=KEY, how="anti")]
 
 
 def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -1,64 +1,65 @@
-"""Usage added up by minute, beside the windows and the stragglers that billing made of it: I6."""
+"""I6: the windows, and what is told by itself, beside what billing must have made of usage."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import polars as pl
 
-from jobs.metered import METERED_COLUMNS, metered
-from jobs.streams import QUANTITY, UNIT_PRICE
+from jobs.audit.bills import ALONE, NOT_PLACED, WINDOW_KEY, WINDOWS, added_windows
+from jobs.audit.decisions import ENTRY
+from jobs.audit.unequal import Compared, Wrong
+from metering.windows import MINUTE
+from metering.words import Decision
 
-MINUTES_READ = ("outcome", "event_time", "account", "model", "currency", "sign", *METERED_COLUMNS)
-SUM = pl.Decimal(38, QUANTITY.scale)
-MINUTES = pl.Schema(
-    {
-        "window_start": pl.Datetime("us", "UTC"),
-        "account": pl.String(),
-        "model": pl.String(),
-        "meter": pl.String(),
-        "currency": pl.String(),
-        "price_version": pl.Int64(),
-        "unit_price": pl.Decimal(UNIT_PRICE.precision, UNIT_PRICE.scale),
-        "quantity": SUM,
-    }
+STORED_WINDOWS = pl.Schema({**WINDOWS, "is_minute": pl.Boolean()})
+"""WINDOWS as the database has them; `is_minute`: it ends a minute after its start."""
+STORED_STRAGGLERS = pl.Schema({**ALONE, "late_us": pl.Int64(), "waits": pl.Boolean(), "is_earlier": pl.Boolean()})
+"""`stragglers`; `late_us` is `late_seconds` in microseconds, `waits` what `settled` says, and `is_earlier`: a release
+that did not keep what it was made of (`_MADE_OF`) wrote it."""
+_MADE_OF = ("corrects_lsns", "day", "dimensions")
+# A window of nothing bills nothing: an earlier release may have left one.
+_WINDOWS = Compared(
+    "the window {window_start}, {meter} of {account}, {model}, at price version {price_version} ({currency})",
+    WINDOW_KEY,
+    (*(name for name in WINDOWS if name not in WINDOW_KEY), "is_minute"),
+    absent={
+        "quantity": Decimal(0),
+        "late_quantity": Decimal(0),
+        "late_rows": 0,
+        "unmetered_rows": 0,
+        "corrected": False,
+        "is_minute": True,
+    },
 )
-"""Signed quantities by minute, account, model, meter, currency and price version."""
-KEY = [name for name in MINUTES if name not in ("unit_price", "quantity")]
+_STRAGGLERS = Compared(
+    "the straggler {meter} of usage {usage_lsn} ({account}, in the window {window_start})",
+    ENTRY,
+    tuple(name for name in STORED_STRAGGLERS if name not in (*ENTRY, "is_earlier")),
+    absent={},
+)
 
 
-def minute_sums(usage: pl.DataFrame) -> pl.DataFrame:
-    """Rows of usage (MINUTES_READ, as far as the table has them) → MINUTES; what is 0 says nothing."""
-    quantity = pl.col("quantity").cast(SUM)
-    return (
-        metered(usage.with_columns(window_start=pl.col("event_time").dt.truncate("1m")).lazy())
-        .filter(pl.col("quantity") != 0)
-        .with_columns(quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity))
-        .group_by(KEY)
-        .agg(pl.max("unit_price"), pl.sum("quantity"))
-        .select(MINUTES.names())
-        .collect()
+def unequal_windows(made: pl.DataFrame, stored: pl.DataFrame, correcting: pl.DataFrame) -> Wrong:
+    """WINDOWS of usage, STORED_WINDOWS, and what corrections have changed (WINDOW_KEY).
+
+    Whether what corrects others met a closed window, only its correction tells.
+    """
+    marked = correcting.unique().with_columns(is_corrected=True)
+    must = added_windows(made).join(marked, on=WINDOW_KEY, how="left", nulls_equal=True)
+    must = must.with_columns(pl.col("corrected") | pl.col("is_corrected").fill_null(False), is_minute=True)
+    return _WINDOWS.unequal(stored, must)
+
+
+def unequal_stragglers(alone: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
+    """ALONE of usage, and STORED_STRAGGLERS."""
+    late = (pl.col("received_at") - pl.col("window_start") - MINUTE).dt.total_microseconds()
+    must = alone.filter(pl.col("decision").is_not_null()).with_columns(
+        late_us=pl.max_horizontal(late, 0), waits=pl.col("decision") == Decision.HOLD.value
     )
-
-
-def unequal_minutes(sums: pl.DataFrame, windows: pl.DataFrame, dropped: pl.DataFrame) -> list[str]:
-    """MINUTES of usage, of windows, and of stragglers that are in none → a sentence for each that differs."""
-    billed = (
-        pl.concat([windows, dropped])
-        .cast(MINUTES)
-        .group_by(KEY)
-        .agg(pl.max("unit_price"), pl.sum("quantity").cast(SUM), lowest_unit_price=pl.min("unit_price"))
-    )
-    both = (
-        sums.cast(MINUTES)
-        .join(billed, on=KEY, how="full", suffix="_billed", nulls_equal=True, coalesce=True)
-        .with_columns(pl.col("quantity", "quantity_billed").fill_null(0))
-    )
-    # A window that came back to 0 keeps its price.
-    prices = pl.col("unit_price_billed", "lowest_unit_price")
-    is_priced_otherwise = pl.any_horizontal((pl.col("unit_price") != prices).fill_null(False))
-    wrong = both.filter((pl.col("quantity") != pl.col("quantity_billed")) | is_priced_otherwise).sort(KEY)
-    return [
-        f"{row['meter']} of {row['account']}, {row['model']}, in the minute {row['window_start']:%Y-%m-%dT%H:%MZ} at "
-        f"price version {row['price_version']} ({row['currency']}): usage is {row['quantity']} x {row['unit_price']}, "
-        f"windows and unbilled stragglers {row['quantity_billed']} x {row['unit_price_billed']}"
-        for row in wrong.iter_rows(named=True)
-    ]
+    known = stored.select(*ENTRY, "is_earlier", stored_day="day")
+    is_unsaid = pl.col("is_earlier").fill_null(value=False)
+    day = pl.when(pl.col("day") == NOT_PLACED).then("stored_day").otherwise("day")
+    must = must.join(known, on=ENTRY, how="left").with_columns(day.alias("day"))
+    must = must.with_columns(pl.when(~is_unsaid).then(name).alias(name) for name in _MADE_OF)
+    return _STRAGGLERS.unequal(stored, must)

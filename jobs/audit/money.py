@@ -9,9 +9,10 @@ from decimal import Context, Decimal, Inexact
 import polars as pl
 import pyarrow as pa
 
-from jobs.audit.minutes import SUM
 from jobs.metered import METERED_COLUMNS, metered
+from jobs.streams import QUANTITY
 
+SUM = pl.Decimal(38, QUANTITY.scale)
 EXACT = Context(prec=1_000, traps=[Inexact])
 Changed = Mapping[tuple[str, str], Decimal]
 """Cause and currency → signed amount. What has no price is in none."""

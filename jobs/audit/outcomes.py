@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import functions as F
 
+from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.corrected import CORRECTIONS
 from jobs.audit.examined import EXAMINED, STANDING, SUM, USAGE_READ, as_table, examined, journal_read
+from jobs.audit.pieces import ROWS_PER_TASK, made_in_tasks, pieces
 from jobs.audit.recomputed import Pinned
+from jobs.audit.spilled import SHIPPED, as_batches, by_part, shipped
 from jobs.audit.versions import Versions, arrow, spark_schema
-from jobs.runtime.families import FAMILY_SQL
-from metering.words import BILLABLE, Disposition
+from jobs.joins.memory import KEY
+from jobs.joins.past import is_paired
+from metering.words import UsageCause
 
 ROWS_PER_BUCKET = 100_000
 """Of the journal: about what a task holds at once."""
 _ARROW = arrow(EXAMINED)
+_JOURNAL, _USAGE = "journal", "usage"
+
+
+def _bucket(buckets: int) -> pl.Expr:
+    """All rows of a key are in one, of the journal and of usage."""
+    return (pl.struct(KEY).hash(0) % buckets).cast(pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -49,30 +59,81 @@ class Outcomes:
 
 def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     """Recompute what was made of the journal below the pinned position."""
-    families = ", ".join(f"'{family}'" for family in BILLABLE)
-    concerned = (
-        f"lsn < {pinned.position} AND disposition = '{Disposition.ACCEPTED}' AND request_id IS NOT NULL "
-        f"AND {FAMILY_SQL} IN ({families})"
+    journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
+    usage = pieces(versions.usage, USAGE_READ, versions.since)
+    buckets = 1 + journal.rows // ROWS_PER_BUCKET
+    later = later_contracts(versions.journal, pinned.position, pinned.sums)
+    nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
+
+    def ship(part: str, rows: pl.DataFrame) -> list[pa.RecordBatch]:
+        return as_batches(shipped({part: (rows, _bucket(buckets))}))
+
+    def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = pl.DataFrame(rows)
+        if "family" not in read.columns:
+            read = read.with_columns(pl.lit(None, pl.String).alias("family"))
+        return ship(_JOURNAL, judged(read.filter((pl.col("lsn") < pinned.position) & is_paired()), late=False))
+
+    def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)
+        return ship(_JOURNAL, judged(later.takes(read, journal.schema.names), late=True))
+
+    def of_usage(rows: pa.Table) -> list[pa.RecordBatch]:
+        return ship(_USAGE, pl.DataFrame(rows))
+
+    def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
+        for _, parts in by_part(shipments):
+            rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
+            yield from examined(rows, made, pinned).to_arrow().cast(_ARROW).to_batches()
+
+    spark, kind = versions.spark, spark_schema(SHIPPED)
+    made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(
+        made_in_tasks(spark, usage, of_usage, kind, ROWS_PER_TASK)
     )
-    rows = versions.of_journal(journal_read(pinned), concerned)
-    made = versions.of_usage(USAGE_READ)
-    buckets = 1 + (versions.journal_rows // ROWS_PER_BUCKET)
-
-    def examine(journal_rows: pa.Table, usage_rows: pa.Table) -> pa.Table:
-        return examined(pl.DataFrame(journal_rows), pl.DataFrame(usage_rows), pinned).to_arrow().cast(_ARROW)
-
-    bucket = F.pmod(F.hash("account", "request_id"), F.lit(buckets))
-    grouped = rows.groupBy(bucket).cogroup(made.groupBy(bucket))
-    found = pl.DataFrame(grouped.applyInArrow(examine, spark_schema(EXAMINED)).toArrow())
+    if later:
+        read = (*journal.schema.names, *JUDGED_FROM)
+        unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
+        made = made.union(made_in_tasks(spark, unknown, of_unknown, kind))
+    grouped = made.repartition(buckets, "bucket").sortWithinPartitions("bucket")
+    found = pl.DataFrame(grouped.mapInArrow(examine, spark_schema(EXAMINED)).toArrow())
     counted = found.filter(pl.col("kind") == SUM)
     differences = found.filter(pl.col("kind") != SUM)
     is_of_now = pl.col("of").eq_missing(STANDING)
-    parts = [as_table(stream) for stream in counted["corrections"]]
+    corrections = pa.concat_tables([CORRECTIONS.empty_table(), *map(as_table, counted["corrections"])])
+    faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
+    if versions.since is not None:
+        unsaid = _not_of_a_period(versions, corrections, faults)
+        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti")
+        changes = changes - len(corrections) + len(left) if len(left) else 0
+        corrections, faults = left.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
     return Outcomes(
         rows=int(counted["rows"].sum()),
         outcomes=int(counted["outcomes"].sum()),
         wrong=differences.filter(~is_of_now),
-        faults=differences.filter(is_of_now),
-        corrections=pa.concat_tables([CORRECTIONS.empty_table(), *parts]),
-        changes=int(counted["changes"].sum()),
+        faults=faults,
+        corrections=corrections,
+        changes=changes,
     )
+
+
+def _not_of_a_period(versions: Versions, corrections: pa.Table, faults: pl.DataFrame) -> pl.DataFrame:
+    """The keys (KEY) of which the days before the period hold rows, too: what belongs together, all of it says.
+
+    A later price needs nobody else: what is repriced alone stays.
+    """
+    rows = pl.DataFrame(corrections.select([*KEY, "cause"]))
+    concerned = rows.filter(pl.col("cause") != UsageCause.REPRICED.value)
+    keys = pl.concat([concerned.select(KEY), faults.select(KEY)]).unique()
+    if keys.is_empty():
+        return keys
+    before = pieces(versions.journal, (*KEY, "type", "family", "disposition"), until=versions.since)
+
+    def of_keys(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = pl.DataFrame(rows)
+        if "family" not in read.columns:
+            read = read.with_columns(pl.lit(None, pl.String).alias("family"))
+        found = read.filter(is_paired()).select(KEY).join(keys, on=KEY, how="semi").unique()
+        return list(found.to_arrow().cast(arrow(keys.schema)).to_batches())
+
+    return pl.DataFrame(made_in_tasks(versions.spark, before, of_keys, spark_schema(keys.schema)).toArrow()).unique()

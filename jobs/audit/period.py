@@ -84,7 +84,7 @@ def period(
     if sum(each is not None for each in (start if start is not None else end, day, last)) > 1:
         raise typer.BadParameter("--from with --to, --date and --last are each a period by themselves: give one.")
     if day is not None:
-        midnight = day.replace(tzinfo=UTC)
+        midnight = instant(day.replace(tzinfo=UTC).isoformat())
         return midnight, midnight + _UNITS["d"]
     if last is not None:
         since = now - last

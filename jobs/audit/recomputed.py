@@ -35,6 +35,10 @@ PARTS = ("request_lsn", "completion_lsn")
 OUTCOME = ("account", "request_id", *PARTS)
 """By what it is known."""
 REJOIN_WITHIN = timedelta(days=35)
+IS_CONTRACTED = "is_contracted"
+"""Whether the contract of a row's type came after the row (`contracted.py`)."""
+_NEXT = 2**63 - 1
+"""The lsn of what is not in usage yet."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,13 @@ class Pinned:
         texts = {name: None for held in self.history for name in held.rules.get("dimensions", ())}
         return carried(dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)]), texts)
 
+    @property
+    def sums(self) -> dict[str, str]:
+        """The column that each meter adds up that ever was declared."""
+        every = [held.rules for held in self.history] + [rules for _, rules in self.metered]
+        meters = [meter for rules in every for meter in restored(rules.get("meters"))]
+        return {meter.name: meter.sums for meter in meters if meter.sums is not None}
+
 
 def recomputed(rows: pl.DataFrame, found: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Requests and completions (Pinned.schema without what joins adds), all of their keys → SAID, a row per outcome.
@@ -107,7 +118,11 @@ def decided(rows: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
 
 
 def said(outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_from: int | None = None) -> pl.DataFrame:
-    """Outcomes (`resolve`) → SAID: with the prices known when each was decided, or those before lsn `seen_from`."""
+    """Outcomes (`resolve`) → SAID: with the prices known when each was decided, or those before lsn `seen_from`.
+
+    Of those that are IS_CONTRACTED, which no driver has decided, the row of usage tells by which meters they count; of
+    those that have none yet these are the newest.
+    """
     outcomes = outcomes.join(found, on=OUTCOME, how="left", nulls_equal=True, maintain_order="left")
     accounts, prices, days = pinned.accounts_known, pinned.prices_known, pinned.days
     made = []
@@ -121,18 +136,17 @@ def said(outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_fr
 def _by_rules(outcomes: pl.DataFrame, pinned: Pinned) -> Iterator[tuple[pl.DataFrame, Rules]]:
     """The outcomes that have the same meters and dimensions, with what these are; at least one part."""
     decided = pl.max_horizontal(PARTS)
+    if IS_CONTRACTED not in outcomes.columns:
+        outcomes = outcomes.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     is_alone = pl.any_horizontal(pl.col(name).is_null() for name in PARTS)
-    by_usage = _place(pl.col("usage_lsn"), [first for first, _ in pinned.metered])
+    tells = pl.col(IS_CONTRACTED) | (is_alone & pl.col("usage_lsn").is_not_null())
+    by_usage = _place(pl.col("usage_lsn").fill_null(_NEXT), [first for first, _ in pinned.metered])
     by_journal = _place(decided, [held.first for held in pinned.history])
     every = [held.rules for held in pinned.history] + [rules for _, rules in pinned.metered]
-    place = (
-        pl.when(is_alone & pl.col("usage_lsn").is_not_null() & pl.lit(len(pinned.metered) > 0))
-        .then(by_usage + len(pinned.history))
-        .otherwise(by_journal)
-    )
+    place = pl.when(tells & pl.lit(len(pinned.metered) > 0)).then(by_usage + len(pinned.history)).otherwise(by_journal)
     placed = outcomes.with_columns(place.alias("place"))
     for number, rules in enumerate(every):
-        part = placed.filter(pl.col("place") == number).drop("place", "usage_lsn")
+        part = placed.filter(pl.col("place") == number).drop("place", "usage_lsn", IS_CONTRACTED)
         if number == 0 or len(part):
             yield part, rules
 

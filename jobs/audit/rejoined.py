@@ -27,24 +27,29 @@ def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
 def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standing: Iterable[Pair]) -> pl.DataFrame:
     """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
 
-    In lsn order, each row once: a completion joins the first request that waits for one, was received at most
-    `within_us` before it, and is not followed by a match. Pairs that are `standing` in usage stay, whatever the limit.
+    Pairs of such that are `standing` in usage stay, whatever is known since. Of the rest, in lsn order and each row
+    once, a completion joins the first request that waits for one, was received at most `within_us` before it, and is
+    not followed by a match.
     """
     concerned = outcomes.join(may_rejoin(outcomes), on=KEY, how="semi")
     if concerned.is_empty():
         return outcomes
     received_us = dict(zip(rows["lsn"], rows["received_at"].dt.epoch("us"), strict=True))
-    stays = set(standing)
-    events = sorted(
-        ((account, request_id), lsn, outcome)
+    told = {
+        lsn: (outcome, (account, request_id))
         for account, request_id, outcome, *parts in concerned.select(*KEY, "outcome", *PARTS).iter_rows()
         for lsn in dict.fromkeys(part for part in parts if part is not None)
         if outcome in _TOLD
-    )
-    found = [
+    }
+    waited = (Outcome.ABANDONED.value, Outcome.ORPHANED.value)
+    stays = [pair for pair in standing if tuple(told[lsn][0] for lsn in pair if lsn in told) == waited]
+    found = [(told[request][1], (request, completion)) for request, completion in stays]
+    left = told.keys() - {lsn for pair in stays for lsn in pair}
+    events = sorted((told[lsn][1], lsn, told[lsn][0]) for lsn in left)
+    found += [
         (key, pair)
         for key, of_key in groupby(events, key=lambda event: event[0])
-        for pair in _pairs(((lsn, outcome) for _, lsn, outcome in of_key), received_us, within_us, stays)
+        for pair in _pairs(((lsn, outcome) for _, lsn, outcome in of_key), received_us, within_us)
     ]
     numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
     listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
@@ -60,9 +65,7 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
 
 
-def _pairs(
-    events: Iterable[tuple[int, str]], received_us: dict[int, int], within_us: int, stays: set[Pair]
-) -> Iterator[Pair]:
+def _pairs(events: Iterable[tuple[int, str]], received_us: dict[int, int], within_us: int) -> Iterator[Pair]:
     """Rows of one key (lsn, what became of it), in lsn order → what belongs together."""
     waiting: deque[int] = deque()
     for lsn, outcome in events:
@@ -74,6 +77,6 @@ def _pairs(
             # What is too old for this one is too old for each that follows.
             while waiting:
                 request = waiting.popleft()
-                if received_us[lsn] - received_us[request] <= within_us or (request, lsn) in stays:
+                if received_us[lsn] - received_us[request] <= within_us:
                     yield request, lsn
                     break

@@ -16,6 +16,7 @@ from jobs.audit.check import Check
 from jobs.audit.kept import Kept, is_each_once, kept
 from jobs.audit.outcomes import Outcomes, outcomes
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
+from jobs.audit.proved import proved, span_of
 from jobs.audit.recomputed import Pinned
 from jobs.audit.stored import billing_position, joins_config, stored
 from jobs.audit.versions import Versions
@@ -75,8 +76,10 @@ class Audit:
             yield checks.sessions(versions, made.sessions)
         else:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
-        yield checks.windows(versions, made, held[Table.USAGE].since, self.asked)
-        yield checks.standing(found, made, corrected)
+        span = span_of(self.asked, held[Table.USAGE].since, versions.usage, made.billed)
+        proof = proved(versions, made.billed, span)
+        yield checks.windows(proof, span)
+        yield checks.standing(found, proof, corrected)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
         """What was found first, by which it was judged, and how many rows were appended, by cause."""

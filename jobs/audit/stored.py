@@ -1,194 +1,217 @@
-"""What billing has stored, as one snapshot of the database says it, and what of that contradicts itself."""
+"""What the jobs have stored in Postgres, as one snapshot of the database says it: rows on the disk, by bucket."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import psycopg
-import pyarrow as pa
 from psycopg import sql
-from pyarrow import csv
 
-from jobs.audit.minutes import MINUTES
+from jobs.audit.bills import same_json
+from jobs.audit.calendar import STORED_DAYS
+from jobs.audit.chains import CORRECTIONS
+from jobs.audit.copied import copied
+from jobs.audit.decisions import DECIDED
+from jobs.audit.minutes import STORED_STRAGGLERS, STORED_WINDOWS
 from jobs.audit.pinned import EVERYTHING, Asked
+from jobs.audit.sessions import SESSIONS, of_user
+from jobs.audit.spilled import Spilled
+from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.rules_in_force import Held, History
 from jobs.streams import Table
 from metering.words import Job
+
+WINDOWS, STRAGGLERS, CORRECTED, DAYS, DECISIONS = "windows", "stragglers", "corrections", "days", "decisions"
+LIVE = "sessions"
+PER_BUCKET = 100_000
+"""About as many windows, or sessions, are held at once."""
+STATEMENT_SECONDS = 1_800
+"""A statement that takes longer keeps the database from clearing up: it ends."""
+_MINUTES_TOGETHER = 10
+_WEST_TO_EAST = timedelta(days=3)
+"""A day is somewhere else, and a month may begin with what came before its first midnight."""
 
 
 @dataclass(frozen=True)
 class Billed:
-    """How far usage is billed (`position`), and by minute (MINUTES) the windows and the stragglers that are in none."""
+    """How far usage is billed (`position`), with which F and by which rules, and what of it: `rows` by `buckets`."""
 
     position: int
-    windows: pl.DataFrame
-    dropped: pl.DataFrame
+    frontier: datetime | None
+    rules: History
+    buckets: int
+    rows: Spilled
 
+    def of_window(self) -> pl.Expr:
+        """The bucket of a row that has a `window_start`."""
+        slices = pl.col("window_start").dt.epoch("s") // (60 * _MINUTES_TOGETHER)
+        return slices % self.buckets
 
-@dataclass(frozen=True)
-class Contradictions:
-    """How many rows were examined, and a sentence for each that another contradicts."""
-
-    examined: int
-    broken: list[str]
+    def of_account(self) -> pl.Expr:
+        """The bucket of a row that has an account: all days of one are together."""
+        return (pl.col("account").hash(0) % self.buckets).cast(pl.Int64)
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """How far the journal is in sessions, how many requests each user has in them, and whose sessions overlap."""
+    """How far the journal is in sessions, which gaps held from which lsn on, and the sessions: `rows` by `buckets`."""
 
     position: int
-    events: pl.DataFrame
-    overlapping: list[str]
+    gaps: list[tuple[int, timedelta]]
+    buckets: int
+    rows: Spilled
+
+    @property
+    def gaps_reached(self) -> list[tuple[int, timedelta]]:
+        """Those that have cut something; where nobody has kept one, any, from the position on."""
+        reached = [(first, gap) for first, gap in self.gaps if first < self.position]
+        return reached or ([(self.position, timedelta(0))] if self.position > 1 else [])
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One snapshot: what is billed, and what contradicts itself."""
+    """One snapshot. What is on the disk goes with it."""
 
     billed: Billed
     sessions: Sessions
-    days: Contradictions
-    corrections: Contradictions
 
 
-_COLUMNS = ", ".join(MINUTES)
-_WINDOWS = f"SELECT {_COLUMNS} FROM usage_windows WHERE quantity <> 0"
-_DROPPED = f"SELECT {_COLUMNS} FROM stragglers WHERE decision NOT IN ('correct', 'approve')"
-
-EVENTS = pl.Schema({"account": pl.String(), "user_id": pl.String(), "events": pl.Int64()})
-_EVENTS = "SELECT account, user_id, sum(events) AS events FROM sessions WHERE retracted_at IS NULL GROUP BY 1, 2"
-_OVERLAPPING = """
-SELECT account, user_id, session_start FROM (
-    SELECT *, lag(session_end) OVER (PARTITION BY account, user_id ORDER BY session_start) AS ended
-    FROM sessions WHERE retracted_at IS NULL
-) AS followed WHERE session_start <= ended ORDER BY 1, 2, 3
+_WINDOWS = """
+SELECT window_start, account, model, meter, currency, price_version, unit_price, quantity, late_quantity, late_rows,
+       unmetered_rows, corrected, window_end = window_start + interval '1 minute'
+FROM usage_windows
 """
-_POSITION = "SELECT next_position FROM positions WHERE job = %s AND input = %s"
-
-# A day has the minutes that its account's zone says, which moves; of all days together nothing depends on it.
-_DAYS = """
-SELECT account, model, meter, currency, price_version, sum(minutes), sum(days), count(*)
-FROM (
-    SELECT account, model, meter, currency, price_version, quantity AS minutes, 0 AS days FROM usage_windows
-    UNION ALL
-    SELECT account, model, meter, currency, price_version, 0, quantity FROM usage_days
-) AS sums GROUP BY 1, 2, 3, 4, 5
+_STRAGGLERS = """
+SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, decision, quantity,
+       unit_price, currency, price_version, cause, corrects_lsns, day, dimensions, hold_until, hold_expires,
+       decided_lsn, decided_at, decided_by, reason, (late_seconds * 1000000)::bigint, coalesce(settled = 0, false),
+       day IS NULL AND settled IS NULL
+FROM stragglers
 """
 _CORRECTIONS = """
-WITH named AS (SELECT meter, unnest(usage_lsns) AS usage_lsn FROM corrections)
-SELECT usage_lsn, meter, 'changed a window and is no correction'
-FROM stragglers
-WHERE decision IN ('correct', 'approve') AND cause = 'stream'
-  AND NOT EXISTS (SELECT FROM named WHERE (named.usage_lsn, named.meter) = (stragglers.usage_lsn, stragglers.meter))
-UNION ALL
-SELECT usage_lsn, meter, 'is a correction of another quantity or amount than the straggler has'
-FROM corrections LEFT JOIN stragglers USING (usage_lsn, meter)
-WHERE corrections.cause = 'stream' AND (
-    stragglers.quantity IS DISTINCT FROM new_quantity - old_quantity
-    OR coalesce(amount, 0) <> coalesce(new_amount, 0) - coalesce(old_amount, 0)
-)
-ORDER BY 1, 2
+SELECT usage_lsn, meter, number, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
+       old_quantity, new_quantity, coalesce(old_amount, 0), coalesce(new_amount, 0)
+FROM corrections
 """
-
-
-_OPTIONS = "-c timezone=UTC -c datestyle=ISO -c statement_timeout=30min"
+_DAYS = """
+SELECT account, day, model, meter, currency, price_version, dimensions, unit_price, quantity, usage_rows,
+       first_window, last_window_end, corrected, is_other
+FROM usage_days
+"""
+_DECISIONS = "SELECT usage_lsn, meter, decision FROM stragglers"
+_SESSIONS = "SELECT account, user_id, session_start, session_end, events FROM sessions WHERE retracted_at IS NULL"
+_GAPS = "SELECT first_position, gap FROM session_gaps ORDER BY 1"
+_POSITION = "SELECT next_position, frontier FROM positions WHERE job = %s AND input = %s"
+_CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
-    """A connection that commits by itself, and says instants in UTC and in ISO 8601, whatever the database prefers."""
-    return psycopg.connect(postgres_url, autocommit=True, options=_OPTIONS, connect_timeout=10)
+    """A connection that commits by itself, and says instants as ISO does, in UTC, whatever the database is set to."""
+    options = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
+    return psycopg.connect(postgres_url, autocommit=True, options=options, connect_timeout=10)
 
 
 def billing_position(postgres_url: str) -> int:
     """The next lsn of usage that billing folds."""
     with connected(postgres_url) as connection:
-        return _position(connection, Job.BILLING, Table.USAGE)
-
-
-def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
-    """What the database holds now: windows, stragglers and corrections of the period that is asked for.
-
-    Days and sessions have no period: they are read without one.
-    """
-    with connected(postgres_url) as connection:
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.read_only = True
-        with connection.transaction():
-            return Stored(
-                billed=billed(connection, asked),
-                sessions=sessions(connection) if asked.is_everything else Sessions(1, pl.DataFrame(schema=EVENTS), []),
-                days=broken_days(connection) if asked.is_everything else Contradictions(0, []),
-                corrections=broken_corrections(connection),
-            )
-
-
-def billed(connection: psycopg.Connection[Any], asked: Asked) -> Billed:
-    """The windows and what was dropped, within the caller's transaction."""
-    bounds = (("window_start >= {}", asked.since), ("window_start < {}", asked.until))
-    within = [sql.SQL(compares).format(instant) for compares, instant in bounds if instant is not None]
-    windows, dropped = (
-        _table(connection, sql.SQL(" AND ").join([sql.SQL(said), *within]), MINUTES) for said in (_WINDOWS, _DROPPED)
-    )
-    return Billed(_position(connection, Job.BILLING, Table.USAGE), windows, dropped)
-
-
-def sessions(connection: psycopg.Connection[Any]) -> Sessions:
-    """The sessions that are not retracted."""
-    overlapping = [
-        f"the session of {user} of {account} from {start:%Y-%m-%dT%H:%M:%SZ} begins in the one before it"
-        for account, user, start in connection.execute(_OVERLAPPING).fetchall()
-    ]
-    position = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
-    return Sessions(position, _table(connection, sql.SQL(_EVENTS), EVENTS), overlapping)
-
-
-def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> int:
-    row = connection.execute(_POSITION, [job.value, table.value]).fetchone()
-    return row[0] if row else 1
+        return _position(connection, Job.BILLING, Table.USAGE)[0]
 
 
 def joins_config(postgres_url: str) -> JoinsConfig:
     """What joins was started with last; the defaults where it never was."""
     with connected(postgres_url) as connection:
-        row = connection.execute("SELECT config FROM jobs WHERE job = %s", [Job.JOINS.value]).fetchone()
+        row = connection.execute(_CONFIG, [Job.JOINS.value]).fetchone()
     return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
 
 
-def broken_days(connection: psycopg.Connection[Any]) -> Contradictions:
-    """I6: of each account, model, meter, currency and price version the days add up to the minutes."""
-    rows = connection.execute(_DAYS).fetchall()
-    return Contradictions(
-        sum(row[7] for row in rows),
-        [
-            f"{meter} of {account}, {model}, at price version {version} ({currency}): minutes {minutes}, days {days}"
-            for account, model, meter, currency, version, minutes, days, _ in rows
-            if minutes != days
-        ],
+def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
+    """What the database holds now of the period that is asked for; sessions have none, and are read without one."""
+    rows = Spilled(Path(tempfile.mkdtemp(prefix="weir-audit-")))
+    weakref.finalize(rows, shutil.rmtree, rows.folder)
+    with connected(postgres_url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        with connection.transaction():
+            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked))
+
+
+def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> Billed:
+    """What billing has made, within the caller's transaction."""
+    position, frontier = _position(connection, Job.BILLING, Table.USAGE)
+    within = _within("window_start", asked.since, asked.until)
+    many = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
+    buckets = 1 + max(many, position if asked.is_everything else 0) // PER_BUCKET
+    found = Billed(position, frontier, _rules(connection, position), buckets, rows)
+    parts: Mapping[str, tuple[str, pl.Schema]] = {
+        WINDOWS: (_WINDOWS, STORED_WINDOWS),
+        STRAGGLERS: (_STRAGGLERS, STORED_STRAGGLERS),
+        CORRECTED: (_CORRECTIONS, CORRECTIONS),
+    }
+    for part, (statement, schema) in parts.items():
+        for piece in copied(connection, sql.SQL(statement) + within, schema):
+            rows.add(part, _with_same_json(piece), found.of_window())
+    some_days = _within(
+        "day",
+        None if asked.since is None else (asked.since - _WEST_TO_EAST).date(),
+        None if asked.until is None else (asked.until + _WEST_TO_EAST).date(),
     )
+    for piece in copied(connection, sql.SQL(_DAYS) + some_days, STORED_DAYS):
+        rows.add(DAYS, _with_same_json(piece), found.of_account())
+    for piece in copied(connection, sql.SQL(_DECISIONS), DECIDED):
+        rows.add(DECISIONS, piece, pl.lit(0))
+    return found
 
 
-def broken_corrections(connection: psycopg.Connection[Any]) -> Contradictions:
-    """I8: each straggler that changed a window is in one correction, of its own quantity and amount."""
-    examined = connection.execute("SELECT count(*) FROM corrections").fetchone()
-    rows = connection.execute(_CORRECTIONS).fetchall()
-    return Contradictions(
-        examined[0] if examined else 0, [f"{meter} of usage {lsn} {what}" for lsn, meter, what in rows]
-    )
+def sessions(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> Sessions:
+    """The sessions that are not retracted, within the caller's transaction."""
+    position, _ = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
+    found = Sessions(position, connection.execute(_GAPS).fetchall(), 1 + position // PER_BUCKET, rows)
+    for piece in copied(connection, sql.SQL(_SESSIONS), SESSIONS) if asked.is_everything else ():
+        rows.add(LIVE, piece, of_user(found.buckets))
+    return found
 
 
-def _table(connection: psycopg.Connection[Any], statement: sql.Composable, schema: pl.Schema) -> pl.DataFrame:
-    """The rows of a statement, as Arrow reads them."""
-    sink = pa.BufferOutputStream()
-    with connection.cursor().copy(sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, HEADER)").format(statement)) as copy:
-        for data in copy:
-            sink.write(data)
-    kinds = pl.DataFrame(schema=schema).to_arrow().schema
-    # What is null is empty: a model may be called `NA`, and have lines.
-    read = csv.ConvertOptions(
-        column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-    )
-    lines = csv.ParseOptions(newlines_in_values=True)
-    return pl.DataFrame(csv.read_csv(sink.getvalue(), convert_options=read, parse_options=lines)).cast(schema)
+def decided(billed: Billed) -> Iterator[pl.DataFrame]:
+    """DECIDED of all stragglers, some at a time."""
+    return billed.rows.pieces(DECISIONS, 0)
+
+
+def _within(column: str, since: object, until: object) -> sql.Composed:
+    bounds = ((f"{column} >= {{}}", since), (f"{column} < {{}}", until))
+    compared = [sql.SQL(compares).format(instant) for compares, instant in bounds if instant is not None]
+    return sql.SQL(" WHERE " if compared else "") + sql.SQL(" AND ").join(compared)
+
+
+def _position(connection: psycopg.Connection[Any], job: Job, table: Table) -> tuple[int, datetime | None]:
+    """How far a job has come, and the F that it has reached."""
+    row = connection.execute(_POSITION, [job.value, table.value]).fetchone()
+    return (int(row[0]), row[1]) if row else (1, None)
+
+
+def _number(connection: psycopg.Connection[Any], statement: sql.Composed) -> int:
+    row = connection.execute(statement).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _rules(connection: psycopg.Connection[Any], position: int) -> History:
+    """Billing's; of a database that has kept none yet, what it was started with last, from its position on."""
+    if history := stored_history(connection, Job.BILLING.value):
+        return history
+    row = connection.execute(_CONFIG, [Job.BILLING.value]).fetchone()
+    config = BillingConfig.model_validate(row[0]) if row else BillingConfig()
+    return (Held(position, config.deciding),)
+
+
+def _with_same_json(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(same_json(rows["dimensions"])) if "dimensions" in rows.columns else rows

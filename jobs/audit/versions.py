@@ -1,21 +1,14 @@
-"""One version of the tables as Spark reads them, and what goes between Spark and Polars."""
+"""One version of the tables that an audit reads, and what goes between Spark and Polars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-
-from jobs.runtime.delta.object_store import readable_by_spark
-from jobs.runtime.families import FAMILY_SQL
-
-LOG_DATE = "log_date"
+from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -27,38 +20,6 @@ class Versions:
     journal: DeltaTable
     usage: DeltaTable
     since: date | None = None
-
-    def of_journal(self, columns: Iterable[str], where: str) -> DataFrame:
-        """Rows of the journal; an older one has no `family` to ask for."""
-        return self._read(self.journal, columns, as_stored(where, self.journal))
-
-    def of_usage(self, columns: Iterable[str], where: str = "true") -> DataFrame:
-        """Rows of usage."""
-        return self._read(self.usage, columns, where)
-
-    @property
-    def journal_rows(self) -> int:
-        """How many rows of the journal are read."""
-        files = pl.DataFrame(self.journal.get_add_actions(flatten=True))
-        if self.since is not None and len(files):
-            files = files.filter(pl.col("partition.log_date").cast(pl.Date) >= self.since)
-        return int(files["num_records"].sum()) if len(files) else 0
-
-    def _read(self, version: DeltaTable, columns: Iterable[str], where: str) -> DataFrame:
-        """The columns that the table has got already, from the files that its log names: no need to plan that twice."""
-        stored = pa.schema(version.schema().to_arrow())
-        fields = [stored.field(name) for name in stored.names if name != LOG_DATE]
-        typed = self.spark.createDataFrame([], from_arrow_schema(pa.schema(fields))).schema
-        recent = None if self.since is None else [(LOG_DATE, ">=", str(self.since))]
-        files = [readable_by_spark(uri) for uri in version.file_uris(partition_filters=recent)]
-        found = self.spark.read.schema(typed).parquet(*files) if files else self.spark.createDataFrame([], typed)
-        return found.where(where).select(*[name for name in columns if name in stored.names])
-
-
-def as_stored(condition: str, journal: DeltaTable) -> str:
-    """The same of a journal of an earlier release, which has no `family`."""
-    has_one = any(field.name == "family" for field in journal.schema().fields)
-    return condition if has_one else condition.replace(FAMILY_SQL, FAMILY_SQL.replace("coalesce(family,", "coalesce("))
 
 
 def arrow(schema: pl.Schema) -> pa.Schema:

@@ -26,6 +26,11 @@ def limited(contracts: Mapping[str, Contract], meters: Mapping[str, MeterConfig]
         _refuse_unknown(name, meter.sum, contracts)
         given = [limit for limit in (limits.get(meter.sum), meter.max_per_event) if limit is not None]
         limits[meter.sum] = min(given, default=None)
+    return limited_to(contracts, limits)
+
+
+def limited_to(contracts: Mapping[str, Contract], limits: Mapping[str, Decimal | None]) -> dict[str, Contract]:
+    """The contracts whose fields of these columns are from 0 to the limit; None: to what the contract says itself."""
     return {
         name: replace(contract, fields=tuple(_limited(field, limits) for field in contract.fields))
         for name, contract in contracts.items()

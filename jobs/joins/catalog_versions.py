@@ -113,26 +113,29 @@ class Versions:
         )
 
     def _seen_later(self, rows: pl.DataFrame, seen_from: int) -> pl.DataFrame:
-        """A price that is withdrawn stays what it was for what was decided before that: it ends, and was."""
+        """A price that is withdrawn stays what it was for what was decided before that: it ends, and was.
+
+        One that came after the decision and was withdrawn again never was.
+        """
         numbered = rows.with_row_index("_row")
         parts = self._portions(numbered) if len(numbered) else [numbered]
         found = [self._searched_later(part, seen_from) for part in parts]
         return numbered.join(pl.concat(found), on="_row", how="left", maintain_order="left").drop("_row")
 
     def _searched_later(self, rows: pl.DataFrame, seen_from: int) -> pl.DataFrame:
-        is_known = pl.col("lsn") < pl.col("decided_lsn")
-        if self.withdraws:
-            is_known |= ~pl.col("deleted") & (pl.col("lsn") < seen_from)
-        else:
-            is_known |= pl.col("lsn") < seen_from
+        is_later = pl.col("lsn") >= pl.col("decided_lsn")
         known = (
             rows.select("_row", *self.key, *AT)
             .join(self.every, on=list(self.key), how="inner")
-            .filter(is_known & (pl.col("effective_us") <= pl.col("event_us")))
+            .filter((~is_later | (pl.col("lsn") < seen_from)) & (pl.col("effective_us") <= pl.col("event_us")))
             .sort(*self.newest, "lsn")
         )
         if self.withdraws:
-            known = known.unique(["_row", "effective_us"], keep="last", maintain_order=True).filter(~pl.col("deleted"))
+            begun = ["_row", "effective_us"]
+            parts = known.with_columns(is_later.alias("_later"))
+            last = parts.unique([*begun, "_later"], keep="last", maintain_order=True)
+            standing = last.filter(~(pl.col("_later") & pl.col("deleted")))
+            known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))
         holds = known.unique("_row", keep="last", maintain_order=True)
         return holds.select("_row", pl.col("lsn").alias("version_lsn"), *self.values)
 

@@ -301,8 +301,8 @@ MUTANTS = (
     Mutant(
         "a withdrawn price un-bills the past",
         "jobs/joins/catalog_versions.py",
-        'is_known |= ~pl.col("deleted") & (pl.col("lsn") < seen_from)',
-        'is_known |= pl.col("lsn") < seen_from',
+        'known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))',
+        'known = last.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))',
         ("tests/rules/test_pricing_rules.py::test_differential_the_prices_version_is_the_one_of_the_rule",),
     ),
     Mutant(

@@ -206,14 +206,18 @@ def policy_of(row: dict[str, Any], meter: Meter, held: Held) -> Decision:
 
 
 def built(rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Table:
-    """What billing reduces `rows` to; every second one is as an earlier release wrote it, if it could."""
-    written = [
+    """What billing reduces `rows` to."""
+    columns = [name for name in USAGE.names if name in COLUMNS]
+    nullable = pa.schema([field.with_nullable(True) for field in USAGE])
+    return sums(pa.Table.from_pylist(written(rows), schema=nullable).select(columns), Held(1, config.deciding))
+
+
+def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as usage has them; every second one is as an earlier release wrote it, if it could."""
+    return [
         row if row["cause"] == UsageCause.DECIDED or (number % 2 and _is_whole(row)) else listed(row)
         for number, row in enumerate(rows)
     ]
-    columns = [name for name in USAGE.names if name in COLUMNS]
-    nullable = pa.schema([field.with_nullable(True) for field in USAGE])
-    return sums(pa.Table.from_pylist(written, schema=nullable).select(columns), Held(1, config.deciding))
 
 
 def _is_whole(row: dict[str, Any]) -> bool:

@@ -50,6 +50,12 @@ def test_a_day_is_from_its_midnight_to_the_next_in_utc() -> None:
     assert period(None, None, DAY, None, NOW) == (midnight, midnight + timedelta(days=1))
 
 
+@pytest.mark.parametrize("day", [datetime(1, 1, 1), datetime(9999, 12, 31)])  # noqa: DTZ001 -- as it is parsed
+def test_a_day_that_no_bound_could_be_is_refused(day: datetime) -> None:
+    with pytest.raises(typer.BadParameter, match="is not in the years"):
+        period(None, None, day, None, NOW)
+
+
 def test_bounds_are_taken_as_they_are_given_and_none_is_everything() -> None:
     minute = NOW.replace(second=0, microsecond=0)
     assert period(minute, None, None, None, NOW) == (minute, None)

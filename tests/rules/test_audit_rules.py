@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from jobs.audit.differences import standing
 from jobs.audit.examined import USAGE_READ
-from jobs.audit.minutes import MINUTES, unequal_minutes
 from jobs.audit.rejoined import rejoined
 from jobs.joins.memory import CARRIED
 from jobs.streams import USAGE
@@ -70,19 +69,6 @@ def test_a_row_that_takes_back_otherwise_is_a_fault(rows: list[Row]) -> None:
     _, faults = standing(usage(*rows))
     assert set(faults["kind"]) == {"reversal"}
     assert set(faults["usage_lsn"]) <= {row["lsn"] for row in rows[1:]}
-
-
-def minute(quantity: int, unit_price: int) -> pl.DataFrame:
-    said = {"window_start": NOON, "account": "a", "model": "m", "meter": "t", "currency": "EUR", "price_version": 1}
-    return pl.DataFrame(
-        [{**said, "unit_price": Decimal(unit_price), "quantity": Decimal(quantity)}], schema=dict(MINUTES)
-    )
-
-
-def test_a_window_at_another_price_is_found_beside_a_straggler_at_the_right_one() -> None:
-    assert unequal_minutes(minute(10, 2), minute(7, 2), minute(3, 2)) == []
-    assert len(unequal_minutes(minute(10, 2), minute(7, 1), minute(3, 2))) == 1
-    assert len(unequal_minutes(minute(10, 2), minute(7, 4), minute(3, 2))) == 1
 
 
 OUTCOMES = ("abandoned", "orphaned", "matched", "superseded")

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from jobs.audit.again import decisions
 from jobs.audit.appended import append
+from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.kept import is_each_once, kept
-from jobs.audit.pinned import Asked, pin
+from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
+from jobs.audit.proved import (
+    OF_REQUESTS,
+    by_bucket,
+    compared,
+    compared_sessions,
+    sessions_by_bucket,
+    span_of,
+)
 from jobs.audit.recomputed import Pinned
+from jobs.audit.spilled import by_part
+from jobs.audit.stored import stored
+from jobs.audit.unequal import Wrong
 from jobs.audit.versions_told import otherwise_told
+from jobs.billing.sums import COLUMNS
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import is_paired
 from jobs.runtime.delta.table import open_table
@@ -30,17 +46,27 @@ class Examined:
     appended: int
 
 
-def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 1_000_000) -> Examined | None:
-    """One audit of all that is there; None before joins has made anything."""
+def audit(
+    tables: str,
+    now: datetime,
+    *,
+    appends: bool = True,
+    most_rows: int = 1_000_000,
+    present: JoinsConfig = JoinsConfig(),  # noqa: B008 -- frozen
+) -> Examined | None:
+    """One audit of all that is there; None before joins has made anything. `present`: what joins is started with."""
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return None
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: kept(table) for name, table in tables_of.items()}
-    pinned = pin(usage, held.values(), tables, JoinsConfig(), Asked(most_rows=most_rows))
-    concerned = _rows(journal, (*journal_read(pinned), "disposition")).filter(
-        (pl.col("lsn") < pinned.position) & is_paired()
-    )
+    pinned = pin(usage, held.values(), tables, present, Asked(most_rows=most_rows))
+    rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
+    concerned = judged(rows.filter(is_paired()), late=False)
+    if later := later_contracts(journal, pinned.position, pinned.sums):
+        unknown = rows.filter(later.wanted.is_wanted(rows))
+        read = [name for name in journal_read(pinned) if name in rows.columns]
+        concerned = pl.concat([concerned, judged(later.takes(unknown, read), late=True)], how="diagonal")
     found = examined(concerned, _rows(usage, USAGE_READ), pinned)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     corrections = as_table(stream)
@@ -57,6 +83,37 @@ def audit(tables: str, now: datetime, *, appends: bool = True, most_rows: int = 
         ),
     ]
     return Examined(pinned, faults, len(corrections))
+
+
+def proof(tables: str, database: str, now: datetime) -> Iterator[str]:
+    """What is wrong of all that billing and sessionization hold by now, also if only a period is asked for."""
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    for asked in (EVERYTHING, Asked(since=hour), Asked(until=hour), Asked(hour - timedelta(days=1), hour)):
+        for check, wrong in proved(tables, database, asked).items():
+            if wrong.found:
+                yield f"{check} of {asked}: {wrong.first} ({wrong.found} in all)"
+
+
+def proved(tables: str, database: str, asked: Asked = EVERYTHING) -> dict[str, Wrong]:
+    """I5, I6 and I8, as far as there is something to compare."""
+    made = stored(database, asked)
+    usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
+    if usage is None or journal is None or not usage.file_uris():
+        return {}
+    span, decided = span_of(asked, kept(usage).since, usage, made.billed), decisions(usage, made.billed)
+    since = first_log_date(usage, JoinsConfig(), asked)
+    concerns = (pc.field("lsn") < made.billed.position) & span.occurred
+    names = [field.name for field in usage.schema().fields if field.name in COLUMNS]
+    logged = usage.to_pyarrow_dataset().to_table(filter=None if since is None else pc.field("log_date") >= since)
+    rows = logged.filter(concerns).select(names)
+    parts = by_part(by_bucket(rows, made.billed, decided).sort("bucket").iter_rows())
+    found = compared(parts, made.billed, decided, usage, span)
+    wrong = {"I6": found.sums, "I8": found.corrections}
+    if asked.is_everything and made.sessions.gaps_reached and kept(journal).since is None:
+        requests = journal.to_pyarrow_table(columns=list(OF_REQUESTS))
+        cut = by_part(sessions_by_bucket(requests, made.sessions).sort("bucket").iter_rows())
+        wrong["I5"] = compared_sessions(cut, made.sessions)
+    return wrong
 
 
 def _rows(table: DeltaTable, columns: tuple[str, ...]) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 from jobs.streams import Table
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
-from tests.simulation.declared import ALL_METERS, DECLARED
+from tests.simulation.declared import ALL_METERS, CONTRACTS, DECLARED, OTHER
 from tests.simulation.steps import (
     ENOUGH,
     AddPartition,
@@ -52,7 +52,8 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     partitions = chance.randint(1, 3)
     replayed = _with_replays(seed, audited) if seed % 3 == 2 else audited
     decided = _with_decisions(random.Random(f"{seed} holds"), replayed)
-    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), decided)
+    contracted = _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
+    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), contracted)
 
 
 def _with_rebuilds(chance: random.Random, steps: list[Step]) -> list[Step]:
@@ -67,6 +68,14 @@ def _with_decisions(chance: random.Random, steps: list[Step]) -> list[Step]:
     """In a third of all histories something waits, wherever that comes."""
     place = chance.randint(0, len(steps))
     return [*steps[:place], *_decide(chance), *steps[place:]] if chance.random() < 1 / 3 else steps
+
+
+def _with_contract(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """A contract comes for events that there were without one, and goes, and comes again; some are sent again."""
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randint(0, len(steps))
+        steps = [*steps[:at], *_contract(chance), *steps[at:]]
+    return steps
 
 
 def _with_replays(seed: int, steps: list[Step]) -> list[Step]:
@@ -167,6 +176,28 @@ def _replay(chance: random.Random) -> list[Step]:
         steps.append(Replay(which, chance.randrange(4), made, place))
         steps += chance.choice([[], [], [_ingest()], _run(chance)])
     return steps
+
+
+def _contract(chance: random.Random) -> list[Step]:
+    """Events of a type that nobody knows, beside others of the same requests; then other contracts, and repeats."""
+    steps: list[Step] = []
+    for _ in range(chance.randint(1, 4)):
+        other = replace(_sent(chance, "other"), ago_s=chance.choice([0, 0, 60, 4_000]), behind_s=0)
+        steps += [other, *([replace(_sent(chance, "again"), again=-1)] if chance.random() < 0.3 else [])]
+        beside = replace(_sent(chance, chance.choice(["request", "completion", "usage"])), account=other.account)
+        steps += [replace(beside, request=other.request)] if chance.random() < 0.4 else []
+    steps += chance.choice([_pass, _round, _nothing_more, _ingest_only])(chance)
+    for _ in range(chance.randint(1, 2)):
+        more = chance.choice([(OTHER,), (OTHER,), ()])
+        steps += [Configure("ingestion", "contracts", (*CONTRACTS, *more)), Run("ingestion", 0, Fault.CRASH)]
+        steps += [replace(_sent(chance, "again"), again=-1)] if chance.random() < 0.5 else []
+        steps += chance.choice([_pair, _round, _send, _ingest_only])(chance)
+        steps += [Pass(chance.choice([1, 700, 1_801]), ALL), *_round(chance), Audit()] if chance.random() < 0.6 else []
+    return steps
+
+
+def _ingest_only(_: random.Random) -> list[Step]:
+    return [_ingest()]
 
 
 def _catalog() -> list[Step]:

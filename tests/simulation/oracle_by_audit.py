@@ -13,12 +13,13 @@ from typing import Any
 
 from jobs.audit.recomputed import REJOIN_WITHIN
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.rules_in_force import rules_at
+from jobs.runtime.rules_in_force import read_history, rules_at
 from metering.joining import Decision, step
 from metering.joining import Row as TimedRow
 from metering.pricing import account_as_of, price_as_of
-from metering.words import BILLABLE, Disposition, EventType, Outcome, UsageCause
-from tests.simulation.audits import Examined, audit
+from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
+from tests.simulation.audits import Examined, audit, proof
+from tests.simulation.declared import OTHER, OTHER_TYPE
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_money import (
     BILLED,
@@ -32,6 +33,7 @@ from tests.simulation.oracle_of_money import (
 )
 from tests.simulation.world import World
 
+CONTRACTED = "contracted"
 Parts = tuple[int | None, int | None]
 
 
@@ -43,6 +45,7 @@ def audited(found: Found, world: World) -> Iterator[str]:
     yield from (f"audit: {wrong}" for wrong in said.faults)
     if said.appended:
         yield f"audit: {said.appended} rows are to be put right after the last audit"
+    yield from (f"audit: {wrong}" for wrong in proof(str(world.tables), world.database, world.clock.now()))
     yield from _stands(found, said)
 
 
@@ -52,6 +55,8 @@ def _stands(found: Found, said: Examined) -> Iterator[str]:
     for row in found.journal:
         if row["disposition"] == Disposition.ACCEPTED and row["family"] in BILLABLE:
             keys[row["account"], row["request_id"]].append(row)
+    for row in _contracted(found, said.pinned.position):
+        keys[row["account"], row["request_id"]].append(row)
     since = said.pinned.since
     whole = {key: rows for key, rows in keys.items() if since is None or all(r["received_at"] >= since for r in rows)}
     truth = _Truth(found)
@@ -68,22 +73,38 @@ def _stands(found: Found, said: Examined) -> Iterator[str]:
     yield from differ_by_key("I8: outcome", {parts: b for parts, b in stands.items() if b}, wanted)
 
 
+def _contracted(found: Found, position: int) -> Iterator[Row]:
+    """Rows of the journal that had no contract when they came, as usage events: one came that takes them."""
+    came = [
+        held.first
+        for held in read_history(found.journal_state)[0]
+        if held.rules["contracts"].get(OTHER_TYPE) == OTHER and held.first < position
+    ]
+    for row in found.journal:
+        is_unknown = row["disposition"] == Disposition.ACCEPTED and row["family"] is None and row["type"] == OTHER_TYPE
+        if is_unknown and any(row["lsn"] < first for first in came):
+            yield {**row, "family": Family.BOTH.value, CONTRACTED: True}
+
+
 class _Truth:
     """What the rows of a key come to, by all that the journal holds."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
         self._accounts, self._prices = versions(found)
-        self._meters: dict[Parts, Meters] = {
-            (usage["request_lsn"], usage["completion_lsn"]): meters
-            for usage, meters in metered_by(found.usage)
-            if usage["cause"] == UsageCause.STREAM
-        }
+        self._meters: dict[Parts, Meters] = {}
+        self._first_meters: dict[Parts, Meters] = {}
+        for usage, meters in metered_by(found.usage):
+            parts = usage["request_lsn"], usage["completion_lsn"]
+            self._first_meters.setdefault(parts, meters)
+            if usage["cause"] == UsageCause.STREAM:
+                self._meters[parts] = meters
 
     def of(self, rows: list[Row]) -> Iterator[tuple[Parts, dict[Any, Decimal]]]:
         """By outcome the quantity of each (meter, currency, unit price, event_time, model)."""
         firsts: dict[bytes, int] = {}
-        for row in rows:
+        # What was judged when it came stands before what was judged later.
+        for row in sorted(rows, key=lambda row: (CONTRACTED in row, row["lsn"])):
             firsts.setdefault(row["identity"], row["lsn"])
         counted = {row["lsn"]: row for row in rows if firsts[row["identity"]] == row["lsn"]}
         decisions = step((), map(self._timed, counted.values()), FOR_EVER_US)[1]
@@ -96,17 +117,20 @@ class _Truth:
     def _timed(self, row: Row) -> TimedRow:
         rules = rules_at(self._found.timeouts, row["lsn"])
         default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
-        is_completion = row["type"] == EventType.COMPLETION
+        is_completion = row["family"] == Family.COMPLETION
         seconds = max(default_s, *models_s.values(), 0) if is_completion else models_s.get(row["model"], default_s)
         received_us = microseconds_of(row["received_at"])
-        return TimedRow(row["lsn"], SIDES[EventType(row["type"])], received_us, seconds * 1_000_000)
+        return TimedRow(row["lsn"], SIDES[Family(row["family"])], received_us, seconds * 1_000_000)
 
     def _billed(self, fate: Outcome, parts: Parts, request: Row | None, completion: Row | None) -> dict[Any, Decimal]:
         said = completion or request
         assert said is not None
         decided = max(lsn for lsn in parts if lsn is not None)
         meters = rules_at(self._found.timeouts, decided)["meters"]
-        if None in parts:
+        if CONTRACTED in said or (request is not None and CONTRACTED in request):
+            # When it was judged, no driver has said anything of it.
+            meters = self._first_meters.get(parts, meters)
+        elif None in parts:
             # Who gave it up said what is counted of it.
             meters = self._meters.get(parts, meters)
         at, model = said["event_time"], None if request is None else request["model"]

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.runtime.rules_in_force import read_history, rules_at
 from jobs.streams import EVENTS_TOPIC
 from metering.instants import EPOCH
 from metering.words import Disposition, Reason
@@ -89,6 +90,7 @@ def dispositions(found: Found) -> Iterator[str]:
     """I2, I10: each row is judged by itself, by the dead letter that it replays, and by the accepted ones before it."""
     accepted: dict[bytes, list[Row]] = defaultdict(list)
     came_back: dict[int, int] = {}
+    history, _ = read_history(found.journal_state)
     by_mark = {f"{row['topic']}/{row['partition']}/{row['offset']}": row for row in found.journal}
     for row in found.journal:
         first = _replayed(row, by_mark, found.removed)
@@ -99,7 +101,8 @@ def dispositions(found: Found) -> Iterator[str]:
             wanted: tuple[Any, ...] = (Disposition.ACCEPTED, None, None)
         else:
             stamp = {"timestamp": row["received_at"], "timestampType": 1}
-            said = classified({**{name: row[name] for name in AS_RECEIVED}, **stamp})
+            known = rules_at(history, row["lsn"])["contracts"]
+            said = classified({**{name: row[name] for name in AS_RECEIVED}, **stamp}, known)
             # A type without a contract repeats nothing, and nothing repeats it.
             has_contract = said.get("family") is not None
             before = accepted[said["identity"]] if has_contract else []

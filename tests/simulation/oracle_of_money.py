@@ -17,12 +17,12 @@ from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
 from metering.pricing import Version, account_as_of, price_as_of
 from metering.windows import tumbling
-from metering.words import BILLABLE, Disposition, EventType, Outcome, UsageCause
+from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_waiting import first_decision, settled_in
 
-SIDES = {EventType.REQUEST: Side.REQUEST, EventType.COMPLETION: Side.COMPLETION, EventType.USAGE: Side.BOTH}
+SIDES = {Family.REQUEST: Side.REQUEST, Family.COMPLETION: Side.COMPLETION, Family.BOTH: Side.BOTH}
 FOR_EVER_US = 10**16
 IN_WINDOWS = ("correct", "approve")
 BY_WEIGHT = (*IN_WINDOWS, "hold", "drop", "reject")
@@ -42,7 +42,7 @@ def outcomes(found: Found) -> Iterator[str]:
         rules = rules_at(found.timeouts, row["lsn"])
         default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
         longest_s = max(default_s, *models_s.values(), 0)
-        side = SIDES[EventType(row["type"])]
+        side = SIDES[Family(row["family"])]
         seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
         timed = TimedRow(row["lsn"], side, microseconds_of(row["received_at"]), seconds * 1_000_000)
         keys[row["account"], row["request_id"]].append(timed)

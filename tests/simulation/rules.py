@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +21,8 @@ from jobs.sessionization.pipeline import STAGED as SESSIONS
 from jobs.streams import INSTANT, JOURNAL, QUANTITY
 from metering.meters import REPORTED_COLUMNS
 from metering.sessions import Session, merge
-from metering.words import REQUESTS, Disposition, Reason
+from metering.words import REQUESTS, Disposition, Family, Reason
+from tests.simulation.declared import OTHER_TYPE
 
 Row = dict[str, Any]
 ADDED = {
@@ -43,8 +44,8 @@ CLASSIFIED = pa.schema(
 FIELDS = ("request_id", "user_id", "model", "status", *REPORTED_COLUMNS, "reasoning_tokens")
 
 
-def classified(record: Row) -> Row:
-    """A Kafka record → the columns of `Judge.schema` that a simulated event can fill."""
+def classified(record: Row, contracts: Container[str]) -> Row:
+    """A Kafka record → the columns of `Judge.schema` that a simulated event can fill; `contracts`: of which types."""
     common = {name: record[name] for name in ("topic", "partition", "offset", "key", "value")}
     stamp = {"stamped_at": record["timestamp"], "is_broker_stamp": record["timestampType"] == 1}
     mark = record["replay_mark"]
@@ -62,7 +63,7 @@ def classified(record: Row) -> Row:
         "identity": identity(event),
         "content_digest": int.from_bytes(digest[:8]) >> 1,
         **{name: event.get(name) for name in ("source", "id", "type", "sequence")},
-        "family": EARLIER.get(event["type"]),
+        "family": family_of(event["type"], contracts),
         "account": event.get("subject"),
         "occurred_at": occurred_at,
         "occurred_us": microseconds_of(occurred_at),
@@ -71,19 +72,29 @@ def classified(record: Row) -> Row:
     }
 
 
+def family_of(kind: str, contracts: Container[str]) -> str | None:
+    """What an event of this type is; None: it has no contract."""
+    return Family.BOTH.value if kind == OTHER_TYPE and kind in contracts else EARLIER.get(kind)
+
+
 def identity(event: Mapping[str, Any]) -> bytes:
     """16 bytes that no other source and id have."""
     return hashlib.sha256(json.dumps([event["source"], event["id"]]).encode()).digest()[:16]
 
 
-def judge(records: Any, _config: IngestionConfig, _folder: Path | None) -> Any:
+def judge(records: Any, config: IngestionConfig, _folder: Path | None) -> Any:
     """Stands in for ingestion's `build`."""
-    return records.then(judged)
+    return records.then(judge_of(config))
 
 
-def judged(records: pa.Table) -> pa.Table:
+def judge_of(config: IngestionConfig) -> Callable[[pa.Table], pa.Table]:
     """Stands in for ingestion's judge."""
-    return pa.Table.from_pylist([classified(record) for record in records.to_pylist()], CLASSIFIED)
+
+    def judged(records: pa.Table) -> pa.Table:
+        said = [classified(record, config.contracts_in_force()) for record in records.to_pylist()]
+        return pa.Table.from_pylist(said, CLASSIFIED)
+
+    return judged
 
 
 def keep(journal: Any, _config: Any) -> Any:

@@ -18,9 +18,9 @@ from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
 from metering.words import Disposition, EventType, Job
-from tests.simulation.audits import audit
+from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
-from tests.simulation.declared import DECLARED
+from tests.simulation.declared import DECLARED, OTHER_TYPE
 from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
@@ -84,7 +84,7 @@ class Send:
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
-        return world.event(kind.value if kind else "some.other.v1", f"a{self.account}", self.ago_s, **data)
+        return world.event(kind.value if kind else OTHER_TYPE, f"a{self.account}", self.ago_s, **data)
 
 
 @dataclass(frozen=True)
@@ -319,6 +319,8 @@ class Audit:
         if said is None:
             return "there is no usage yet"
         assert not said.faults, said.faults
+        wrong = [*proof(str(world.tables), world.database, world.clock.now())]
+        assert not wrong, wrong
         return f"{said.appended} rows"
 
 

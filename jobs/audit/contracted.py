@@ -1,0 +1,123 @@
+"""Events of a type that had no contract when they came → what the first contract says of them that takes them.
+
+Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit judges
+them by it. Which contract judges a row is a pure function of the journal, so that no later one judges it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.audit.pieces import Wanted
+from jobs.audit.recomputed import IS_CONTRACTED
+from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.kept_contracts import contracts_kept
+from jobs.runtime.families import family
+from jobs.runtime.rules_in_force import read_history
+from metering.contracts.model import Contract
+from metering.words import BILLABLE, Disposition
+
+JUDGED_FROM = ("lsn", "topic", "partition", "offset", "key", "value", "type")
+"""What is read of a row to judge it, beside what was known of it when it came."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """Contracts of types that some rows came before, in force from `first` on."""
+
+    first: int
+    contracts: Mapping[str, Contract]
+
+
+@dataclass(frozen=True)
+class LaterContracts:
+    """The contracts that judge what came before them, in their order."""
+
+    kept: tuple[Later, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.kept)
+
+    @property
+    def types(self) -> list[str]:
+        """Of which events."""
+        return sorted({name for later in self.kept for name in later.contracts})
+
+    @property
+    def before(self) -> int:
+        """The lsn before which all rows are that can be judged."""
+        return self.kept[-1].first
+
+    @property
+    def wanted(self) -> Wanted:
+        """Which rows of the journal they may take."""
+        types, before = self.types, self.before
+
+        def is_unknown(rows: pl.DataFrame) -> pl.Series:
+            held = rows if "family" in rows.columns else rows.with_columns(pl.lit(None, pl.String).alias("family"))
+            is_accepted = pl.col("disposition") == Disposition.ACCEPTED.value
+            is_early = (pl.col("lsn") < before) & pl.col("type").is_in(types)
+            return held.select((is_accepted & is_early & family().is_null()).fill_null(value=False)).to_series()
+
+        return Wanted(("lsn", "type", "family", "disposition"), is_unknown)
+
+    def takes(self, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+        """Rows of the journal without a family (JUDGED_FROM, `columns`) → those that a contract takes (`columns`).
+
+        The contract says what its fields are; what else is known of a row is what the journal says.
+        """
+        names, left = list(columns), rows
+        kinds = rows.select(names).schema
+        found = [rows.clear().select(names)]
+        for later in self.kept:
+            asked = left.filter((pl.col("lsn") < later.first) & pl.col("type").is_in(list(later.contracts)))
+            if asked.is_empty():
+                continue
+            judge = Judge(later.contracts)
+            said = pl.DataFrame(judge.judge(_as_records(asked))).with_columns(asked["lsn"])
+            taken = said.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
+            fields = [name for name in ("family", *(field.name for field in judge.fields)) if name in names]
+            known = asked.select(name for name in names if name not in fields)
+            found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names).cast(kinds))
+            left = left.join(taken.select("lsn"), on="lsn", how="anti")
+        return pl.concat(found)
+
+
+def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str]) -> LaterContracts:
+    """Contracts of types that did not always have one, of the rules that decided rows of the journal below `position`.
+
+    `sums`: the column that each meter adds up, whose limits a contract is within.
+    """
+    history = [held for held in read_history(journal)[0] if held.first < position]
+    kept = [(held.first, contracts_kept(held.rules, sums)) for held in history]
+    ever = [set(contracts) for _, contracts in kept]
+    late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
+    changed = [(first, after) for (_, before), (first, after) in pairwise(kept) if after != before]
+    found = [
+        Later(first, {name: contract for name, contract in contracts.items() if name in late and contract is not None})
+        for first, contracts in changed
+    ]
+    return LaterContracts(tuple(later for later in found if later.contracts))
+
+
+def judged(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:
+    """Rows with IS_CONTRACTED."""
+    return rows.with_columns(pl.lit(late).alias(IS_CONTRACTED))
+
+
+def _as_records(rows: pl.DataFrame) -> pa.Table:
+    """As Kafka gave them, when they were judged first."""
+    given = rows.select(
+        *("key", "value", "topic", "partition", "offset"),
+        pl.col("received_at").alias("timestamp"),
+        pl.lit(LOG_APPEND_TIME, pl.Int32).alias("timestampType"),
+        pl.lit(None, pl.Binary).alias("replay_mark"),
+    )
+    return given.to_arrow()

@@ -1,0 +1,65 @@
+"""What is decided about what is told by itself: stragglers by the rules, and what corrects a row as that row was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+
+from jobs.audit.waiting import TOLD
+from metering.words import BILLED, Decision
+
+IS_BILLED = pl.col("decision").is_null() | pl.col("decision").is_in([decision.value for decision in BILLED])
+"""Whether a row is in its window: `decision` is null of what is no straggler, and of what corrects none."""
+
+ENTRY = ("usage_lsn", "meter")
+"""By what a row of usage is known that is told by itself."""
+DECIDED = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "decision": pl.String()})
+CORRECTING = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "named": pl.List(pl.Int64())})
+"""An entry that corrects others, and the rows of usage that it negates or replaces."""
+_BY_WEIGHT = [decision.value for decision in Decision]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What `sums` of some rows cannot know: what is `inherited` (DECIDED), what people said (TOLD), and billing's F."""
+
+    inherited: pl.DataFrame
+    said: pl.DataFrame
+    frontier: datetime | None
+
+
+NOTHING_DECIDED = Decisions(pl.DataFrame(schema=DECIDED), pl.DataFrame(schema=TOLD), None)
+
+
+def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """CORRECTING of all usage that corrects, and stragglers as they are stored (pieces of DECIDED) → DECIDED of these.
+
+    Of several that one stands for, the first decision by the order of `Decision` holds. What is stored of stragglers is
+    compared with usage, too: whoever begins with something wrong is found out there.
+    """
+    links = correcting.explode("named").drop_nulls("named").select(*ENTRY, "named")
+    of_others = [_of_others(piece, links) for piece in stored] if len(links) else []
+    known = _weighed(pl.concat([pl.DataFrame(schema=DECIDED), *of_others]))
+    while True:
+        following = links.join(known, left_on=["named", "meter"], right_on=ENTRY).select(*ENTRY, "weight")
+        more = pl.concat([known, following]).group_by(ENTRY).agg(pl.min("weight"))
+        if len(more) == len(known) and more["weight"].sum() == known["weight"].sum():
+            break
+        known = more
+    own = more.join(links.select(ENTRY).unique(), on=ENTRY, how="semi").sort(ENTRY)
+    words = dict(enumerate(_BY_WEIGHT))
+    return own.select(*ENTRY, decision=pl.col("weight").replace_strict(words, return_dtype=pl.String))
+
+
+def _of_others(piece: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """What is decided of rows that something corrects, and that correct nothing that is still there."""
+    named = piece.join(links, left_on=ENTRY, right_on=["named", "meter"], how="semi")
+    return named.join(links, on=ENTRY, how="anti")
+
+
+def _weighed(decided: pl.DataFrame) -> pl.DataFrame:
+    weights = {word: number for number, word in enumerate(_BY_WEIGHT)}
+    return decided.select(*ENTRY, weight=pl.col("decision").replace_strict(weights, return_dtype=pl.Int64))

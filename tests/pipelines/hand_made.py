@@ -1,0 +1,144 @@
+"""Tables as ingestion and joins leave them, of the few events that a test names, at the times that it says.
+
+The stream's rows come from the functions that joins decides and prices with, at the F and position of each step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.audit.pinned import pin
+from jobs.audit.recomputed import OUTCOME, recomputed
+from jobs.joins.config import JoinsConfig
+from jobs.joins.past import as_carried, is_paired
+from jobs.runtime.delta.table import FRONTIER, LSN, committing, microseconds_of, open_table
+from jobs.runtime.families import family
+from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION
+from jobs.streams import SCHEMAS, Table
+from metering.words import Disposition, Family, UsageCause
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+Row = dict[str, Any]
+
+
+class HandMade:
+    """One account "a" on the plan "pro" in EUR; times are durations since START."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.tables = str(folder)
+        self._config = JoinsConfig(**config)
+        self._next_lsn = 1
+        self._new: dict[Table, list[Row]] = {Table.JOURNAL: [], Table.ACCOUNTS: [], Table.PRICES: []}
+        said = self._logged(timedelta(), topic="catalog.accounts")
+        holds = {"account": "a", "plan": "pro", "currency": "EUR", "timezone": "UTC", "effective_from": START}
+        self._new[Table.ACCOUNTS].append({**holds, "lsn": said, "committed_at": START, "deleted": False})
+
+    def price(self, at: timedelta, unit_price: str | None, *, begins: timedelta, model: str = "m") -> None:
+        """What one output token costs from `begins` on; None withdraws it."""
+        said = self._logged(at, topic="catalog.prices")
+        key = {"plan": "pro", "model": model, "meter": "output_tokens", "currency": "EUR"}
+        unit = None if unit_price is None else Decimal(unit_price)
+        holds = {"effective_from": START + begins, "unit_price": unit, "deleted": unit is None}
+        self._new[Table.PRICES].append({**key, **holds, "lsn": said})
+
+    def request(self, at: timedelta, identity: str | None = None, *, name: str = "r", model: str = "m") -> None:
+        """A request is accepted; one with the identity of another is a repeat that ingestion did not know."""
+        self._event(at, Family.REQUEST, identity, request_id=name, model=model)
+
+    def completion(self, at: timedelta, identity: str | None = None, *, name: str = "r") -> None:
+        """Its completion is accepted, with 100 output tokens."""
+        self._event(at, Family.COMPLETION, identity, request_id=name, status="completed", output_tokens=100)
+
+    def _event(self, at: timedelta, kind: Family, identity: str | None, **data: Any) -> None:
+        digest = sha256((identity or f"{self._next_lsn}").encode()).digest()[:16]
+        said = {"type": f"ai.inference.{kind}.v1", "family": kind.value, "account": "a", "user_id": "u"}
+        self._logged(at, event_time=START + at, identity=digest, **said, **data)
+
+    def _logged(self, at: timedelta, **row: Any) -> int:
+        instant, lsn = START + at, self._next_lsn
+        place = {"topic": "events", "partition": 0, "offset": lsn, "lsn": lsn, "log_date": instant.date()}
+        at_once = {"received_at": instant, "logged_at": instant, "disposition": Disposition.ACCEPTED.value}
+        self._new[Table.JOURNAL].append({**place, **at_once, **row})
+        self._next_lsn += 1
+        return lsn
+
+    def joined(self, until: timedelta) -> None:
+        """Time comes to `until`, and joins decides by all that came."""
+        frontier = START + until
+        for table, rows in self._new.items():
+            end = rows[-1]["lsn"] + 1 if rows else None
+            self._append(table, rows, {} if end is None else {LSN: end, "removed": 0})
+            rows.clear()
+        usage = open_table(self.tables, Table.USAGE)
+        if usage is None:
+            said = {"from": 1, "since": START.isoformat(), "rules": self._config.deciding}
+            first: Row = {"rules": json.dumps({IN_FORCE: [said]})}
+            self._append(Table.USAGE, [], {LSN: 1, "removed": 0})
+            usage = open_table(self.tables, Table.USAGE)
+            assert usage is not None
+        else:
+            first = {}
+        rows = self._decided(usage, frontier)
+        lsn = usage.transaction_version(LSN) or 1
+        numbered = [
+            {**row, "lsn": number, "log_date": frontier.date(), "logged_at": frontier, "sign": 1, "cause": "stream"}
+            for number, row in enumerate(rows, lsn)
+        ]
+        if numbered:
+            numbered[0] |= first
+        rules = {TRANSACTION: lsn} if numbered and first else {}
+        moved = {LSN: lsn + len(rows), Table.JOURNAL.value: self._next_lsn, FRONTIER: microseconds_of(frontier)}
+        self._append(Table.USAGE, numbered, {**moved, **rules})
+
+    def _decided(self, usage: DeltaTable, frontier: datetime) -> list[Row]:
+        pinned = pin(usage, [], self.tables, self._config)
+        pinned = replace(pinned, position=self._next_lsn, frontier=frontier)
+        journal = pl.DataFrame(DeltaTable(f"{self.tables}/{Table.JOURNAL}").to_pyarrow_table()).filter(is_paired())
+        made = pl.DataFrame(usage.to_pyarrow_table())
+        known = made.filter(pl.col("cause") == UsageCause.STREAM.value)
+        found = known.select(*OUTCOME, pl.col("lsn").alias("usage_lsn"))
+        every = recomputed(as_carried(journal.with_columns(family()), pinned.schema), found, pinned)
+        return every.join(known, on=OUTCOME, how="anti", nulls_equal=True).sort("received_at").to_dicts()
+
+    def removed(self, before: timedelta) -> None:
+        """`weir retain` has removed the log dates before that day, but for what says which rules held."""
+        day = (START + before).date()
+        for name in (Table.JOURNAL, Table.USAGE):
+            table = DeltaTable(f"{self.tables}/{name}")
+            rows = pl.DataFrame(table.to_pyarrow_table()).filter(pl.col("log_date") < day)
+            gone = rows.filter(pl.col("rules").is_null())
+            table.delete(f"log_date < '{day}' AND rules IS NULL", commit_properties=committing({"removed": len(gone)}))
+
+    def billed(self) -> dict[tuple[Any, ...], Decimal]:
+        """Output tokens that are billed, by day, model and unit price; those without a price have None."""
+        rows = pl.DataFrame(DeltaTable(f"{self.tables}/{Table.USAGE}").to_pyarrow_table()).explode("meters")
+        found: dict[tuple[Any, ...], Decimal] = {}
+        for row in rows.unnest("meters").filter(pl.col("meter") == "output_tokens").to_dicts():
+            unit = row["unit_price"]
+            key = ((row["day"] - START.date()).days, row["model"], None if unit is None else f"{unit.normalize():f}")
+            found[key] = found.get(key, Decimal()) + row["sign"] * row["quantity"]
+        return {key: quantity for key, quantity in found.items() if quantity}
+
+    def _append(self, table: Table, rows: Iterable[Row], transactions: dict[str, int]) -> None:
+        schema = SCHEMAS[table]
+        whole = [{field.name: row.get(field.name) for field in schema} for row in rows]
+        is_logged = table in (Table.JOURNAL, Table.USAGE)
+        write_deltalake(
+            f"{self.tables}/{table}",
+            pa.Table.from_pylist(whole, schema=schema),
+            mode="append",
+            partition_by=["log_date"] if is_logged else None,
+            commit_properties=committing(transactions),
+        )

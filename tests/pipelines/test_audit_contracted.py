@@ -1,0 +1,116 @@
+"""Events of a type whose contract came later are billed by the audit, once, by the first contract that takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.audit.contracted import Later, LaterContracts
+from jobs.audit.run import Audit, NotBilledError
+from jobs.streams import Table
+from metering.contracts.model import Contract
+from metering.contracts.schema import contract_of
+from metering.contracts.shipped import shipped
+from tests.clocks import HandClock
+from tests.simulation.audits import audit
+from tests.simulation.declared import OTHER, OTHER_TYPE
+from tests.simulation.left import left_by
+from tests.simulation.world import World
+
+SEED = 34
+"""A history in which such events come alone, before, behind and between known ones of the same requests."""
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def unaudited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with left_by(SEED, tmp_path_factory.mktemp("contracted"), is_audited=False) as world:
+        yield world
+
+
+@pytest.fixture
+def tables(unaudited: World, tmp_path: Path) -> str:
+    return str(copytree(unaudited.tables, tmp_path / "tables"))
+
+
+def added(tables: str) -> list[Row]:
+    rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
+    return sorted(({**row, "lsn": None} for row in rows if row["cause"] == "contracted"), key=str)
+
+
+def test_executors_judge_what_one_process_does(
+    spark: SparkSession, unaudited: World, tables: str, tmp_path: Path
+) -> None:
+    alone = str(copytree(tables, tmp_path / "alone"))
+    said = audit(alone, NOW)
+    assert said is not None
+    assert said.faults == []
+    with pytest.raises(NotBilledError):
+        list(Audit(spark, tables, unaudited.database, HandClock(NOW), wait_seconds=0).run())
+    assert added(tables) == added(alone)
+    assert {row["sign"] for row in added(tables)} == {1, -1}
+
+
+def test_a_second_audit_adds_nothing(tables: str) -> None:
+    audit(tables, NOW)
+    again = audit(tables, NOW)
+    assert again is not None
+    assert (again.appended, again.faults) == (0, [])
+
+
+def contract(**data: Any) -> dict[str, Contract]:
+    return {OTHER_TYPE: contract_of({**OTHER, **({"properties": {"data": data}} if data else {})}, shipped())}
+
+
+STRICT = contract(required=["zone"], properties={"zone": {"type": "string", "x-weir-column": "zone"}})
+"""It takes no event that has no zone."""
+COLUMNS = ("lsn", "family", "account", "request_id", "received_at", "input_tokens")
+
+
+def event(lsn: int, **data: Any) -> Row:
+    said = {"request_id": f"r{lsn}", "model": "m", "status": "completed", "input_tokens": lsn, **data}
+    envelope = {"specversion": "1.0", "id": f"e{lsn}", "source": "s", "type": OTHER_TYPE, "subject": "a"}
+    value = json.dumps({**envelope, "time": "2026-01-01T00:00:00Z", "data": said}).encode()
+    place = {"topic": "events", "partition": 0, "offset": lsn, "key": None, "value": value, "type": OTHER_TYPE}
+    known = {"family": None, "account": "a", "request_id": None, "received_at": NOW, "input_tokens": None}
+    return {**place, **known, "lsn": lsn}
+
+
+def rows(*events: Row) -> pl.DataFrame:
+    texts, numbers = ("family", "request_id"), ("input_tokens",)
+    kinds = {**dict.fromkeys(texts, pl.String), **dict.fromkeys(numbers, pl.Int64), "key": pl.Binary}
+    return pl.DataFrame(list(events), schema_overrides=kinds)
+
+
+def test_the_first_contract_after_an_event_that_takes_it_judges_it() -> None:
+    later = LaterContracts((Later(10, STRICT), Later(20, contract())))
+    taken = later.takes(rows(event(1), event(2, zone="eu"), event(12, zone="eu"), event(25)), COLUMNS)
+    assert taken["lsn"].sort().to_list() == [1, 2, 12]
+    assert set(taken["family"]) == {"both"}
+    assert taken.sort("lsn").select("request_id", "input_tokens").rows() == [("r1", 1), ("r2", 2), ("r12", 12)]
+
+
+def test_no_later_contract_judges_it_again() -> None:
+    renamed = {OTHER_TYPE: contract_of({**OTHER, "x-weir-family": "both"}, shipped())}
+    first = LaterContracts((Later(10, contract()),))
+    both = LaterContracts((*first.kept, Later(20, renamed), Later(30, STRICT)))
+    given = rows(event(1), event(2, zone="eu"))
+    assert both.takes(given, COLUMNS).sort("lsn").equals(first.takes(given, COLUMNS).sort("lsn"))
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"{", json.dumps({"specversion": "1.0"}).encode()], ids=["erased", "empty", "broken", "bare"]
+)
+def test_what_no_contract_takes_stays_as_it_is(value: bytes | None) -> None:
+    later = LaterContracts((Later(10, contract()),))
+    assert later.takes(rows({**event(1), "value": value}, event(2)), COLUMNS)["lsn"].to_list() == [2]

@@ -1,0 +1,93 @@
+"""What billing made of random usage is proved, however it was cut; and where something else was billed, it is not.
+
+Method: the histories by which billing itself is tested (stragglers that wait, what corrects them, dimensions, usage of
+two releases), and billing's own fold; the proof gets usage as a table, and the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from psycopg.types.json import Jsonb
+
+from jobs.audit import calendar
+from jobs.billing import days, fold
+from jobs.billing.config import BillingConfig
+from jobs.streams import JOURNAL, USAGE, Table
+from metering.windows import MINUTE
+from tests.pipelines.billing import CONFIG, NOON, bill, written
+from tests.pipelines.test_corrections import DROP_OUTPUT, History, close_until
+from tests.pipelines.test_holding import ALL, CORRECTS_THEN, EITHER, LARGE, OLD, Waiting
+from tests.simulation.audits import proved
+
+
+def billed(
+    database: str, tables: Path, history: History, config: BillingConfig, frontiers: Sequence[datetime | None]
+) -> None:
+    """Bill a history in some batches, and leave its usage as a table."""
+    rows = history.rows
+    close_until(database, NOON + MINUTE)
+    cuts = sorted(history.chance.sample(range(1, len(rows)), history.chance.choice([1, 8, 60])))
+    with psycopg.connect(database, autocommit=True) as connection:
+        for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+            bill(connection, rows[start:end], config, frontiers[end - 1])
+        connection.execute(
+            "INSERT INTO rules (job, first_position, rules) VALUES ('billing', 1, %s)", [Jsonb(config.deciding)]
+        )
+        connection.execute("UPDATE positions SET next_position = %s, frontier = %s", [len(rows) + 1, frontiers[-1]])
+    nullable = pa.schema([field.with_nullable(True) for field in USAGE])
+    whole = [{**row, "log_date": NOON.date(), "logged_at": NOON} for row in written(rows)]
+    write_deltalake(str(tables / Table.USAGE), pa.Table.from_pylist(whole, schema=nullable), partition_by=["log_date"])
+    write_deltalake(str(tables / Table.JOURNAL), JOURNAL.empty_table(), partition_by=["log_date"])
+
+
+def found(tables: Path, database: str) -> dict[str, str]:
+    return {check: wrong.first for check, wrong in proved(str(tables), database).items() if wrong.found}
+
+
+@pytest.mark.parametrize("config", [ALL, CORRECTS_THEN, LARGE, OLD, EITHER, CONFIG, DROP_OUTPUT])
+@pytest.mark.parametrize("seed", range(2))
+def test_oracle_whatever_billing_made_is_proved(
+    database: str, tmp_path: Path, seed: int, config: BillingConfig
+) -> None:
+    history = Waiting(seed + 10)
+    billed(database, tmp_path, history, config, history.frontiers)
+    assert found(tmp_path, database) == {}
+    assert {wrong.examined > 0 for wrong in proved(str(tmp_path), database).values()} == {True}
+
+
+def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
+    monkeypatch.setattr(calendar, "MOST_COMBINATIONS", 1)
+    history = History(3)
+    billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
+    with psycopg.connect(database) as connection:
+        others = connection.execute("SELECT count(*) FROM usage_days WHERE is_other").fetchone()
+    assert others is not None
+    assert others[0] > 0
+    assert found(tmp_path, database) == {}
+
+
+@pytest.mark.parametrize("kept", ["all", "the newest", "none"])
+def test_what_was_billed_by_rules_that_nobody_kept_is_left_out_and_said(
+    database: str, tmp_path: Path, kept: str
+) -> None:
+    history = History(5)
+    billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
+    other = BillingConfig(grace_seconds=0)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE rules SET rules = %s", [Jsonb(other.deciding)])
+        assert found(tmp_path, database) != {}
+        if kept == "the newest":
+            connection.execute("UPDATE rules SET first_position = %s", [len(history.rows) + 1])
+        if kept == "none":
+            connection.execute("DELETE FROM rules")
+    assert (found(tmp_path, database) == {}) is (kept != "all")

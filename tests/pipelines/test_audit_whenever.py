@@ -1,0 +1,183 @@
+"""When an audit is made, how often, and of which period changes nothing of what stands in the end.
+
+Each history is audited at one moment more than another: both end with the same rows, and the next audit finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.audit.appended import append
+from jobs.audit.kept import kept
+from jobs.audit.outcomes import Outcomes, outcomes
+from jobs.audit.pinned import Asked, first_log_date, pin
+from jobs.audit.versions import Versions
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.delta.table import open_table
+from jobs.streams import Table
+from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
+from tests.simulation.audits import audit
+
+DEFAULT = JoinsConfig()
+LATE = JoinsConfig(completion_timeout_seconds=3_600)
+
+
+def audited(world: HandMade, at: timedelta, present: JoinsConfig = DEFAULT) -> int:
+    """How many rows an audit adds; it finds no fault."""
+    said = audit(world.tables, START + at, present=present)
+    assert said is not None
+    # Its rows of the catalog hold no changes, so only outcomes are compared.
+    assert [fault for fault in said.faults if isinstance(fault, dict)] == []
+    return said.appended
+
+
+def by_spark(spark: SparkSession, world: HandMade, at: timedelta, asked: Asked) -> Outcomes:
+    """The shipped audit of a period, which reads only its log dates."""
+    usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
+    assert usage is not None
+    assert journal is not None
+    versions = Versions(spark, world.tables, journal, usage, first_log_date(usage, JoinsConfig(), asked))
+    found = outcomes(versions, pin(usage, [kept(journal), kept(usage)], world.tables, JoinsConfig(), asked))
+    assert found.faults.to_dicts() == []
+    if len(found.corrections):
+        append(usage, found.corrections, START + at)
+    return found
+
+
+def asked_twice(world: HandMade) -> None:
+    """A client asks for one request again days later; the completion comes too late for it."""
+    world.price(timedelta(), "0.05", begins=timedelta(), model="n")
+    world.request(HOUR, model="n")
+    world.joined(DAY)
+    world.request(10 * DAY)
+    world.completion(10 * DAY + HOUR)
+    world.joined(10 * DAY + 3 * HOUR)
+
+
+def accepted_again(world: HandMade) -> None:
+    """A request that was matched is accepted again days later, and a second completion comes an hour after it."""
+    world.request(HOUR, "A")
+    world.completion(HOUR + MINUTE, "B")
+    world.joined(DAY)
+    world.request(10 * DAY, "A")
+    world.completion(10 * DAY + HOUR, "C")
+    world.joined(10 * DAY + 3 * HOUR)
+
+
+def both_again(world: HandMade) -> None:
+    """A whole request is accepted again days later."""
+    for at in (HOUR, 10 * DAY):
+        world.request(at, "A")
+        world.completion(at + MINUTE, "B")
+        world.joined(at + 3 * HOUR)
+
+
+@pytest.mark.parametrize("history", [asked_twice, accepted_again, both_again])
+def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
+    history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    at = 10 * DAY + 3 * HOUR
+    worlds = [HandMade(tmp_path / name) for name in ("hourly", "nightly")]
+    for world in worlds:
+        world.price(timedelta(), "0.01", begins=timedelta())
+        history(world)
+    by_spark(spark, worlds[0], at, Asked(since=START + at - DAY))
+    for world in worlds:
+        audited(world, 11 * DAY)
+        assert audited(world, 12 * DAY) == 0
+    assert worlds[0].billed() == worlds[1].billed()
+    assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
+
+
+def test_a_repeat_that_was_taken_back_stays_so_when_retention_has_removed_its_first(tmp_path: Path) -> None:
+    world = HandMade(tmp_path)
+    world.request(timedelta(), name="whose row keeps the rules")
+    world.joined(30 * MINUTE)
+    for at, others in ((HOUR, 6 * DAY), (20 * DAY, 21 * DAY)):
+        world.request(at, "A")
+        world.completion(at + MINUTE, "B")
+        world.joined(at + 3 * HOUR)
+        world.request(others, name="other")
+        world.joined(others + 3 * HOUR)
+    world.request(30 * DAY, name="other")
+    world.joined(30 * DAY + 2 * HOUR)
+    assert audited(world, 30 * DAY + 2 * HOUR) == 1
+    world.removed(5 * DAY)
+    assert audited(world, 31 * DAY) == 0
+
+
+def test_what_waits_is_left_alone_until_it_is_decided(tmp_path: Path) -> None:
+    """An audit while the completion of a repeated request waits would take its match back, and put it elsewhere."""
+    worlds = [HandMade(tmp_path / name, completion_timeout_seconds=3_600) for name in ("between", "end")]
+    for world in worlds:
+        world.price(timedelta(), "0.01", begins=timedelta())
+        world.request(HOUR, "A")
+        world.request(3 * DAY, "A")
+        world.completion(3 * DAY + MINUTE, "B")
+        world.joined(3 * DAY + 2 * MINUTE)
+        if world is worlds[0]:
+            assert audited(world, 3 * DAY + 3 * MINUTE, LATE) == 0
+        world.request(3 * DAY + 5 * HOUR, name="other")
+        world.joined(3 * DAY + 5 * HOUR)
+        audited(world, 3 * DAY + 5 * HOUR, LATE)
+        assert audited(world, 3 * DAY + 5 * HOUR, LATE) == 0
+    assert worlds[0].billed() == worlds[1].billed() == {(3, "m", "0.01"): 100}
+
+
+def test_what_is_one_pair_stays_one_when_more_would_have_been_joined(tmp_path: Path) -> None:
+    world = HandMade(tmp_path, rejoin_seconds=3 * 86_400)
+    world.request(HOUR)
+    world.request(8 * DAY)
+    world.completion(10 * DAY)
+    world.joined(11 * DAY)
+    assert audited(world, 11 * DAY, JoinsConfig(rejoin_seconds=3 * 86_400)) == 3
+    assert audited(world, 11 * DAY, DEFAULT) == 0
+
+
+def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Path) -> None:
+    worlds = [HandMade(tmp_path / name, completion_timeout_seconds=3_600) for name in ("between", "end")]
+    for world in worlds:
+        world.request(14 * HOUR)
+        world.joined(19 * HOUR)
+        world.request(24 * HOUR)
+        world.completion(22 * HOUR)
+        world.joined(24 * HOUR + MINUTE)
+        if world is worlds[0]:
+            audited(world, 24 * HOUR + MINUTE, LATE)
+        world.completion(24 * HOUR + 30 * MINUTE)
+        world.joined(24 * HOUR + 40 * MINUTE)
+        audited(world, 25 * HOUR, LATE)
+        assert audited(world, 25 * HOUR, LATE) == 0
+    assert worlds[0].billed() == worlds[1].billed()
+
+
+@pytest.mark.parametrize("is_audited_between", [True, False])
+def test_a_price_put_by_mistake_and_withdrawn_bills_nobody(tmp_path: Path, *, is_audited_between: bool) -> None:
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    world.request(HOUR)
+    world.completion(HOUR + MINUTE)
+    world.joined(2 * HOUR)
+    world.price(3 * HOUR, "99", begins=30 * MINUTE)
+    world.joined(3 * HOUR)
+    if is_audited_between:
+        assert audited(world, 3 * HOUR) == 2
+        assert world.billed() == {(0, "m", "99"): 100}
+    world.price(4 * HOUR, None, begins=30 * MINUTE)
+    world.joined(4 * HOUR)
+    assert audited(world, 5 * HOUR) == (2 if is_audited_between else 0)
+    assert world.billed() == {(0, "m", "0.01"): 100}
+
+
+def test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it(tmp_path: Path) -> None:
+    world = HandMade(tmp_path, completion_timeout_seconds=6 * 3_600)
+    world.request(HOUR, "same")
+    world.completion(3 * HOUR, "same")
+    world.joined(DAY)
+    assert audited(world, DAY) == 0
+    assert list(world.billed().values()) == [100]
