@@ -241,6 +241,7 @@ def stored(connection: psycopg.Connection[Any]) -> Billed:
         assert row.pop("window_end") - key[0] == MINUTE
         row.pop("updated_at")
         row.pop("version")
+        row.pop("next_position")
         assert key not in result.windows
         result.windows[key] = row
     for row in rows_of(connection, "SELECT * FROM stragglers"):
