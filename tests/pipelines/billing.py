@@ -225,9 +225,10 @@ def bill(
     rows: list[dict[str, Any]],
     config: BillingConfig = CONFIG,
     frontier: datetime | None = None,
+    next_position: int = 1,
 ) -> Counts:
-    """Reduce and fold one batch, with which F comes as far as `frontier`."""
-    position = max((row["lsn"] for row in rows), default=0) + 1
+    """Reduce and fold one batch, with which F comes as far as `frontier`; `next_position` where it has no rows."""
+    position = max((row["lsn"] for row in rows), default=next_position - 1) + 1
     staged = built(rows, config)
     return fold_table(connection, JOB, staged, config, frontier=frontier, next_position=position)
 
