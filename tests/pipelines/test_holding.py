@@ -385,7 +385,7 @@ def decisions_and_refunds(seed: int) -> list[Row]:
     """
     chance, rows = random.Random(seed), [straggler(1, price=PRICES[2]), straggler(2, price=PRICES[1])]
     refunded: set[int] = set()
-    while len(rows) < 30:
+    while len(rows) < 20:
         lsn, of = len(rows) + 1, chance.choice([row for row in rows if row["cause"] != "decided"])
         price = {"price": chance.choice(PRICES)}
         match chance.randint(0, 3):
@@ -400,7 +400,7 @@ def decisions_and_refunds(seed: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("end", [None, DEADLINE], ids=["some wait on", "deadlines pass in the end"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_however_usage_is_cut_its_corrections_are_the_same_and_in_the_same_order(
     database: str, connection: psycopg.Connection[Any], seed: int, end: datetime | None
 ) -> None:
@@ -408,13 +408,13 @@ def test_however_usage_is_cut_its_corrections_are_the_same_and_in_the_same_order
     rows, chance = decisions_and_refunds(seed), random.Random(seed)
     config = holding(above_amount="0.1", expires="correct")
     made = []
-    for cuts in ([], range(1, len(rows)), *(sorted(chance.sample(range(1, len(rows)), 4)) for _ in range(3))):
+    for cuts in ([], range(1, len(rows)), *(sorted(chance.sample(range(1, len(rows)), 4)) for _ in range(2))):
         emptied(connection)
         for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
             bill(connection, rows[first:last], config, end if not cuts else None)
         bill(connection, [], config, end, len(rows) + 1)
         made.append(rows_of(connection, f"SELECT {MADE}, {SIDES} FROM corrections ORDER BY number"))
-    assert made[1:] == made[:1] * 4
+    assert made[1:] == made[:1] * 3
     assert {one["decision"] for one in made[0]} >= {"approve", "correct"}
 
 
