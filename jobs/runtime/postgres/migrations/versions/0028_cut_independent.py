@@ -16,7 +16,7 @@ COMMENT ON COLUMN usage_windows.version IS
     'Grows with every change: as the position in usage does, and by 1 with each straggler that the window got. 0: of a '
     'release before versions.';
 
-ALTER TABLE stragglers ADD COLUMN sign integer CHECK (sign IN (1, -1));
+ALTER TABLE stragglers ADD COLUMN sign integer CHECK (abs(sign) = 1);
 COMMENT ON COLUMN stragglers.sign IS
     'Of its row of usage: -1 takes back. Null: of a release that did not say it; that of the quantity.';
 """
