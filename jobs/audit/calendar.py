@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import polars as pl
 
 from jobs.audit.bills import DAY_KEY, DAYS, NOT_PLACED, added_days
@@ -25,14 +27,14 @@ _TOTALS = Compared(
     "all days, {meter} of {account}, {model}," + _AT_PRICE,
     _AT_ALL,
     ("quantity",),
-    absent={},
+    absent={"quantity": Decimal(0)},
 )
 
 
 def unequal_days(made: pl.DataFrame, stored: pl.DataFrame, *, is_everything: bool) -> Wrong:
     """DAYS of usage and STORED_DAYS, of the same accounts and of days that are whole.
 
-    Of accounts with usage that 0.1.0 wrote, whose days were made from minutes, only the sum of all days can be told:
+    Of accounts with usage of an earlier release, whose days were made of minutes, only the sum of all days can be told:
     where this is `is_everything` that there is.
     """
     earlier = made.filter(pl.col("day") == NOT_PLACED).select("account").unique()

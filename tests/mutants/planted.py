@@ -25,6 +25,9 @@ OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
 OF_REPLAYS = "tests/rules/test_replays.py"
 OF_BILLING = "tests/pipelines/test_billing.py"
+OF_DECIDING = "tests/pipelines/test_deciding.py"
+OF_HOLDING = "tests/pipelines/test_holding.py"
+OF_OUTBOX = "tests/pipelines/test_outbox.py"
 OF_PUBLISHING = "tests/streaming/test_publishing.py"
 OF_REBUILDS = "tests/pipelines/test_rebuild.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
@@ -252,9 +255,31 @@ MUTANTS = (
     Mutant(
         "a version that may stay as it was",
         "jobs/billing/fold.py",
-        "greatest(old.version + 1, excluded.version)",
-        "old.version",
+        "version = old.version + greatest(",
+        "version = old.version + 0 * greatest(",
         ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+    ),
+    Mutant(
+        "a version grows by how often time passed",
+        "jobs/billing/fold.py",
+        "        + excluded.version - excluded.next_position\n",
+        "",
+        (f"{OF_OUTBOX}::test_a_version_does_not_depend_on_how_often_time_passed_nor_on_how_usage_was_cut",),
+    ),
+    Mutant(
+        "what waited takes effect before what came meanwhile",
+        "jobs/billing/corrections.py",
+        "meter, currency ORDER BY first_lsn, usage_lsn),",
+        "meter, currency ORDER BY usage_lsn),",
+        (f"{OF_HOLDING}::test_a_straggler_that_waits_takes_effect_where_it_is_decided",),
+    ),
+    Mutant(
+        "a decision about former usage is somebody's word about what stands there now",
+        "cli/deciding.py",
+        "decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (\n"
+        "            SELECT usage_lsn, meter, account, request_id FROM",
+        "decision = 'hold' AND (usage_lsn, meter) IN (\n            SELECT usage_lsn, meter FROM",
+        (f"{OF_DECIDING}::test_what_waits_and_was_decided_about_is_asked_of_billing_first",),
     ),
     Mutant(
         "the audit does not count",

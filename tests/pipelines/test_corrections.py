@@ -44,7 +44,7 @@ def close_until(database: str, at: datetime) -> None:
 
 
 def corrections(connection: psycopg.Connection[Any]) -> list[Row]:
-    rows = rows_of(connection, "SELECT * FROM corrections ORDER BY corrected_at, usage_lsn, meter")
+    rows = rows_of(connection, "SELECT * FROM corrections ORDER BY number")
     return [{name: value for name, value in row.items() if name != "number"} for row in rows]
 
 
