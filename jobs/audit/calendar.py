@@ -40,7 +40,7 @@ def unequal_days(made: pl.DataFrame, stored: pl.DataFrame, *, is_everything: boo
     earlier = made.filter(pl.col("day") == NOT_PLACED).select("account").unique()
     rest, known = (rows.join(earlier, on="account", how="anti") for rows in (made, stored))
     days = _admitted(rest, known)
-    wrong = _DAYS.unequal(_excused(known, days), days) + _crowded_out(rest, known)
+    wrong = _DAYS.unequal(_excused(known, days), days) + crowded_out(rest, known)
     if not is_everything or earlier.is_empty():
         return wrong
     must, told = (
@@ -64,11 +64,11 @@ def _admitted(made: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _crowded_out(made: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
+def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int = MOST_COMBINATIONS) -> Wrong:
     """Only where an account's day has more combinations than rows of their own, some are together."""
     counted = made.group_by("account", "day").agg(many=pl.col("dimensions").drop_nulls().n_unique())
     other = stored.filter("is_other").select("account", "day").unique()
-    wrong = other.join(counted.filter(pl.col("many") > MOST_COMBINATIONS), on=["account", "day"], how="anti")
+    wrong = other.join(counted.filter(pl.col("many") > most_combinations), on=["account", "day"], how="anti")
     if wrong.is_empty():
         return Wrong()
     account, day = wrong.sort("account", "day").row(0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
-    monkeypatch.setattr(calendar, "MOST_COMBINATIONS", 1)
+    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, most_combinations=1))
     history = History(3)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
     with psycopg.connect(database) as connection:
