@@ -166,7 +166,7 @@ def test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done(
     Ownership.take("billing", world.database, {}).close()
 
 
-@pytest.mark.parametrize("job", [BILLING, SESSIONIZATION], ids=str)
+@pytest.mark.parametrize("job", [BILLING, SESSIONIZATION], ids=["billing", "sessionization"])
 def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_decided(world: World, job: Any) -> None:
     lose(world.database)
     ownership = Ownership.take(job.name, world.database, {})
