@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from cli.reading import Database
-from cli.way_down.explanation import Named, Sources, WindowAsked, explain_found, explain_window
-from cli.way_down.files import Files
-from cli.way_down.records import Period, Tables
-from cli.way_down.stored import Stored
 from deployment.errors import CannotRun
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
+from jobs.way_down.explanation import Named, Sources, WindowAsked, explain_found, explain_window
+from jobs.way_down.files import Files
+from jobs.way_down.records import DEFAULT_PERIOD, Period, Tables
+from jobs.way_down.stored import Stored
 from metering.instants import rfc3339
 from metering.windows import tumbling
-
-DEFAULT_PERIOD = timedelta(days=35)
-"""How long identities are remembered by default, and how old an event may be."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,10 @@ def _sources(database: Database, tables: str, question: Question) -> Sources:
         Files.none(name) if (found := opened[name]) is None else Files.of(found, name)
         for name in (Table.USAGE, Table.PRICES)
     )
-    read = Tables(Files.of(journal, Table.JOURNAL), usage, question.accounts, question.limit)
+    # A record without an account is everybody's.
+    is_asked = pl.col("account").is_in(list(question.accounts)) | pl.col("account").is_null()
+    whose = is_asked if question.accounts else None
+    read = Tables(Files.of(journal, Table.JOURNAL), usage, whose, question.limit)
     return Sources(stored, read, prices, opened[Table.USAGE])
 
 

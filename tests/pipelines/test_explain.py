@@ -20,11 +20,11 @@ from typer.testing import CliRunner, Result
 from cli.main import app, main
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
-from cli.way_down.files import Files
 from cli.way_down.printed import print_explanation
 from cli.way_down.question import Question, explanation
 from deployment.errors import CannotRun
 from jobs.streams import JOURNAL, Table
+from jobs.way_down.files import Files
 from metering.instants import rfc3339
 from metering.meters import Meter
 from metering.windows import MINUTE

@@ -19,6 +19,7 @@ from bench.__main__ import NEEDS
 from bench.report import IDLE_AIMS_MS
 from catalog import file as catalog_file
 from charts import values as chart
+from dashboard import became
 from dashboard.freshness import Health
 from dashboard.views import conservation, joins, late, overview, sessions, windows
 from jobs import again, streams
@@ -109,10 +110,11 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "dispositions, dashboard": (Disposition, conservation._MARKS),
     "outcomes, dashboard": (Outcome, joins._MARKS),
     "outcomes, dashboard: what they mean": (Outcome, joins._MEANINGS),
+    "outcomes, dashboard: what became of an event": (Outcome, became._OUTCOMES),
     "outcomes, healthy series of the alerts' tests": (Outcome, healthy.OUTCOMES_A_MINUTE),
-    "decisions, dashboard": (Decision, late._MARKS),
+    "decisions, dashboard": (Decision, late.MARKS),
     "decisions, what a policy or a person may say": (Decision, {*LatePolicy, "approve", "reject"}),
-    "causes of corrections, dashboard": (CORRECTING, late._CAUSES),
+    "causes of corrections, dashboard": (CORRECTING, became.CAUSES),
     "changes of a session, sessionization": (SessionChange, CHANGES),
     "states of a window, dashboard": (WindowState, windows.MARKS),
     "states of a session, dashboard": (SessionState, sessions._MARKS),

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
-from cli.output import plain
-from cli.way_down.arithmetic import Entry, Row, WindowKey
-from cli.way_down.stored import Stored
+from jobs.way_down.arithmetic import Entry, Row, WindowKey
+from jobs.way_down.stored import Stored
+from metering.digits import plain
 from metering.words import UsageCause
 
 

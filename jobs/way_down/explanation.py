@@ -11,16 +11,16 @@ from typing import Any
 import polars as pl
 from deltalake import DeltaTable
 
-from cli.usage import billing_progress
-from cli.way_down.arithmetic import Cell, Entry, Row, WindowKey, entries_of
-from cli.way_down.checks import wrong_lines, wrong_prices, wrong_products, wrong_stragglers, wrong_windows
-from cli.way_down.corrected import wrong_corrections, wrong_histories
-from cli.way_down.days import placed, wrong_days
-from cli.way_down.files import Files
-from cli.way_down.prices import price_versions
-from cli.way_down.records import RECORDS_OF_A_ROW, Found, Tables
-from cli.way_down.stored import Stored
-from cli.way_down.told import Told, lines_told, outcomes_told, records_told, usage_told, windows_told
+from jobs.billed import billing_progress
+from jobs.way_down.arithmetic import Cell, Entry, Row, WindowKey, entries_of
+from jobs.way_down.checks import wrong_lines, wrong_prices, wrong_products, wrong_stragglers, wrong_windows
+from jobs.way_down.corrected import wrong_corrections, wrong_histories
+from jobs.way_down.days import placed, wrong_days
+from jobs.way_down.files import Files
+from jobs.way_down.prices import price_versions
+from jobs.way_down.records import RECORDS_OF_A_ROW, Found, Tables
+from jobs.way_down.stored import Stored
+from jobs.way_down.told import Told, lines_told, outcomes_told, records_told, usage_told, windows_told
 from metering.lateness import window_state
 from metering.meters import MOST_METERS
 from metering.windows import MINUTE, Window

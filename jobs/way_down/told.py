@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from cli.way_down.arithmetic import Cell, Entry, Row, Total, WindowKey, meters_by_lsn, total, total_of_stored
-from cli.way_down.records import RECORD, USAGE
+from jobs.way_down.arithmetic import Cell, Entry, Row, Total, WindowKey, meters_by_lsn, total, total_of_stored
+from jobs.way_down.records import RECORD, USAGE
 from metering.windows import MINUTE
 from metering.words import UsageCause
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from cli.reading import Database
-from cli.way_down.arithmetic import Cell, Row, WindowKey
+from jobs.billed import Database
+from jobs.way_down.arithmetic import Cell, Row, WindowKey
 
 STRAGGLER = (
     *("usage_lsn", "meter", "account", "model", "window_start", "event_time", "received_at", "late_seconds"),
