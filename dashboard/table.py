@@ -17,6 +17,13 @@ from dashboard.wording import count, instant, length
 Value = str | int | float | Decimal | datetime | timedelta | bool | None
 Row = Mapping[str, Value]
 
+
+class Link(str):
+    """An address to open, relative to the page."""
+
+    __slots__ = ()
+
+
 MOST_EXACT = 2**53
 """Whole numbers up to here are exact as floats."""
 MOST_HEIGHT = 420
@@ -119,6 +126,8 @@ def _column(label: str, values: Sequence[Value]) -> Any:
     kinds = {type(value) for value in values if value is not None}
     if _are_exact(values):
         return st.column_config.TextColumn(label, alignment="right")
+    if kinds == {Link}:
+        return st.column_config.LinkColumn(label, display_text="open", width="small")
     if kinds and kinds <= {int}:
         return st.column_config.NumberColumn(label, format="localized")
     if kinds and kinds <= {float}:

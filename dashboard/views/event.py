@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import streamlit as st
 
 from dashboard.became import CAUSES, fates
 from dashboard.exact import EXACT, plain
 from dashboard.freshness import Freshness, State
+from dashboard.marks import DECISIONS, WINDOWS
 from dashboard.meter_columns import with_meters
-from dashboard.panel import ask_every, head
+from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.event import DEFAULT_DAYS, SHOWN_CHARACTERS, Event, read_event
 from dashboard.queries.meters import in_order
-from dashboard.table import Row, Value, show_table
-from dashboard.views import late, windows
+from dashboard.table import Link, Row, Value, show_table
 from dashboard.wording import escaped, length, literal, minute, several
 from metering.limits import MAX_NAME_BYTES
 
@@ -40,6 +41,13 @@ def show() -> None:
         st.warning(problem, icon=":material/search_off:")
     else:
         _explained(text, int(days))
+
+
+def event_link(text: str, received_at: datetime) -> Link:
+    """To this page, looking as far back as this was received."""
+    age_days = (current_time() - received_at).days + 1
+    further = f"&days={age_days}" if age_days > DEFAULT_DAYS else ""
+    return Link(f"event?id={quote(text, safe='')}{further}")
 
 
 def unusable(text: str) -> str | None:
@@ -127,7 +135,7 @@ def _window(one: Told) -> Row:
     return {
         "account": one["account"],
         "window start (UTC)": minute(one["window_start"]),
-        "state": windows.MARKS[one["state"]],
+        "state": WINDOWS[one["state"]],
         "model": one["model"] or "unknown",
         "meter": one["meter"],
         "quantity": plain(one["quantity"]),
@@ -161,7 +169,7 @@ def _straggler(one: Told) -> Row:
         "meter": one["meter"],
         "window start (UTC)": minute(one["window_start"]),
         "late": length(timedelta(seconds=float(one["late_seconds"]))),
-        "decision": late.MARKS[one["decision"]],
+        "decision": DECISIONS[one["decision"]],
         "quantity": plain(one["quantity"]),
         "amount": one["amount"],
         "currency": one["currency"] or "no price",

@@ -11,6 +11,7 @@ from dashboard.meter_columns import with_meters
 from dashboard.queries.meters import in_order
 from dashboard.queries.requests import Request
 from dashboard.table import Row, Value, show_table
+from dashboard.views.event import event_link
 from dashboard.wording import instant
 
 _SHOWN_ID = 40
@@ -55,5 +56,6 @@ def _row(request: Request, meters: Sequence[str]) -> dict[str, Value]:
         "amount": request.amount,
         "currency": request.currency or "none",
         "usage lsn": request.lsn,
+        "what became of it": event_link(request.request_id, request.received_at),
     }
     return with_meters(front, {meter: request.quantities.get(meter) for meter in meters}, back)

@@ -55,7 +55,7 @@ def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
     page = open_page("event", id="r", days=str(DAYS))
     (sentence,) = page.success
     assert sentence.value.replace("\\", "") == (
-        "Billed: 0.123456789012 EUR in the minute 2026-03-04 12:00 UTC (closed), on the account's day 2026-03-04, at "
+        "Billed: 0.123456789012 EUR in the minute 2026-03-01 12:00 UTC (closed), on the account's day 2026-03-01, at "
         "price version 2. It is a request with its completion."
     )
     assert "it adds up" in texts(page)
@@ -83,7 +83,7 @@ def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
                 of_r(2, sign=-1, price=PRICES[0], cause="repriced", corrects_lsns=[1]),
                 of_r(3, cause="repriced", corrects_lsns=[1]),
             ],
-            "Billed: 0.123456789012 EUR in the minute 2026-03-04 12:00 UTC (closed), at price version 2.",
+            "Billed: 0.123456789012 EUR in the minute 2026-03-01 12:00 UTC (corrected), at price version 2.",
         ),
         ([of_r(delay=3 * GRACE, quantities={Meter.CACHED_TOKENS: 5})], "Dropped: cached tokens came after grace"),
         ([of_r(delay=3 * GRACE, quantities={Meter.OUTPUT_TOKENS: 5})], "Held: output tokens came after grace"),
