@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -34,10 +34,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Fate:
-    """`is_settled`: nothing has to come or to be decided any more."""
+    """`is_settled`: nothing has to come or to be decided any more. `is_billed`: something of it is on a bill."""
 
-    is_settled: bool
     sentence: str
+    is_settled: bool = True
+    is_billed: bool = False
 
 
 def fates(document: Row, text: str) -> tuple[Fate, ...]:
@@ -49,10 +50,13 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
     told = [_of_usage(rows, document) for rows in usage.values()][:_MOST_TOLD]
     if len(usage) > 1:
         names = [f"{account}, request {request_id}: " for account, request_id in usage]
-        told = [Fate(one.is_settled, name + one.sentence) for name, one in zip(names, told, strict=False)]
+        told = [replace(one, sentence=name + one.sentence) for name, one in zip(names, told, strict=False)]
     if len(usage) > _MOST_TOLD:
-        told.append(Fate(True, f"So many requests have this id that only {_MOST_TOLD} are told here."))
-    return (*_of_records(document["records"], text, in_usage=bool(usage)), *told)
+        told.append(Fate(f"So many requests have this id that only {_MOST_TOLD} are told here."))
+    received = tuple(_of_records(document["records"], text, in_usage=bool(usage)))
+    # Of an event its own record comes first, of a request what it costs.
+    is_event = any(row["id"] == text for row in document["records"])
+    return (*received, *told) if is_event else (*told, *received)
 
 
 def _of_records(records: Sequence[Row], text: str, *, in_usage: bool) -> Iterator[Fate]:
@@ -64,19 +68,19 @@ def _of_records(records: Sequence[Row], text: str, *, in_usage: bool) -> Iterato
         yield _waits(kept[0])
     others = [row for row in asked if row["disposition"] != Disposition.ACCEPTED]
     if len(others) == 1 or (others and not kept):
-        yield Fate(True, _refused(others[0]))
+        yield Fate(_refused(others[0]))
         others = others[1:]
     for disposition, many in Counter(row["disposition"] for row in others).items():
-        yield Fate(True, f"{several(many, 'record')} of this id more: {disposition}.")
+        yield Fate(f"{several(many, 'record')} of this id more: {disposition}.")
 
 
 def _waits(record: Row) -> Fate:
     if record["request_id"] is None:
-        return Fate(True, f"Accepted as lsn {record['lsn']}. It is of no request, so it is on no bill.")
+        return Fate(f"Accepted as lsn {record['lsn']}. It is of no request, so it is on no bill.")
     return Fate(
-        False,
         f"Accepted as lsn {record['lsn']}, and in no usage yet: it waits for its other part, or for joins to give it "
         "up. It is on no bill.",
+        is_settled=False,
     )
 
 
@@ -101,11 +105,11 @@ def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
     causes = sorted(CAUSES[cause] for cause in {row["cause"] for row in rows} - {UsageCause.STREAM})
     corrected = f" Corrected since by the audit ({', '.join(causes)})." if causes else ""
     if not standing:
-        return Fate(True, f"Taken back: it adds nothing to any bill.{corrected}")
+        return Fate(f"Taken back: it adds nothing to any bill.{corrected}")
     newest = standing[-1]
     is_what = f"It is {_OUTCOMES[newest['outcome']]}."
     if not newest["is_billed"]:
-        return Fate(False, f"Waits for billing to read it from usage. {is_what}{corrected}")
+        return Fate(f"Waits for billing to read it from usage. {is_what}{corrected}", is_settled=False)
     by_decision: defaultdict[str, list[Row]] = defaultdict(list)
     for row in standing:
         for one in row["meters"]:
@@ -118,7 +122,8 @@ def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
         parts.insert(0, f"{_amounts(rows, billed)} {_where(newest, billed, document)}.")
     elif not parts:
         parts.append("Counted with nothing to bill.")
-    return Fate(Decision.HOLD not in by_decision, f"{' '.join(parts)} {is_what}{corrected}")
+    sentence = f"{' '.join(parts)} {is_what}{corrected}"
+    return Fate(sentence, is_settled=Decision.HOLD not in by_decision, is_billed=bool(billed))
 
 
 def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:
@@ -159,10 +164,10 @@ def _decided(row: Row, decision: str, meters: Sequence[Row], document: Row) -> s
     straggler: Row = told[0] if told else {"hold_until": None, "decided_by": None, "reason": None}
     match decision:
         case Decision.HOLD:
-            until = f", at most until {instant(straggler['hold_until'])} UTC" if straggler["hold_until"] else ""
-            return f"Held: {names} came after grace and waits for somebody to decide{until}; billed to nobody."
+            until = f", at most to {instant(straggler['hold_until'])} UTC" if straggler["hold_until"] else ""
+            return f"Held: {names}, received after grace, until somebody decides{until}; billed to nobody."
         case Decision.DROP:
-            return f"Dropped: {names} came after grace, and is on no bill."
+            return f"Dropped: {names}, received after grace; on no bill."
         case _:
             who = f" by {straggler['decided_by']} ({straggler['reason']})" if straggler["decided_by"] else ""
-            return f"Rejected{who}: {names} came after grace, and is on no bill."
+            return f"Rejected{who}: {names}, received after grace; on no bill."

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import streamlit as st
 
-from dashboard.became import CAUSES, fates
+from dashboard.became import CAUSES, Fate, fates
 from dashboard.exact import EXACT, plain
 from dashboard.freshness import Freshness, State
 from dashboard.marks import DECISIONS, WINDOWS
@@ -32,9 +32,7 @@ def show() -> None:
     st.title("One event")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input("Request id or event id", key="id", width=460, bind="query-params")
-        days = st.number_input(
-            "Received in the last days", 1, MOST_DAYS, DEFAULT_DAYS, key="days", width=200, bind="query-params"
-        )
+        days = st.number_input("Days back", 1, MOST_DAYS, DEFAULT_DAYS, key="days", width=200, bind="query-params")
     if not text:
         st.info("Enter the id of a request or of an event to see what became of it.", icon=":material/search:")
     elif (problem := unusable(text)) is not None:
@@ -73,8 +71,7 @@ def _explained(text: str, days: int) -> None:
         return
     document = found.document
     for fate in fates(document, text):
-        draw, icon = (st.success, ":material/check_circle:") if fate.is_settled else (st.warning, ":material/pending:")
-        draw(literal(fate.sentence), icon=icon)
+        _say(fate)
     for difference in document["differences"]:
         st.error(literal(difference), icon=":material/error:")
     _table("On the bill", "bill", list(_on_the_bill(document)))
@@ -86,6 +83,16 @@ def _explained(text: str, days: int) -> None:
     if document["cut"]:
         there_are = ", ".join(f"{name} {many:,}" for name, many in document["cut"].items())
         st.caption(f"Not all is shown ({there_are}): `weir explain ID --limit …` tells more.")
+
+
+def _say(fate: Fate) -> None:
+    sentence = literal(fate.sentence)
+    if not fate.is_settled:
+        st.warning(sentence, icon=":material/pending:")
+    elif fate.is_billed:
+        st.success(sentence, icon=":material/check_circle:")
+    else:
+        st.info(sentence, icon=":material/money_off:")
 
 
 def _judge(found: Event, text: str, days: int) -> Freshness:
@@ -127,7 +134,7 @@ def _on_the_bill(document: Told) -> Iterator[Row]:
                     "× unit price": version["unit_price"],
                     "= amount": mine["amount"] if version["price_version"] is not None else None,
                     "currency": window["currency"] or "none",
-                    "price version": version["price_version"],
+                    "price version": _number(version["price_version"]),
                 }
 
 
@@ -165,7 +172,7 @@ def _correction(one: Told) -> Row:
 
 def _straggler(one: Told) -> Row:
     return {
-        "usage lsn": one["usage_lsn"],
+        "usage lsn": _number(one["usage_lsn"]),
         "meter": one["meter"],
         "window start (UTC)": minute(one["window_start"]),
         "late": length(timedelta(seconds=float(one["late_seconds"]))),
@@ -191,7 +198,7 @@ def _of_usage(row: Told, meters: Sequence[str]) -> dict[str, Value]:
         if one["quantity"] is not None
     }
     front: Row = {
-        "usage lsn": row["lsn"],
+        "usage lsn": _number(row["lsn"]),
         "cause": row["cause"],
         "outcome": row["outcome"],
         "sign": "−" if row["sign"] < 0 else "+",
@@ -203,8 +210,13 @@ def _of_usage(row: Told, meters: Sequence[str]) -> dict[str, Value]:
         "day": None if row["day"] is None else row["day"].isoformat(),
         "billed": "yes" if row["is_billed"] else "not yet",
     }
-    back: Row = {"request lsn": row["request_lsn"], "completion lsn": row["completion_lsn"]}
+    back: Row = {"request lsn": _number(row["request_lsn"]), "completion lsn": _number(row["completion_lsn"])}
     return with_meters(front, {meter: quantities.get(meter) for meter in meters}, back)
+
+
+def _number(number: int | None) -> str | None:
+    """A number that is a name: nobody adds it up, or parts it at the thousands."""
+    return None if number is None else str(number)
 
 
 def _lsns(lsns: Sequence[int]) -> str:
@@ -230,11 +242,11 @@ def _record(one: Told) -> Row:
     return {
         "topic": one["topic"],
         "partition": one["partition"],
-        "offset": one["offset"],
-        "lsn": one["lsn"],
+        "offset": _number(one["offset"]),
+        "lsn": _number(one["lsn"]),
         "received (UTC)": one["received_at"],
         "disposition": one["disposition"],
-        "of lsn": one["first_lsn"],
+        "of lsn": _number(one["first_lsn"]),
         "reason": one["reason"],
         "violation": one["violation"],
         "account": one["account"],

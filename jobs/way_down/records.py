@@ -98,6 +98,10 @@ class Tables:
         """Rows of usage with these lsns, the records that they name, and their repeats."""
         return self._found(lsns, ())
 
+    def of_usage_alone(self, lsns: Iterable[int]) -> pl.DataFrame:
+        """Rows of usage (USAGE_READ) with these lsns, without any record."""
+        return self._mine(self.usage.by_lsn(lsns, USAGE_READ))
+
     def of_correction(self, lsns: Iterable[int]) -> Found:
         """As `of_usage`, with the rows of usage that these correct."""
         rows = self.usage.by_lsn(lsns, ("lsn", "corrects_lsns"))
@@ -119,7 +123,7 @@ class Tables:
         return self._found(self._usage_naming(listed), listed["lsn"]), len(rows)
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
-        rows = self._mine(self.usage.by_lsn(usage, USAGE_READ))
+        rows = self.of_usage_alone(usage)
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
         lsns = self._mine_of(self._with_repeats(named))
         told = self.journal.by_lsn(lsns[: self._most_records], RECORD)

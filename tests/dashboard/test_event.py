@@ -5,20 +5,23 @@ Oracle: what the sentence says is billed, is what the request adds to the window
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dashboard.backend import Backend
 from dashboard.became import fates
 from dashboard.queries.event import SHOWN_CHARACTERS, read_event
 from dashboard.scope import Scope
 from dashboard.settings import Settings
-from dashboard.views.event import unusable
+from dashboard.views.event import event_link, unusable
 from jobs.streams import Table
 from metering.meters import Meter
 from tests.dashboard.conftest import Pages, texts
@@ -64,7 +67,7 @@ def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
     assert (line["quantity"], line["× unit price"], line["= amount"]) == (1, "0.123456789012", "0.123456789012")
     assert windows["state"].tolist() == ["● closed"]
     assert usage["requests"].tolist() == [1]
-    assert records["offset"].tolist() == [4, 5]
+    assert records["offset"].tolist() == ["4", "5"]
     assert [one.value for one in page.code] == ['{"id": "e4", "lsn": 4}']
 
 
@@ -85,11 +88,11 @@ def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
             ],
             "Billed: 0.123456789012 EUR in the minute 2026-03-01 12:00 UTC (corrected), at price version 2.",
         ),
-        ([of_r(delay=3 * GRACE, quantities={Meter.CACHED_TOKENS: 5})], "Dropped: cached tokens came after grace"),
-        ([of_r(delay=3 * GRACE, quantities={Meter.OUTPUT_TOKENS: 5})], "Held: output tokens came after grace"),
+        ([of_r(delay=3 * GRACE, quantities={Meter.CACHED_TOKENS: 5})], "Dropped: cached tokens, received after grace"),
+        ([of_r(delay=3 * GRACE, quantities={Meter.OUTPUT_TOKENS: 5})], "Held: output tokens, received after grace"),
         (
             [of_r(delay=3 * GRACE, quantities={Meter.REQUESTS: 1, Meter.CACHED_TOKENS: 5})],
-            "at price version 2. Dropped: cached tokens came after grace",
+            "at price version 2. Dropped: cached tokens, received after grace",
         ),
     ],
 )
@@ -125,9 +128,10 @@ def test_a_repeat_is_told_as_one_and_with_what_became_of_its_first(
     again = event(6, disposition="duplicate", first_lsn=4)
     store(database, tables, [event(4), event(5, family="completion"), again], [of_r()])
     page = open_page("event", id="e6", days=str(DAYS))
-    repeat, first = (one.value.replace("\\", "") for one in page.success)
-    assert repeat == "Lsn 6 is a duplicate of lsn 4: only that one counts."
-    assert first.startswith("Billed: 0.123456789012 EUR")
+    assert [one.value.replace("\\", "") for one in page.info] == [
+        "Lsn 6 is a duplicate of lsn 4: only that one counts."
+    ]
+    assert [one.value.replace("\\", "")[:30] for one in page.success] == ["Billed: 0.123456789012 EUR in t"[:30]]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -191,6 +195,18 @@ def test_what_is_no_id_or_nobodys_is_said_in_a_sentence(
     assert not page.dataframe
 
 
+@settings(deadline=None, max_examples=30)
+@given(text=st.text(st.characters(codec="utf-8"), min_size=1))
+def test_a_link_leads_to_the_id_that_it_is_of_and_far_enough_back(text: str) -> None:
+    received_at = datetime.now(UTC) - timedelta(days=90)
+    address = urlsplit(event_link(text, received_at))
+    asked = parse_qs(address.query, strict_parsing=True, keep_blank_values=True)
+    assert (address.path, address.netloc, address.fragment) == ("event", "", "")
+    assert asked["id"] == [text]
+    assert int(asked["days"][0]) == 91
+    assert "days" not in event_link(text, received_at + timedelta(days=80))
+
+
 def test_a_text_that_is_no_utf8_is_no_id() -> None:
     assert "UTF-8" in (unusable("\ud800") or "")
 
@@ -204,11 +220,11 @@ def test_only_whom_all_accounts_are_shown_sees_others_and_nobodys_records(
 ) -> None:
     nobodys = event(6, id="e4", account=None, disposition="rejected", reason="missing_subject")
     store(database, tables, [event(4), event(5, family="completion"), nobodys], [of_r()])
-    settings = Settings(postgres_url=connected, tables=str(tables))
+    known = Settings(postgres_url=connected, tables=str(tables))
 
     def seen(*accounts: str) -> list[int] | None:
         scope = Scope(frozenset(accounts)) if accounts else Scope()
-        found = read_event(Backend(settings.model_copy(update={"scope": scope})), "r", DAYS).document
+        found = read_event(Backend(known.model_copy(update={"scope": scope})), "r", DAYS).document
         return None if found is None else [one["lsn"] for one in found["records"]]
 
     assert (seen(), seen("acme"), seen("bolt")) == ([4, 5, 6], [4, 5], None)

@@ -173,7 +173,7 @@ def address(stack: Stack, name: str, customer: Customer | None = None) -> str:
     """A page's link; the pages that have the filter show one account, the one of an event its first request."""
     path = "" if name == "overview" else name
     if customer is not None and name == "event":
-        return f"{stack.dashboard_url}/event?id={customer.request_id(0)}"
+        return f"{stack.dashboard_url}/event?id={customer.account}-0"
     takes_account = customer is not None and name in ("windows", "bills", "late")
     return f"{stack.dashboard_url}/{path}" + (f"?account={customer.account}" if customer and takes_account else "")
 
