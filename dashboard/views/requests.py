@@ -44,6 +44,7 @@ def _lateness(requests: Sequence[Request]) -> alt.LayerChart | alt.FacetChart:
 def _row(request: Request, meters: Sequence[str]) -> dict[str, Value]:
     front: Row = {
         "request": request.request_id[:_SHOWN_ID],
+        "became": event_link(request.request_id, request.received_at),
         "account": request.account,
         "model": request.model or "unknown",
         "user": request.user_id or "",
@@ -56,6 +57,5 @@ def _row(request: Request, meters: Sequence[str]) -> dict[str, Value]:
         "amount": request.amount,
         "currency": request.currency or "none",
         "usage lsn": request.lsn,
-        "what became of it": event_link(request.request_id, request.received_at),
     }
     return with_meters(front, {meter: request.quantities.get(meter) for meter in meters}, back)
