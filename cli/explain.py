@@ -21,9 +21,10 @@ def month(text: str | date) -> date:
     try:
         found = datetime.strptime(str(text), "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no month such as 2026-03.") from None
-    if not EPOCH.year <= found.year < MAXYEAR:
-        raise typer.BadParameter(f"{text!r} is no month that anything can be billed in.")
+        found = None
+    # The calendar ends, and a day before and after the month are asked for.
+    if found is None or not EPOCH.year <= found.year < MAXYEAR:
+        raise typer.BadParameter(f"{text!r} is no month such as 2026-03.")
     return found
 
 

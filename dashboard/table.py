@@ -122,6 +122,15 @@ def _plain(value: Value) -> str | int | float | None:
             return value
 
 
+def _width(values: Sequence[Value]) -> int | None:
+    """Pixels for all digits where the first rows have none, by which the browser would choose; else what it chooses."""
+    if values[0] is not None:
+        return None
+    places = max((_places(value) for value in values if isinstance(value, Decimal)), default=0)
+    longest = max(len(str(_cell(value, places))) for value in values)
+    return 9 * longest + 24
+
+
 def _column(label: str, values: Sequence[Value]) -> Any:
     kinds = {type(value) for value in values if value is not None}
     if _are_exact(values):
@@ -133,5 +142,5 @@ def _column(label: str, values: Sequence[Value]) -> Any:
     if kinds and kinds <= {float}:
         return st.column_config.NumberColumn(label, format="%.1f")
     if kinds & {Decimal, timedelta}:
-        return st.column_config.TextColumn(label, alignment="right")
+        return st.column_config.TextColumn(label, alignment="right", width=_width(values))
     return st.column_config.TextColumn(label)

@@ -786,7 +786,7 @@ class TestTheCommand:
             ((*minute, "--currency", "EUR"), "is of a --line"),
             (("--line", "2026-03"), "is of one account"),
             (("--line", "March", "--account", "acme"), "is no month such as 2026-03"),
-            (("--line", "9999-12", "--account", "acme"), "is no month that anything can be billed in"),
+            (("--line", "9999-12", "--account", "acme"), "is no month such as 2026-03"),
             (("--session", "1", "--to", "2026-03-01T12:00:30Z"), "leave them out"),
         ):
             result = run(*words)
