@@ -63,6 +63,7 @@ def audit(
 
 def _checks(stack: Deployment, asked: Asked, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:
     from deployment.errors import CannotRun
+    from deployment.kafka_client import kafka_access
     from jobs.audit.conservation import conservation
     from jobs.audit.recorded import recorded
     from jobs.audit.run import Audit, NotBilledError
@@ -71,13 +72,14 @@ def _checks(stack: Deployment, asked: Asked, admin: AdminClient, memory_mib: int
     from jobs.runtime.errors import Refused
     from jobs.runtime.spark import spark_session
 
+    access = kafka_access(stack.kafka_bootstrap)
     conf = {**spark_settings(stack.tables, os.environ), "spark.log.level": "ERROR"}
     with telling("Auditing:") as tell:
         tell("Spark starts")
         session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
         audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), asked, appends=appends, tell=tell)
         try:
-            for check in recorded(audit, lambda: [conservation(stack.tables, admin)]):
+            for check in recorded(audit, lambda: [conservation(stack.tables, access, admin, asked.since)]):
                 tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
                 yield check
         except (NotBilledError, Refused) as error:

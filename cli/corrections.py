@@ -26,7 +26,7 @@ _STATEMENT = f"""
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
       AND (%(cause)s::text IS NULL OR cause = %(cause)s)
-    ORDER BY window_start, account, model, meter, currency, usage_lsn
+    ORDER BY window_start, account, model, meter, currency, number
 """
 
 

@@ -21,8 +21,7 @@ from metering.words import Decision, UsageCause
 
 if TYPE_CHECKING:
     from catalog.decisions import Said, Waiting
-    from catalog.publishing import Offsets
-    from deployment.draining import Tell
+    from deployment.draining import Tell, Waiter
     from deployment.stack import Deployment
 
 COLUMNS = (
@@ -33,16 +32,26 @@ MOST_SENTENCES = 20
 
 say = partial(typer.echo, err=True)
 
-_FOUND = """
-    SELECT usage_lsn, meter, stragglers.account, stragglers.request_id, stragglers.decision, cause, corrects_lsns,
-           hold_until, hold_until <= now() AS is_over, coalesce(stragglers.decided_by, said.decided_by) AS decided_by,
-           said.decision AS said, settled IS NOT NULL AS has_waited
-    FROM stragglers LEFT JOIN catalog.decisions AS said USING (usage_lsn, meter)
-    WHERE (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
-      AND (%(accounts)s::text[] IS NULL OR stragglers.account = ANY (%(accounts)s))
-      AND CASE WHEN %(lsns)s::bigint[] IS NOT NULL THEN usage_lsn = ANY (%(lsns)s)
-               ELSE stragglers.decision = 'hold' AND cause = 'stream' AND said.decision IS NULL END
+_ASKED = """
+    (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
+      AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+      AND (%(lsns)s::bigint[] IS NULL OR usage_lsn = ANY (%(lsns)s))
+"""
+_FOUND = f"""
+    SELECT usage_lsn, meter, account, request_id, decision, cause, corrects_lsns, hold_until,
+           hold_until <= now() AS is_over, decided_by, settled IS NOT NULL AS has_waited
+    FROM stragglers
+    WHERE {_ASKED} AND (%(lsns)s::bigint[] IS NOT NULL OR (decision = 'hold' AND cause = 'stream'))
     ORDER BY usage_lsn, meter
+"""
+# Of former usage another may have stood at the lsn.
+_IS_SAID = f"""
+    SELECT EXISTS (
+        SELECT FROM stragglers
+        WHERE {_ASKED} AND decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (
+            SELECT usage_lsn, meter, account, request_id FROM catalog.decisions
+        )
+    ) AS is_said
 """
 _DECIDED = f"""
     SELECT {", ".join(COLUMNS)} FROM stragglers
@@ -83,8 +92,9 @@ def approve(
 ) -> None:
     """Bill stragglers that wait, and print them as they are then: each changes its window, once.
 
-    What corrects them is decided with them. The first decision holds; the same one again changes nothing. Exit status 1
-    when one was decided otherwise or waits no more (nothing is decided then), or is not billed in time (it will be).
+    What corrects them is decided with them. The first decision that counts holds; the same one again changes nothing.
+    Exit status 1 when one was decided otherwise or waits no more (nothing is decided then), or is not billed in time
+    (it will be). --all leaves out what is past its deadline.
     """
     asked = asked_of(usage_lsn, meter, account, everything=everything)
     _decide(asked, said_of(Decision.APPROVE, reason, by), timeout, form, data_dir)
@@ -119,24 +129,41 @@ def asked_of(
     return Asked(tuple(lsns) if lsns else None, *(tuple(one) if one else None for one in (meters, accounts)))
 
 
-def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
-    """What is to be decided now, and what was decided so before. Raises CannotRun when one of them cannot be."""
-    from catalog.decisions import Waiting
+def is_said(database: Database, asked: Asked) -> bool:
+    """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
+    found = database.execute(_IS_SAID, _parameters(asked)).fetchone()
+    return bool(found and found["is_said"])
 
-    lsns, meters, accounts = (None if one is None else list(one) for one in (asked.lsns, asked.meters, asked.accounts))
-    rows = database.execute(_FOUND, {"lsns": lsns, "meters": meters, "accounts": accounts}).fetchall()
+
+def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
+    """What is to be decided now, and what was decided so before, when billing has heard all that was decided.
+
+    What waits then, nobody has decided with effect. Raises CannotRun when one that is named cannot be decided; of
+    `--all` those are left out that are past their deadline, and that is said.
+    """
+    from catalog.decisions import NAMES, Waiting
+
+    rows = database.execute(_FOUND, _parameters(asked)).fetchall()
     found: dict[bool, list[Waiting]] = {True: [], False: []}
     problems = list(_missing(asked, rows))
     # Of a row of usage that has other meters than those that wait, those are meant.
     waited = {row["usage_lsn"] for row in rows if row["has_waited"]}
-    for row in (row for row in rows if row["has_waited"] or row["usage_lsn"] not in waited):
-        is_so = decision in (row["said"], row["decision"])
-        found[is_so].append(Waiting(row["usage_lsn"], row["meter"], row["account"], row["request_id"]))
+    over = [row for row in rows if asked.lsns is None and row["is_over"]]
+    for row in (row for row in rows if (row["has_waited"] or row["usage_lsn"] not in waited) and row not in over):
+        is_so = row["decision"] == decision
+        found[is_so].append(Waiting(*(row[name] for name in NAMES)))
         problems += [] if is_so else list(_problem(row))
     if problems:
         more = f"\n… and {len(problems) - MOST_SENTENCES} more." if len(problems) > MOST_SENTENCES else ""
         raise CannotRun("\n".join(["Nothing was decided.", *problems[:MOST_SENTENCES]]) + more)
+    if over:
+        say(f"{len(over)} that wait had to be decided before now: `hold.expires` decides them.")
     return found[False], found[True]
+
+
+def _parameters(asked: Asked) -> dict[str, list[Any] | None]:
+    lists = {"lsns": asked.lsns, "meters": asked.meters, "accounts": asked.accounts}
+    return {name: None if one is None else list(one) for name, one in lists.items()}
 
 
 def _missing(asked: Asked, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -158,8 +185,6 @@ def _problem(row: dict[str, Any]) -> Iterator[str]:
     elif row["cause"] != UsageCause.STREAM:
         corrected = ", ".join(map(str, row["corrects_lsns"] or ()))
         yield f"{place} corrects usage {corrected}, and is decided with it: decide that."
-    elif row["said"] is not None:
-        yield f"{place} was decided by {row['decided_by']}: `{row['said']}`. The first decision holds."
     elif row["is_over"]:
         yield f"{place} had to be decided before {rfc3339(row['hold_until'])}: `hold.expires` decides it."
 
@@ -186,7 +211,8 @@ def _decide(asked: Asked, said: Said, timeout: float, form: Format, data_dir: Pa
     print_rows(rows, COLUMNS, form)
     if other := [row for row in rows if row["decision"] != said.decision]:
         raise CannotRun(
-            f"{len(other)} of {len(rows)} were decided otherwise before this decision came, as `decision` says."
+            f"{len(other)} of {len(rows)} were decided otherwise before this decision came, as `decision` says, or "
+            "still wait, and can be decided again."
         )
 
 
@@ -198,29 +224,35 @@ def decided_by(stack: Deployment, asked: Asked, said: Said, timeout: float, tell
     from catalog.decisions import decide
     from catalog.publishing import publish_pending
     from catalog.store import alone
+    from deployment.draining import Waiter
 
+    waiter = Waiter(stack, timeout, tell)
     with alone(stack.postgres_url, timeout, say):
         # First what a crash left behind.
-        offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
+        publish_pending(stack.kafka_bootstrap, stack.postgres_url)
+        with read_only(stack.postgres_url) as database:
+            has_said = is_said(database, asked)
+        if has_said:
+            unsure = "Some were decided about before, and whether it counts is not known yet: nothing was decided now."
+            _wait_for_billing(stack, waiter, unsure)
         with read_only(stack.postgres_url) as database:
             waiting, before = to_decide(database, asked, said.decision)
-        decided = decide(stack.postgres_url, waiting, said)
-        offsets |= publish_pending(stack.kafka_bootstrap, stack.postgres_url)
-    if decided or offsets:
-        _wait_for_billing(stack, offsets, timeout, tell)
+        decide(stack.postgres_url, waiting, said)
+        publish_pending(stack.kafka_bootstrap, stack.postgres_url)
+    if waiting:
+        _wait_for_billing(stack, waiter, "The decision is stored, but billing does not have it yet.")
     return [*waiting, *before]
 
 
-def _wait_for_billing(stack: Deployment, offsets: Offsets, timeout: float, tell: Tell) -> None:
-    from deployment.draining import Stuck, Waiter
-    from deployment.positions import describe
-    from jobs.streams import Table
+def _wait_for_billing(stack: Deployment, waiter: Waiter, otherwise: str) -> None:
+    """Until billing has heard all that was decided. Raises CannotRun with `otherwise` when the time is over."""
+    from deployment.draining import Stuck
+    from deployment.positions import describe, ends
+    from jobs.streams import CatalogTopic, Table
 
-    positions = {topic.name: topic for topic in describe(stack.kafka_bootstrap, {topic for topic, _ in offsets})}
-    waiter = Waiter(stack, timeout, tell)
     try:
-        required = {positions[topic].position(partition): offset for (topic, partition), offset in offsets.items()}
+        required = ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, [CatalogTopic.DECISIONS]))
         waiter.until_joined(waiter.until_journalled(required))
         waiter.until_billed(waiter.positions.next_lsn(Table.USAGE))
     except Stuck as stuck:
-        raise CannotRun(f"The decision is stored, but billing does not have it yet. {stuck}") from stuck
+        raise CannotRun(f"{otherwise} {stuck}") from stuck

@@ -21,19 +21,21 @@ COLUMNS = (
     *("hold_until", "decided_at", "decided_by", "reason"),
 )
 
-# What was decided and is not billed yet has the name and the reason already, and still waits.
+# What was decided and is not billed yet has the name and the reason already, and still waits. Of what waits no more the
+# deadline may have been first, and at a lsn another may have stood once.
 _STATEMENT = """
-    SELECT stragglers.account, model, meter, window_start, event_time, received_at, late_seconds::float8,
-           stragglers.decision, quantity, amount, currency, stragglers.request_id, usage_lsn, cause, hold_until,
-           stragglers.decided_at, coalesce(stragglers.decided_by, said.decided_by) AS decided_by,
-           coalesce(stragglers.reason, said.reason) AS reason
+    SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8,
+           stragglers.decision, quantity, amount, currency, request_id, usage_lsn, cause, hold_until,
+           stragglers.decided_at,
+           CASE stragglers.decision WHEN 'hold' THEN said.decided_by ELSE stragglers.decided_by END AS decided_by,
+           CASE stragglers.decision WHEN 'hold' THEN said.reason ELSE stragglers.reason END AS reason
     FROM stragglers
-    LEFT JOIN catalog.decisions AS said USING (usage_lsn, meter)
+    LEFT JOIN catalog.decisions AS said USING (usage_lsn, meter, account, request_id)
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
-      AND (%(accounts)s::text[] IS NULL OR stragglers.account = ANY (%(accounts)s))
+      AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
       AND (%(decision)s::text IS NULL OR stragglers.decision = %(decision)s)
-    ORDER BY window_start, stragglers.account, usage_lsn, meter
+    ORDER BY window_start, account, usage_lsn, meter
 """
 
 

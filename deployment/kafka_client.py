@@ -12,8 +12,13 @@ from jobs.runtime.kafka.access import KafkaAccess, KafkaSettings
 
 def kafka_client(bootstrap: str) -> KafkaSettings:
     """Settings of librdkafka. Raises CannotRun when the environment's are incomplete."""
+    return kafka_access(bootstrap).librdkafka()
+
+
+def kafka_access(bootstrap: str) -> KafkaAccess:
+    """How these brokers let us in. Raises CannotRun when the environment's words for it are incomplete."""
     try:
-        return KafkaAccess.read(os.environ, bootstrap).librdkafka()
+        return KafkaAccess.read(os.environ, bootstrap)
     except ValidationError as error:
         # Not the error's own text: it repeats what was given, and that holds a password.
         raise CannotRun("; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())) from None

@@ -55,7 +55,7 @@ _LIST = """
            old_quantity, new_quantity, old_amount, new_amount
     FROM corrections
     WHERE corrected_at >= %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
-    ORDER BY corrected_at DESC, usage_lsn DESC, meter LIMIT %(limit)s
+    ORDER BY corrected_at DESC, number DESC LIMIT %(limit)s
 """
 
 

@@ -80,7 +80,7 @@ def _checks(config: AuditConfig, where: Environment, asked: Asked, clock: Clock,
     )
     found = []
     try:
-        for check in recorded(audit, lambda: [conservation(where.tables, admin)]):
+        for check in recorded(audit, lambda: [conservation(where.tables, where.kafka, admin, asked.since)]):
             said = dict(row(check))
             (log.info if check.holds else log.error)("examined", job=NAME, **said)
             found.append(check)

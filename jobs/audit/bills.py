@@ -20,7 +20,7 @@ from jobs.audit.money import SUM
 from jobs.audit.waiting import INSTANT, settled
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, IS_JUDGED, IS_SAID, sums
-from jobs.metered import METERED_COLUMNS
+from jobs.metered import METERED_COLUMNS, METERS
 from jobs.runtime.rules_in_force import Held, History
 from jobs.streams import UNIT_PRICE, USAGE
 from metering.windows import MINUTE
@@ -28,7 +28,7 @@ from metering.words import UsageCause
 
 PRICE = pl.Decimal(UNIT_PRICE.precision, UNIT_PRICE.scale)
 NOT_PLACED = date(1, 1, 1)
-"""The day of usage that only says when it occurred, as 0.1.0 wrote it."""
+"""The day of usage that an earlier release wrote: it may not say any, and a migration made days of its minutes."""
 _LAST_LSN = 2**63 - 1
 
 OF_WINDOW = ("window_start", "account", "model", "meter", "currency")
@@ -189,12 +189,14 @@ def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Held
 
 
 def _complete(usage: pa.Table) -> pa.Table:
-    """With the columns that its release did not write yet, and a day that says where there is none."""
+    """With the columns that its release did not write yet, and a day that says where none was billed by."""
     for name in COLUMNS:
         if name not in usage.column_names and name not in METERED_COLUMNS:
             usage = usage.append_column(name, pa.nulls(len(usage), USAGE.field(name).type))
     place = usage.column_names.index("day")
-    return usage.set_column(place, "day", pc.fill_null(usage["day"], pa.scalar(NOT_PLACED, pa.date32())))
+    is_of_days = pc.is_valid(usage[METERS]) if METERS in usage.column_names else pa.scalar(False)
+    known = pc.if_else(is_of_days, usage["day"], pa.scalar(None, pa.date32()))
+    return usage.set_column(place, "day", pc.fill_null(known, pa.scalar(NOT_PLACED, pa.date32())))
 
 
 def _as_stored(name: str) -> pl.Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import polars as pl
 
 from jobs.audit.bills import DAY_KEY, DAYS, NOT_PLACED, added_days
@@ -25,20 +27,20 @@ _TOTALS = Compared(
     "all days, {meter} of {account}, {model}," + _AT_PRICE,
     _AT_ALL,
     ("quantity",),
-    absent={},
+    absent={"quantity": Decimal(0)},
 )
 
 
 def unequal_days(made: pl.DataFrame, stored: pl.DataFrame, *, is_everything: bool) -> Wrong:
     """DAYS of usage and STORED_DAYS, of the same accounts and of days that are whole.
 
-    Of accounts with usage that 0.1.0 wrote, whose days were made from minutes, only the sum of all days can be told:
+    Of accounts with usage of an earlier release, whose days were made of minutes, only the sum of all days can be told:
     where this is `is_everything` that there is.
     """
     earlier = made.filter(pl.col("day") == NOT_PLACED).select("account").unique()
     rest, known = (rows.join(earlier, on="account", how="anti") for rows in (made, stored))
     days = _admitted(rest, known)
-    wrong = _DAYS.unequal(_excused(known, days), days) + _crowded_out(rest, known)
+    wrong = _DAYS.unequal(_excused(known, days), days) + crowded_out(rest, known)
     if not is_everything or earlier.is_empty():
         return wrong
     must, told = (
@@ -62,11 +64,11 @@ def _admitted(made: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _crowded_out(made: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
+def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int = MOST_COMBINATIONS) -> Wrong:
     """Only where an account's day has more combinations than rows of their own, some are together."""
     counted = made.group_by("account", "day").agg(many=pl.col("dimensions").drop_nulls().n_unique())
     other = stored.filter("is_other").select("account", "day").unique()
-    wrong = other.join(counted.filter(pl.col("many") > MOST_COMBINATIONS), on=["account", "day"], how="anti")
+    wrong = other.join(counted.filter(pl.col("many") > most_combinations), on=["account", "day"], how="anti")
     if wrong.is_empty():
         return Wrong()
     account, day = wrong.sort("account", "day").row(0)

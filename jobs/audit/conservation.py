@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 from confluent_kafka import TopicCollection
@@ -12,18 +14,23 @@ from deltalake import DeltaTable
 
 from jobs.audit.check import Check, said
 from jobs.audit.consumed import Consumed, Partition, RowKey, residual
+from jobs.audit.kept import kept
+from jobs.audit.offsets import proved_absent
 from jobs.retention import removed_rows
 from jobs.runtime.delta.table import open_table
+from jobs.runtime.errors import NotYet
+from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 
 _KAFKA_TIMEOUT_SECONDS = 15
 
 
-def conservation(tables: str, admin: AdminClient) -> Check:
-    """I2: received = absent + accepted + rejected + duplicate + conflict + removed. Raises KafkaException.
+def conservation(tables: str, access: KafkaAccess, admin: AdminClient, since: datetime | None) -> Check:
+    """I2: received = absent + accepted + rejected + duplicate + conflict + removed. Raises KafkaException and NotYet.
 
-    Of a topic that is not there nothing is examined: only Kafka knows which one it was.
+    Of a topic that is not there nothing is examined: only Kafka knows which one it was. The offsets without a row are
+    looked at in Kafka, as far as it still holds them; `since`: only those of that day and later.
     """
     journal = open_table(tables, Table.JOURNAL)
     rows = Counter[RowKey]() if journal is None else count_rows(journal)
@@ -32,7 +39,17 @@ def conservation(tables: str, admin: AdminClient) -> Check:
     of_partition = Counter[Partition]()
     for (topic, partition, *_), count in rows.items():
         of_partition[topic, partition] += count
-    return conserved(ranges, of_partition)
+    counted = conserved(ranges, of_partition)
+    if journal is None or not counted.holds:
+        return counted
+    days = [kept(journal).since, None if since is None else since.date()]
+    try:
+        proof = proved_absent(journal, ranges, max((day for day in days if day), default=None), access, admin)
+    except NotYet as error:
+        return replace(counted, says=f"{counted.says}; offsets without a row were not looked at: {error}")
+    looked = f"; {proof.proved} offsets without a row hold no record" + f", {proof.gone} are gone" * bool(proof.gone)
+    sound = counted.says + looked * bool(proof.proved or proof.gone)
+    return said("I2", counted.examined, proof.broken, sound)
 
 
 def conserved(ranges: Mapping[Partition, Consumed], rows: Mapping[Partition, int]) -> Check:

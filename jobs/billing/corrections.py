@@ -24,30 +24,32 @@ _ANALYZE = "ANALYZE staged"
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
 # its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
 # one, what either changed it changes, and what either may change yet it waits with. What had waited until now is in
-# `staged` again.
+# `staged` again. A row takes effect where it stands, and not before the first that bills it does.
 _INHERIT = f"""
 WITH RECURSIVE named AS (
     SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered
     FROM staged WHERE cause <> %(judged)s
-), decided (usage_lsn, meter, decision, is_metered) AS (
+), decided (usage_lsn, meter, decision, is_metered, first_lsn) AS (
     (
-        SELECT usage_lsn, meter, decision, true FROM staged WHERE decision IS NOT NULL AND metered_rows > 0
+        SELECT usage_lsn, meter, decision, true, first_lsn FROM staged WHERE decision IS NOT NULL AND metered_rows > 0
         UNION
-        SELECT stragglers.usage_lsn, meter, decision, true
+        SELECT stragglers.usage_lsn, meter, decision, true, 0
         FROM stragglers JOIN named USING (meter)
         WHERE stragglers.usage_lsn = named.corrected_lsn AND NOT EXISTS (
             SELECT FROM staged WHERE (staged.usage_lsn, staged.meter) = (stragglers.usage_lsn, stragglers.meter)
         )
     )
     UNION
-    SELECT named.usage_lsn, meter, decision, named.is_metered
+    SELECT named.usage_lsn, meter, decision, named.is_metered, greatest(named.usage_lsn, first_lsn)
     FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn AND decided.is_metered
 ), inherited AS (
-    SELECT usage_lsn, meter, ({_ORDER})[min(array_position({_ORDER}, decision))] AS decision
+    SELECT usage_lsn, meter, ({_ORDER})[min(array_position({_ORDER}, decision))] AS decision,
+           min(first_lsn) FILTER (WHERE {IS_BILLED}) AS first_lsn
     FROM decided GROUP BY usage_lsn, meter
 )
 UPDATE staged SET
     decision = inherited.decision,
+    first_lsn = coalesce(inherited.first_lsn, staged.first_lsn),
     is_correction = staged.metered_rows > 0 AND {IS_BILLED.replace("decision", "inherited.decision")} AND coalesce(
         staged.was_closed,
         staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false
@@ -59,9 +61,9 @@ LEFT JOIN closed_usage ON true
 WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (correcting.usage_lsn, correcting.meter)
 """
 
-# One after the other, in the order of usage: each begins with what the one before it left. Amounts are of quantities
-# per price version, null as long as nothing of the window has a price. Rows that correct one row together (a pair that
-# was billed apart: the one, the other, and both) are one correction.
+# One after the other, in the order in which they take effect: each begins with what the one before it left. Amounts are
+# of quantities per price version, null as long as nothing of the window has a price. Rows that correct one row together
+# (a pair that was billed apart: the one, the other, and both) are one correction.
 _RECORD = f"""
 WITH correcting AS (
     SELECT *, coalesce(corrects_lsns::bigint[], ARRAY[usage_lsn]) AS named FROM staged WHERE is_correction
@@ -71,29 +73,31 @@ WITH correcting AS (
         FROM correcting WHERE corrects_lsns IS NOT NULL
     ) AS each GROUP BY lsn
 ), corrected AS (
-    SELECT min(usage_lsn) AS usage_lsn, array_agg(usage_lsn ORDER BY usage_lsn) AS usage_lsns,
-           window_start, account, model, meter, currency, dimensions::jsonb AS dimensions, cause, decision,
-           sum(quantity) AS quantity, sum(quantity * unit_price) AS amount
+    SELECT min(first_lsn) AS first_lsn, min(usage_lsn) AS usage_lsn,
+           array_agg(usage_lsn ORDER BY usage_lsn) AS usage_lsns, window_start, account, model, meter, currency,
+           dimensions::jsonb AS dimensions, cause, decision, sum(quantity) AS quantity,
+           sum(quantity * unit_price) AS amount
     FROM correcting LEFT JOIN linked ON corrects_lsns IS NOT NULL AND lsn = named[1]
     GROUP BY window_start, account, model, meter, currency, dimensions::jsonb, cause, decision,
              coalesce(lowest, usage_lsn)
 ), concerned AS (
     SELECT DISTINCT window_start, account, meter FROM corrected
 ), parts AS (
-    SELECT 0 AS usage_lsn, window_start, account, model, meter, currency, stored.quantity, stored.amount
+    SELECT 0 AS first_lsn, 0 AS usage_lsn, window_start, account, model, meter, currency, stored.quantity,
+           stored.amount
     FROM concerned JOIN usage_windows AS stored USING (window_start, account, meter)
     UNION ALL
-    SELECT 0, window_start, account, model, meter, currency, staged.quantity, staged.quantity * staged.unit_price
+    SELECT 0, 0, window_start, account, model, meter, currency, staged.quantity, staged.quantity * staged.unit_price
     FROM concerned JOIN staged USING (window_start, account, meter)
     WHERE NOT staged.is_correction AND {IS_BILLED}
     UNION ALL
-    SELECT usage_lsn, window_start, account, model, meter, currency, quantity, amount FROM corrected
+    SELECT first_lsn, usage_lsn, window_start, account, model, meter, currency, quantity, amount FROM corrected
 ), running AS (
     SELECT usage_lsn, meter,
            sum(quantity) OVER before AS old_quantity, sum(quantity) OVER until AS new_quantity,
            sum(amount) OVER before AS old_amount, sum(amount) OVER until AS new_amount
     FROM parts
-    WINDOW sofar AS (PARTITION BY window_start, account, model, meter, currency ORDER BY usage_lsn),
+    WINDOW sofar AS (PARTITION BY window_start, account, model, meter, currency ORDER BY first_lsn, usage_lsn),
            before AS (sofar GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            until AS (sofar GROUPS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ), made AS (
@@ -104,7 +108,7 @@ WITH correcting AS (
     SELECT usage_lsn, meter, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
            trim_scale(coalesce(old_quantity, 0)), trim_scale(new_quantity), old_amount, new_amount
     FROM corrected JOIN running USING (usage_lsn, meter)
-    ORDER BY usage_lsn, meter
+    ORDER BY first_lsn, usage_lsn, meter
     RETURNING meter, cause
 )
 SELECT meter, cause, count(*) FROM made GROUP BY 1, 2

@@ -12,10 +12,11 @@ from metering.windows import MINUTE
 MOST_COMBINATIONS = 10_000
 """Of dimensions that have rows of their own, per account and day."""
 
-# By the lowest lsn of usage: which come first does not depend on how usage was cut into batches.
+# By where in usage they are billed first: which come first does not depend on how usage was cut into batches. What one
+# decision bills is billed at one place.
 ADMIT = f"""
 WITH new AS (
-    SELECT account, day, dimensions::jsonb AS dimensions, min(first_lsn) AS first_lsn
+    SELECT account, day, dimensions::jsonb AS dimensions, min(first_lsn) AS first_lsn, min(usage_lsn) AS usage_lsn
     FROM staged WHERE dimensions IS NOT NULL AND {IS_BILLED} AND metered_rows > 0
     GROUP BY account, day, dimensions::jsonb
 ), unknown AS (
@@ -28,7 +29,7 @@ WITH new AS (
     SELECT account, day, count(*) AS rows FROM usage_day_dimensions
     WHERE (account, day) IN (SELECT account, day FROM unknown) GROUP BY account, day
 ), placed AS (
-    SELECT *, row_number() OVER (PARTITION BY account, day ORDER BY first_lsn) AS place FROM unknown
+    SELECT *, row_number() OVER (PARTITION BY account, day ORDER BY first_lsn, usage_lsn) AS place FROM unknown
 )
 INSERT INTO usage_day_dimensions (account, day, dimensions, first_lsn)
 SELECT account, day, dimensions, first_lsn FROM placed LEFT JOIN taken USING (account, day)

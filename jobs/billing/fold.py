@@ -44,16 +44,18 @@ LIMIT 1
 # Null is not 0: a completion that came and did not report a meter leaves a row that counts it. A zero leaves nothing.
 # The amount is the row's own quantity times its unit price: nothing adds it up, so nothing rounds or ends it.
 # A window that no row had reached before is still corrected by a straggler: it had closed, empty. What was late or not
-# reported is counted as it arrives, and not taken back with it.
+# reported is counted as it arrives, and not taken back with it. A version grows as the position does, and by 1 with
+# each straggler: so one deadline after the other and all at once make the same of it.
 ADD = f"""
 INSERT INTO usage_windows AS old (
     window_start, window_end, account, model, meter, currency, price_version,
-    quantity, unit_price, late_quantity, late_rows, unmetered_rows, corrected, version
+    quantity, unit_price, late_quantity, late_rows, unmetered_rows, corrected, version, next_position
 )
-SELECT window_start, window_start + %s, account, model, meter, currency, price_version,
+SELECT window_start, window_start + %(minute)s, account, model, meter, currency, price_version,
        trim_scale(sum(quantity)), max(unit_price),
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
-       sum(unmetered_rows), bool_or(is_correction), %s
+       sum(unmetered_rows), bool_or(is_correction),
+       %(position)s + coalesce(sum(metered_rows) FILTER (WHERE decision IS NOT NULL), 0), %(position)s
 FROM staged
 WHERE {IS_BILLED}
 GROUP BY window_start, account, model, meter, currency, price_version
@@ -65,7 +67,12 @@ ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
     late_rows = old.late_rows + excluded.late_rows,
     unmetered_rows = old.unmetered_rows + excluded.unmetered_rows,
     corrected = old.corrected OR excluded.corrected,
-    version = greatest(old.version + 1, excluded.version),
+    version = old.version + greatest(
+        1,
+        greatest(0, excluded.next_position - coalesce(old.next_position, old.version))
+        + excluded.version - excluded.next_position
+    ),
+    next_position = excluded.next_position,
     updated_at = now()
 """
 
@@ -74,12 +81,12 @@ RECORD = """
 INSERT INTO stragglers AS old (
     usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, late_seconds,
     decision, quantity, unit_price, currency, price_version, cause, corrects_lsns, day, dimensions,
-    hold_until, hold_expires, settled
+    hold_until, hold_expires, sign, settled
 )
 SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
        greatest(0, extract(epoch FROM received_at - (window_start + %s))),
        decision, trim_scale(quantity), unit_price, currency, price_version, cause, corrects_lsns::bigint[], day,
-       dimensions::jsonb, hold_until, hold_expires, CASE WHEN decision = 'hold' THEN 0 END
+       dimensions::jsonb, hold_until, hold_expires, sign, CASE WHEN decision = 'hold' THEN 0 END
 FROM staged
 WHERE decision IS NOT NULL AND metered_rows > 0
 ORDER BY usage_lsn, meter
@@ -121,10 +128,10 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
         )
     let_small_go(cursor)
     arrived = cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall()
-    is_decided = decide(cursor, around.frontier)
+    is_decided = decide(cursor, around.frontier, around.next_position)
     inherit(cursor)
     corrections = record(cursor)
-    cursor.execute(ADD, (MINUTE, around.next_position))
+    cursor.execute(ADD, {"minute": MINUTE, "position": around.next_position})
     if Published.WINDOWS in config.publish:
         outbox.note(cursor, around.next_position)
     cursor.execute(RECORD, (MINUTE,))

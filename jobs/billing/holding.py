@@ -46,9 +46,9 @@ usage_lsn, corrects_lsns, request_id, decision, hold_until, hold_expires, is_cor
 event_time, received_at, quantity, metered_rows, unmetered_rows, unsound_rows
 """
 _STORED = """
-window_start, account, model, meter, currency, price_version, unit_price, unit_price, cause, sign(quantity)::integer,
-false, usage_lsn, corrects_lsns::text, request_id, decision, hold_until, hold_expires, false, day, dimensions::text,
-usage_lsn, event_time, received_at, quantity, 1, 0, 0
+window_start, account, model, meter, currency, price_version, unit_price, unit_price, cause,
+coalesce(sign, sign(quantity)::integer), false, usage_lsn, corrects_lsns::text, request_id, decision, hold_until,
+hold_expires, false, day, dimensions::text, usage_lsn, event_time, received_at, quantity, 1, 0, 0
 """
 _BRING_STRAGGLERS = f"""
 INSERT INTO staged ({_COLUMNS})
@@ -70,9 +70,10 @@ FROM staged LEFT JOIN said
 WHERE staged.decision = 'hold' AND (decided_lsn IS NOT NULL OR hold_until <= %(frontier)s)
 ORDER BY usage_lsn, staged.meter, decided_lsn
 """
+# It takes effect where usage says it; what its deadline decides, behind all rows of this batch.
 _APPLY = """
 UPDATE staged SET decision = decided.decision, is_correction = decided.decision IN ('correct', 'approve'),
-                  first_lsn = coalesce(decided_lsn, first_lsn)
+                  first_lsn = coalesce(decided_lsn, %(position)s)
 FROM decided WHERE (staged.usage_lsn, staged.meter) = (decided.usage_lsn, decided.meter)
 """
 
@@ -107,13 +108,15 @@ def let_small_go(cursor: psycopg.Cursor[Any]) -> None:
     cursor.execute(_LET_SMALL_GO)
 
 
-def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
+def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None, position: int) -> bool:
     """Bring into `staged` what is decided now, with its decision, and what corrects that, without one.
 
-    `frontier`: all received before it is folded with this. What `staged` says of decisions is taken out of it. Returns
-    whether anything was decided: then `keep_decided` follows, when stragglers are recorded.
+    `frontier`: all received before it is folded with this; `position`: of the row of usage behind it. What `staged`
+    says of decisions is taken out of it. Returns whether anything was decided: then `keep_decided` follows, when
+    stragglers are recorded.
     """
-    words = {"decided": UsageCause.DECIDED.value, "stream": UsageCause.STREAM.value, "frontier": frontier}
+    causes = {"decided": UsageCause.DECIDED.value, "stream": UsageCause.STREAM.value}
+    words = {**causes, "frontier": frontier, "position": position}
     asked = cursor.execute(_ASK, words).fetchone()
     if asked is None or not any(asked):
         return False
@@ -122,7 +125,7 @@ def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
     cursor.execute(_BRING_STRAGGLERS, words)
     cursor.execute(_DECIDE, words)
     cursor.execute("ANALYZE decided")
-    cursor.execute(_APPLY)
+    cursor.execute(_APPLY, words)
     cursor.execute(_BRING_CORRECTING, words)
     return True
 

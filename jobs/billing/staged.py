@@ -43,15 +43,15 @@ STAGED = pa.schema(
         pa.field("unsound_rows", pa.int64(), nullable=False),
     ]
 )
-"""Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage. A straggler, which has a `decision`,
-is a row by itself (`usage_lsn`, `request_id`), and so is what corrects others: `corrects_lsns`, as Postgres writes an
-array of bigint. Of the latter the database says which decision they inherit; whether its window `was_closed` says the
-F of its row of usage (null: an older release's, of which the database says it). One that
-is held has a deadline and what is decided then; `hold_above`: only if its amount is above that. A row of cause
-`decided` is what somebody has decided about the straggler in `corrects_lsns`: `dimensions` says it (`streams.USAGE`).
-`unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows` have a quantity
-other than 0, `unmetered_rows` should have one and have none, `unsound_rows` have an amount that is not quantity x unit
-price."""
+"""Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage, or where what had waited takes
+effect. A straggler, which has a `decision`, is a row by itself (`usage_lsn`, `request_id`), and so is what corrects
+others: `corrects_lsns`, as Postgres writes an array of bigint. Of the latter the database says which decision they
+inherit; whether its window `was_closed` says the F of its row of usage (null: an older release's, of which the database
+says it). One that is held has a deadline and what is decided then; `hold_above`: only if its amount is above that. A
+row of cause `decided` is what somebody has decided about the straggler in `corrects_lsns`: `dimensions` says it
+(`streams.USAGE`). `unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows`
+have a quantity other than 0, `unmetered_rows` should have one and have none, `unsound_rows` have an amount that is not
+quantity x unit price."""
 
 IS_BILLED = f"coalesce(decision IN ({', '.join(repr(decision.value) for decision in BILLED)}), true)"
 """Whether a row of `staged` or `stragglers` is in its window: what is no straggler is."""

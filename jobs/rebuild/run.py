@@ -165,8 +165,8 @@ class Rebuild:
     def _floor(self, cursor: psycopg.Cursor[Any], next_lsn: int) -> int:
         """A version that none has had, also in a database that is lost: written down before it is used.
 
-        A window's version grows with a batch by as much as the position does, or by 1 when time decides about a
-        straggler, which each is once. So between two rebuilds none grows by twice the rows of usage.
+        A window's version grows as the position does, and by 1 with each straggler. So between two rebuilds none grows
+        by twice the rows of usage.
         """
         store, place = store_of(self.tables, os.environ), f"_rebuilt/{self.job}.json"
         try:

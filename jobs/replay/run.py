@@ -44,8 +44,8 @@ from metering.words import Job
 
 Row = dict[str, Any]
 LOOK_SECONDS = 1.0
-FUTURE = timedelta(minutes=5)
-"""So long before it occurred an event may have been received (`accept_future_seconds`, at most)."""
+FUTURE = timedelta(days=1)
+"""So long before it occurred an event may have been received: the most that `accept_future_seconds` can be."""
 KEY = ("window_start", "account", "model", "meter", "currency")
 NUMBERS = ("live_quantity", "replayed_quantity", "difference_quantity")
 AMOUNTS = ("live_amount", "replayed_amount", "difference_amount")

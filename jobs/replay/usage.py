@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from jobs.audit.appended import AUDIT
+from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.recomputed import OUTCOME, Pinned, recomputed
 from jobs.billing.sums import COLUMNS
@@ -53,13 +54,15 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
     stored = [name for name in (*journal_read(supposed), "disposition") if name in journal.schema.names]
     rows = journal.count_rows(filter=concerns)
     parts, next_lsn, late = 1 + rows // rows_at_once, tables.usage.transaction_version(LSN) or 1, []
+    contracted = _contracted(tables, live, supposed, concerns)
     for part in range(parts):
         concerned = pl.DataFrame(journal.to_table(columns=stored, filter=concerns))
         concerned = concerned.filter(is_paired() & (_part(parts) == part))
         made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
         yield _folded(made)
         if tables.is_audited:
-            put_right, next_lsn = _audited(concerned, made, supposed, next_lsn)
+            known = pl.concat([judged(concerned, late=False), contracted.filter(_part(parts) == part)], how="diagonal")
+            put_right, next_lsn = _audited(known, made, supposed, next_lsn)
             late.append(_folded(put_right))
     yield from late
     decided = usage.to_table(
@@ -67,6 +70,18 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
         filter=pc.field("cause") == UsageCause.DECIDED.value,
     )
     yield _folded(pl.DataFrame(decided))
+
+
+def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Expression) -> pl.DataFrame:
+    """Rows of the journal whose contract came after them, as it takes them (`journal_read`); an audit knows them."""
+    later, journal = later_contracts(tables.journal, live.position, live.sums), tables.journal.to_pyarrow_dataset()
+    names = [name for name in journal_read(supposed) if name in journal.schema.names]
+    is_late = concerns & pc.field("type").isin(later.types) if later else pc.scalar(False)
+    stored = {*names, *JUDGED_FROM, "disposition", "family"} & set(journal.schema.names)
+    rows = pl.DataFrame(journal.to_table(columns=sorted(stored), filter=is_late))
+    if not later:
+        return judged(rows.select(names), late=True)
+    return judged(later.takes(rows.filter(later.wanted.is_wanted(rows)), names), late=True)
 
 
 def _part(parts: int) -> pl.Expr:

@@ -26,7 +26,8 @@ def wrong_corrections(entries: Iterable[Entry], corrections: Iterable[Row]) -> l
 def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> list[str]:
     """Where all usage of windows makes another window than a correction says it was, as sentences.
 
-    What is in no correction is added in the order of usage, and each correction to what was there then.
+    What is in no correction is added in the order of usage, and corrections in the order in which they were made, each
+    to what was there then.
     """
     correcting = {(lsn, row["meter"]) for row in corrections for lsn in row["usage_lsns"]}
     others: defaultdict[WindowKey, list[Entry]] = defaultdict(list)
@@ -38,11 +39,9 @@ def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> lis
         of_windows[WindowKey(*(row[name] for name in WindowKey._fields))].append(row)
     found = []
     for key in sorted(of_windows, key=lambda one: one.order):
-        # They are made in the order of usage, but for one that somebody has to decide about first.
-        orders = (("usage_lsn",), ("corrected_at", "usage_lsn"))
-        tried = [_out_of_line(sorted(of_windows[key], key=itemgetter(*order)), others[key]) for order in orders]
-        if None not in tried and tried[0] is not None:
-            found.append(tried[0])
+        problem = _out_of_line(sorted(of_windows[key], key=itemgetter("number")), others[key])
+        if problem is not None:
+            found.append(problem)
     return found
 
 

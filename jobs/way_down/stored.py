@@ -18,6 +18,7 @@ STRAGGLER = (
 CORRECTION = (
     *("usage_lsn", "meter", "usage_lsns", "window_start", "account", "model", "currency", "cause", "decision"),
     *("old_quantity", "new_quantity", "old_amount", "new_amount", "corrected_at", "dimensions"),
+    "number",
 )
 
 _BILLED_TO = "SELECT next_position FROM positions WHERE job = 'billing' AND input = 'usage'"

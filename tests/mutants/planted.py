@@ -25,10 +25,14 @@ OF_USAGE = "tests/streaming/test_usage_sink.py"
 OF_IDENTITIES = "tests/rules/test_identity_index.py"
 OF_REPLAYS = "tests/rules/test_replays.py"
 OF_BILLING = "tests/pipelines/test_billing.py"
+OF_DECIDING = "tests/pipelines/test_deciding.py"
+OF_HOLDING = "tests/pipelines/test_holding.py"
+OF_OUTBOX = "tests/pipelines/test_outbox.py"
 OF_PUBLISHING = "tests/streaming/test_publishing.py"
 OF_REBUILDS = "tests/pipelines/test_rebuild.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
+OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 
@@ -252,9 +256,31 @@ MUTANTS = (
     Mutant(
         "a version that may stay as it was",
         "jobs/billing/fold.py",
-        "greatest(old.version + 1, excluded.version)",
-        "old.version",
+        "version = old.version + greatest(",
+        "version = old.version + 0 * greatest(",
         ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+    ),
+    Mutant(
+        "a version grows by how often time passed",
+        "jobs/billing/fold.py",
+        "        + excluded.version - excluded.next_position\n",
+        "",
+        (f"{OF_OUTBOX}::test_a_version_does_not_depend_on_how_often_time_passed_nor_on_how_usage_was_cut",),
+    ),
+    Mutant(
+        "what waited takes effect before what came meanwhile",
+        "jobs/billing/corrections.py",
+        "meter, currency ORDER BY first_lsn, usage_lsn),",
+        "meter, currency ORDER BY usage_lsn),",
+        (f"{OF_HOLDING}::test_a_straggler_that_waits_takes_effect_where_it_is_decided",),
+    ),
+    Mutant(
+        "a decision about former usage is somebody's word about what stands there now",
+        "cli/deciding.py",
+        "decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (\n"
+        "            SELECT usage_lsn, meter, account, request_id FROM",
+        "decision = 'hold' AND (usage_lsn, meter) IN (\n            SELECT usage_lsn, meter FROM",
+        (f"{OF_DECIDING}::test_what_waits_and_was_decided_about_is_asked_of_billing_first",),
     ),
     Mutant(
         "the audit does not count",
@@ -304,6 +330,43 @@ MUTANTS = (
         'known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))',
         'known = last.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))',
         ("tests/rules/test_pricing_rules.py::test_differential_the_prices_version_is_the_one_of_the_rule",),
+    ),
+    Mutant(
+        "a period says what the days before it would say otherwise",
+        "jobs/audit/outcomes.py",
+        "    if versions.since is not None:\n",
+        "    if False:\n",
+        (
+            f"{OF_AUDITS_WHENEVER}::test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says[asked_twice]",
+        ),
+    ),
+    Mutant(
+        "what still waits is put right",
+        "jobs/audit/corrected.py",
+        "    if len(waiting):\n",
+        "    if False:\n",
+        (f"{OF_AUDITS_WHENEVER}::test_what_waits_is_left_alone_until_it_is_decided",),
+    ),
+    Mutant(
+        "a pair that stands is put together anew",
+        "jobs/audit/rejoined.py",
+        "stays = [pair for pair in standing if",
+        "stays = [pair for pair in () if",
+        (f"{OF_AUDITS_WHENEVER}::test_what_is_one_pair_stays_one_when_more_would_have_been_joined",),
+    ),
+    Mutant(
+        "a completion repeats its request",
+        "jobs/audit/corrected.py",
+        '.over(*KEY, "identity", "family")',
+        '.over(*KEY, "identity")',
+        (f"{OF_AUDITS_WHENEVER}::test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it",),
+    ),
+    Mutant(
+        "each contract judges again what an earlier one took",
+        "jobs/audit/contracted.py",
+        '            left = left.join(taken.select("lsn"), on="lsn", how="anti")\n',
+        "",
+        ("tests/pipelines/test_audit_contracted.py::test_no_later_contract_judges_it_again",),
     ),
     Mutant(
         "what is missing at the old end is taken for removed",

@@ -229,9 +229,10 @@ def bill(
     rows: list[dict[str, Any]],
     config: BillingConfig = CONFIG,
     frontier: datetime | None = None,
+    next_position: int = 1,
 ) -> Counts:
-    """Reduce and fold one batch, with which F comes as far as `frontier`."""
-    position = max((row["lsn"] for row in rows), default=0) + 1
+    """Reduce and fold one batch, with which F comes as far as `frontier`; `next_position` where it has no rows."""
+    position = max((row["lsn"] for row in rows), default=next_position - 1) + 1
     staged = built(rows, config)
     return fold_table(connection, JOB, staged, config, frontier=frontier, next_position=position)
 
@@ -245,6 +246,7 @@ def stored(connection: psycopg.Connection[Any]) -> Billed:
         assert row.pop("window_end") - key[0] == MINUTE
         row.pop("updated_at")
         row.pop("version")
+        row.pop("next_position")
         assert key not in result.windows
         result.windows[key] = row
     for row in rows_of(connection, "SELECT * FROM stragglers"):

@@ -147,6 +147,7 @@ def more_expensive(row: Row) -> Row:
 
 
 IN_USAGE: dict[str, tuple[Callable[[Row], bool], Callable[[Row], list[Row]], str, str]] = {
+    "an event doubled": (is_priced, lambda row: [row, {**row, "lsn": 10_000}], "I4", "is there 2 times"),
     "one more than was reported": (is_priced, lambda row: [more_expensive(row)], "I10", "meters is"),
     "another customer": (is_priced, lambda row: [{**row, "account": "nobody"}], "I4", "is lost"),
     "matched, and was superseded": (

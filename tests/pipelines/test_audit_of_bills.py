@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -21,16 +23,33 @@ from jobs.billing import days, fold
 from jobs.billing.config import BillingConfig
 from jobs.streams import JOURNAL, USAGE, Table
 from metering.windows import MINUTE
+from tests.metered import listed
 from tests.pipelines.billing import CONFIG, NOON, bill, written
 from tests.pipelines.test_corrections import DROP_OUTPUT, History, close_until
 from tests.pipelines.test_holding import ALL, CORRECTS_THEN, EITHER, LARGE, OLD, Waiting
 from tests.simulation.audits import proved
 
+MADE_OF_MINUTES = """
+INSERT INTO usage_days (
+    account, day, model, meter, currency, price_version, quantity, unit_price, first_window, last_window_end, corrected
+)
+SELECT account, window_start::date, model, meter, currency, price_version, sum(quantity), max(unit_price),
+       min(window_start), max(window_end), bool_or(corrected)
+FROM usage_windows GROUP BY 1, 2, 3, 4, 5, 6
+"""
+"""As migration 0022 does."""
+
 
 def billed(
-    database: str, tables: Path, history: History, config: BillingConfig, frontiers: Sequence[datetime | None]
+    database: str,
+    tables: Path,
+    history: History,
+    config: BillingConfig,
+    frontiers: Sequence[datetime | None],
+    *,
+    releases: int = 1,
 ) -> None:
-    """Bill a history in some batches, and leave its usage as a table."""
+    """Bill a history in some batches, and leave its usage as a table, as so many releases wrote it."""
     rows = history.rows
     close_until(database, NOON + MINUTE)
     cuts = sorted(history.chance.sample(range(1, len(rows)), history.chance.choice([1, 8, 60])))
@@ -42,9 +61,16 @@ def billed(
         )
         connection.execute("UPDATE positions SET next_position = %s, frontier = %s", [len(rows) + 1, frontiers[-1]])
     nullable = pa.schema([field.with_nullable(True) for field in USAGE])
-    whole = [{**row, "log_date": NOON.date(), "logged_at": NOON} for row in written(rows)]
+    whole = [
+        {**row, "log_date": NOON.date(), "logged_at": NOON}
+        for row in (written(rows) if releases > 1 else map(as_written, rows))
+    ]
     write_deltalake(str(tables / Table.USAGE), pa.Table.from_pylist(whole, schema=nullable), partition_by=["log_date"])
     write_deltalake(str(tables / Table.JOURNAL), JOURNAL.empty_table(), partition_by=["log_date"])
+
+
+def as_written(row: dict[str, Any]) -> dict[str, Any]:
+    return row if row["cause"] == "decided" else listed(row)
 
 
 def found(tables: Path, database: str) -> dict[str, str]:
@@ -57,7 +83,7 @@ def test_oracle_whatever_billing_made_is_proved(
     database: str, tmp_path: Path, seed: int, config: BillingConfig
 ) -> None:
     history = Waiting(seed + 10)
-    billed(database, tmp_path, history, config, history.frontiers)
+    billed(database, tmp_path, history, config, history.frontiers, releases=1 + seed)
     assert found(tmp_path, database) == {}
     assert {wrong.examined > 0 for wrong in proved(str(tmp_path), database).values()} == {True}
 
@@ -66,7 +92,7 @@ def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
-    monkeypatch.setattr(calendar, "MOST_COMBINATIONS", 1)
+    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, most_combinations=1))
     history = History(3)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
     with psycopg.connect(database) as connection:
@@ -74,6 +100,19 @@ def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
     assert others is not None
     assert others[0] > 0
     assert found(tmp_path, database) == {}
+
+
+def test_days_that_a_migration_made_of_minutes_are_compared_as_one_sum(database: str, tmp_path: Path) -> None:
+    history = History(7)
+    billed(database, tmp_path, history, CONFIG, [None] * len(history.rows), releases=2)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DELETE FROM usage_days")
+        connection.execute(MADE_OF_MINUTES)
+        assert found(tmp_path, database) == {}
+        connection.execute(
+            "UPDATE usage_days SET quantity = quantity + 1 WHERE quantity = (SELECT max(quantity) FROM usage_days)"
+        )
+    assert "all days" in found(tmp_path, database)["I6"]
 
 
 @pytest.mark.parametrize("kept", ["all", "the newest", "none"])

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
 from catalog.decisions import Said, Waiting, decide
-from catalog.outbox import pending
-from cli.deciding import Asked, asked_of, said_of, to_decide
+from catalog.outbox import pending, told
+from cli.deciding import Asked, asked_of, is_said, said_of, to_decide
 from cli.main import app
 from cli.reading import read_only
 from cli.stragglers import StragglerQuery, straggler_rows
@@ -24,6 +24,9 @@ from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import CatalogTopic
 from metering.words import Decision
 from tests.database_rows import write
+from tests.pipelines.billing import bill
+from tests.pipelines.test_holding import ALL, DEADLINE, decided
+from tests.pipelines.test_holding import straggler as late
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=1)
@@ -68,14 +71,48 @@ def test_a_decision_is_told_as_prices_are_and_ingestion_takes_it(database: str) 
     }
 
 
-def test_the_first_decision_is_stored_and_no_other_is_told(database: str) -> None:
+def kept(database: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        query = "SELECT usage_lsn, account, decision, decided_by FROM catalog.decisions ORDER BY 1"
+        return connection.execute(query).fetchall()
+
+
+def test_the_same_decision_is_told_again_as_it_stands_and_another_takes_its_place(database: str) -> None:
+    """Kafka may have lost it; or it came too late for billing, and then it may be decided otherwise."""
     one, other = Waiting(7, "requests", "a", "r7"), Waiting(8, "requests", "a", "r8")
     decide(database, [one], APPROVED)
-    assert decide(database, [one, other], Said(Decision.REJECT, "no", "bob")) == [other]
-    with psycopg.connect(database) as connection:
-        stored = connection.execute("SELECT usage_lsn, decision, decided_by FROM catalog.decisions ORDER BY 1")
-        assert stored.fetchall() == [(7, "approve", "ann"), (8, "reject", "bob")]
-    assert [change.after["decision"] for _, change in pending(database)] == ["approve", "reject"]
+    told(database, [number for number, _ in pending(database)])
+    assert decide(database, [one, other], Said(Decision.APPROVE, "yes", "bob")) == [other]
+    assert kept(database) == [(7, "a", "approve", "ann"), (8, "a", "approve", "bob")]
+    assert [change.after["decided_by"] for _, change in pending(database)] == ["ann", "bob"]
+    told(database, [number for number, _ in pending(database)])
+    assert decide(database, [one], Said(Decision.REJECT, "no", "eve")) == [one]
+    assert kept(database) == [(7, "a", "reject", "eve"), (8, "a", "approve", "bob")]
+    assert [change.after["decision"] for _, change in pending(database)] == ["reject"]
+
+
+def test_what_was_decided_about_former_usage_is_nobodys_word_about_what_stands_there_now(database: str) -> None:
+    decide(database, [Waiting(7, "requests", "a", "r7")], APPROVED)
+    write(database, "stragglers", straggler(7, account="b", request_id="other"))
+    with read_only(database) as connection:
+        assert not is_said(connection, ANY)
+        [row] = straggler_rows(connection, StragglerQuery())
+    assert (row["decision"], row["decided_by"], row["reason"]) == ("hold", None, None)
+    assert found(database, ANY) == found(database, of(7)) == ([7], [])
+    now = Waiting(7, "requests", "b", "other")
+    assert decide(database, [now], Said(Decision.APPROVE, "yes", "bob")) == [now]
+    assert kept(database) == [(7, "b", "approve", "bob")]
+
+
+@pytest.mark.parametrize("wrong", [{}, {"account": "b"}, {"request_id": "r8"}, {"meter": "input_tokens"}])
+def test_what_waits_and_was_decided_about_is_asked_of_billing_first(database: str, wrong: dict[str, Any]) -> None:
+    write(database, "stragglers", straggler(7), straggler(8))
+    names = {"usage_lsn": 7, "meter": "requests", "account": "a", "request_id": "r7", **wrong}
+    decide(database, [Waiting(**names)], APPROVED)
+    with read_only(database) as connection:
+        assert is_said(connection, ANY) is is_said(connection, of(7)) is (not wrong)
+        assert not is_said(connection, of(8))
+        assert not is_said(connection, Asked(None, ("input_tokens",), None))
 
 
 @pytest.mark.parametrize(("reason", "by"), [("x" * 513, "ann"), ("why", "n\0l"), ("why", "\ud800")])
@@ -85,13 +122,18 @@ def test_what_ingestion_would_reject_is_refused_before_it_is_stored(database: st
     assert pending(database) == []
 
 
-def test_all_are_those_that_wait_and_that_nobody_has_decided_about(database: str) -> None:
+def test_all_are_those_that_wait_and_are_not_past_their_deadline(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [straggler(1), straggler(2, account="b"), straggler(3, meter="input_tokens"), straggler(4, "correct")]
-    write(database, "stragglers", *rows, straggler(5, cause="duplicate", corrects_lsns=[1]), straggler(6))
-    decide(database, [Waiting(6, "requests", "a", "r6")], APPROVED)
+    write(database, "stragglers", *rows, straggler(5, cause="duplicate", corrects_lsns=[1]))
+    assert found(database, ANY) == ([1, 2, 3], [])
+    assert capsys.readouterr().err == ""
+    write(database, "stragglers", straggler(6, hold_until=NOW - timedelta(seconds=1)))
     assert found(database, ANY) == ([1, 2, 3], [])
     assert found(database, Asked(None, None, ("a",))) == ([1, 3], [])
     assert found(database, Asked(None, ("requests",), ("a",))) == ([1], [])
+    assert "1 that wait had to be decided before now: `hold.expires` decides them." in capsys.readouterr().err
 
 
 def test_of_a_row_of_usage_the_meters_that_wait_are_meant(database: str) -> None:
@@ -103,14 +145,25 @@ def test_of_a_row_of_usage_the_meters_that_wait_are_meant(database: str) -> None
 
 def test_the_same_decision_again_is_no_error_and_decides_nothing(database: str) -> None:
     write(database, "stragglers", straggler(1), straggler(2, "approve", settled=1, decided_by="ann"))
-    decide(database, [Waiting(1, "requests", "a", "r1")], APPROVED)
-    assert found(database, of(1, 2)) == ([], [1, 2])
+    assert found(database, of(1, 2)) == ([1], [2])
+
+
+@pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
+def test_what_still_waits_when_billing_has_passed_a_decision_can_be_decided(
+    database: str, connection: psycopg.Connection[Any], decision: Decision
+) -> None:
+    """It was stamped behind the deadline, which F has not reached; or it was lost, or written by hand."""
+    bill(connection, [late(1)], ALL)
+    connection.execute("UPDATE stragglers SET hold_until = %s", [LATER])
+    connection.commit()
+    decide(database, [Waiting(1, "requests", "acme", "request-1")], APPROVED)
+    bill(connection, [decided(2, 1, "approve", LATER)], ALL)
+    assert found(database, of(1), decision) == found(database, ANY, decision) == ([1], [])
 
 
 @pytest.mark.parametrize(
     ("lsn", "says"),
     [
-        (1, "Usage 1, requests, was decided by ann: `approve`. The first decision holds"),
         (2, "Usage 2, requests, does not wait: it is `approve` by eve"),
         (3, "Usage 3, requests, does not wait: it is `drop`"),
         (4, "Usage 4, requests, corrects usage 1, and is decided with it"),
@@ -123,7 +176,6 @@ def test_nothing_is_decided_when_one_of_them_cannot_be(database: str, lsn: int, 
     write(
         database,
         "stragglers",
-        straggler(1),
         straggler(2, "approve", settled=1, decided_by="eve"),
         straggler(3, "drop", settled=2),
         straggler(4, cause="repriced", corrects_lsns=[1]),
@@ -131,7 +183,6 @@ def test_nothing_is_decided_when_one_of_them_cannot_be(database: str, lsn: int, 
         straggler(7, account="b"),
         straggler(8),
     )
-    decide(database, [Waiting(1, "requests", "a", "r1")], APPROVED)
     accounts = ("a",) if lsn == 7 else None
     with pytest.raises(CannotRun, match=f"Nothing was decided.\n{says}"):
         found(database, of(lsn, 8, accounts=accounts), Decision.REJECT)
@@ -144,6 +195,17 @@ def test_what_was_decided_is_listed_with_its_name_before_it_is_billed(database: 
         rows = list(straggler_rows(connection, StragglerQuery(decision=Decision.HOLD)))
     said = [(row["decision"], row["decided_by"], row["reason"], row["hold_until"]) for row in rows]
     assert said == [("hold", "ann", "as agreed", LATER), ("hold", None, None, LATER)]
+
+
+def test_what_its_deadline_decided_is_listed_without_a_name_whatever_somebody_said_too_late(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    bill(connection, [late(1)], ALL)
+    decide(database, [Waiting(1, "requests", "acme", "request-1")], APPROVED)
+    bill(connection, [decided(2, 1, "approve", DEADLINE)], ALL, DEADLINE)
+    with read_only(database) as listed:
+        [row] = straggler_rows(listed, StragglerQuery())
+    assert (row["decision"], row["decided_at"], row["decided_by"], row["reason"]) == ("drop", DEADLINE, None, None)
 
 
 @pytest.mark.parametrize(

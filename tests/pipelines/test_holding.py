@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from jobs.billing import days, fold
 from jobs.billing.config import BillingConfig
 from jobs.billing.holding import is_due
 from jobs.runtime.rules_in_force import Held
@@ -363,3 +365,108 @@ def test_prices_that_are_taken_back_while_it_waits_are_one_correction_with_the_n
         ([1], "approve"),
         ([2, 3], "approve"),
     ]
+
+
+MADE = "usage_lsns, meter, window_start, account, model, currency, cause, decision, dimensions"
+SIDES = "old_quantity, new_quantity, old_amount, new_amount"
+TABLES = ("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections")
+
+
+def emptied(connection: psycopg.Connection[Any]) -> None:
+    for table in TABLES:
+        with connection.transaction():
+            connection.execute(f"DELETE FROM {table}")
+
+
+def decisions_and_refunds(seed: int) -> list[Row]:
+    """Stragglers that wait and that correct at once, in one window; decisions about any of them, and a refund of some.
+
+    One of each: which of two come as one correction may depend on the cut.
+    """
+    chance, rows = random.Random(seed), [straggler(1, price=PRICES[2]), straggler(2, price=PRICES[1])]
+    refunded: set[int] = set()
+    while len(rows) < 20:
+        lsn, of = len(rows) + 1, chance.choice([row for row in rows if row["cause"] != "decided"])
+        price = {"price": chance.choice(PRICES)}
+        match chance.randint(0, 3):
+            case 0:
+                rows.append(straggler(lsn, **price))
+            case 1 if of["lsn"] not in refunded:
+                refunded.add(of["lsn"])
+                rows.append(taken_back(lsn, of["lsn"], sign=-of["sign"], **price))
+            case _:
+                rows.append(decided(lsn, of["lsn"], chance.choice(["approve", "approve", "reject"]), RECEIVED))
+    return rows
+
+
+@pytest.mark.parametrize("end", [None, DEADLINE], ids=["some wait on", "deadlines pass in the end"])
+@pytest.mark.parametrize("seed", range(4))
+def test_however_usage_is_cut_its_corrections_are_the_same_and_in_the_same_order(
+    database: str, connection: psycopg.Connection[Any], seed: int, end: datetime | None
+) -> None:
+    close_until(database, NOON + MINUTE)
+    rows, chance = decisions_and_refunds(seed), random.Random(seed)
+    config = holding(above_amount="0.1", expires="correct")
+    made = []
+    for cuts in ([], range(1, len(rows)), *(sorted(chance.sample(range(1, len(rows)), 4)) for _ in range(2))):
+        emptied(connection)
+        for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+            bill(connection, rows[first:last], config, end if not cuts else None)
+        bill(connection, [], config, end, len(rows) + 1)
+        made.append(rows_of(connection, f"SELECT {MADE}, {SIDES} FROM corrections ORDER BY number"))
+    assert made[1:] == made[:1] * 3
+    assert {one["decision"] for one in made[0]} >= {"approve", "correct"}
+
+
+def test_a_straggler_that_waits_takes_effect_where_it_is_decided(connection: psycopg.Connection[Any]) -> None:
+    """Decided with what came meanwhile it is behind that, as when they are billed apart."""
+    large, small = straggler(1, price=Price(9, Decimal("0.5"))), straggler(2, price=Price(3, Decimal("0.1")))
+    rows = [large, small, decided(3, 1, "approve", RECEIVED)]
+    for cut in (2, 3):
+        emptied(connection)
+        for part in (rows[:cut], rows[cut:]):
+            bill(connection, part, LARGE, next_position=3)
+        told = {row["usage_lsns"][0]: (row["old_quantity"], row["new_quantity"]) for row in corrections(connection)}
+        assert told == {2: (0, 1), 1: (1, 2)}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_row_that_waits_keeps_its_sign_whatever_its_quantity(connection: psycopg.Connection[Any], sign: int) -> None:
+    """A declared meter may report less than nothing; what takes it back has a positive quantity."""
+    found = []
+    for config, more in ((BillingConfig(), []), (ALL, [decided(2, 1, "approve", RECEIVED, Meter.OUTPUT_TOKENS)])):
+        emptied(connection)
+        row = straggler(1, quantities={Meter.OUTPUT_TOKENS: Decimal("-2.5")}, sign=sign)
+        for part in ([row], more):
+            bill(connection, part, config)
+        found.append(rows_of(connection, "SELECT quantity, usage_rows FROM usage_days"))
+    assert found == [[{"quantity": sign * Decimal("-2.5"), "usage_rows": sign}]] * 2
+
+
+def test_of_a_release_that_kept_no_sign_a_quantity_has_it(connection: psycopg.Connection[Any]) -> None:
+    bill(connection, [straggler(1, sign=-1)], ALL)
+    connection.execute("UPDATE stragglers SET sign = NULL")
+    connection.commit()
+    bill(connection, [decided(2, 1, "approve", RECEIVED)], ALL)
+    assert rows_of(connection, "SELECT quantity, usage_rows FROM usage_days") == [{"quantity": -1, "usage_rows": -1}]
+
+
+@pytest.mark.parametrize("how", ["approved", "expired"])
+def test_which_dimensions_have_a_row_of_their_own_does_not_depend_on_when_time_passed(
+    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What waited, and what takes it back, come behind what was billed before them."""
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
+    rows = [
+        straggler(1, dimensions='{"team": "a"}'),
+        taken_back(2, 1, dimensions='{"team": "b"}'),
+        usage_row(3, outcome=Outcome.ABANDONED, dimensions='{"team": "c"}'),
+    ]
+    last = [decided(4, 1, "approve", RECEIVED)] if how == "approved" else []
+    end = DEADLINE if how == "expired" else None
+    for batches in ([rows, last], [[*rows, *last]]):
+        emptied(connection)
+        for number, batch in enumerate(batches, 1):
+            bill(connection, batch, CORRECTS_THEN, end if number == len(batches) else None, 4)
+        found = rows_of(connection, "SELECT dimensions FROM usage_days WHERE NOT is_other")
+        assert found == [{"dimensions": {"team": "c"}}]

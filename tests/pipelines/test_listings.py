@@ -258,23 +258,23 @@ def test_stragglers_show_what_was_changed_or_would_have_been(database: str) -> N
     assert (drop["decision"], drop["amount"], drop["event_time"]) == ("drop", Decimal("0.5"), T0 + EPSILON)
 
 
-def test_corrections_show_what_a_window_was_and_is_in_the_order_of_usage(database: str) -> None:
+def test_corrections_show_what_a_window_was_and_is_in_the_order_in_which_they_were_made(database: str) -> None:
     window = {"window_start": T0, "account": "a1", "model": "m1", "meter": "requests", "currency": "EUR"}
     amounts = {"old_amount": None, "new_amount": Decimal("1.50")}
-    second = {"usage_lsn": 7, "usage_lsns": [7, 9], "cause": "repriced", "old_quantity": 2, "new_quantity": 2}
-    first = {"usage_lsn": 5, "usage_lsns": [5], "cause": "stream", "decision": "correct"}
+    first = {"usage_lsn": 7, "usage_lsns": [7, 9], "cause": "repriced", "old_quantity": 1, "new_quantity": 1}
+    second = {"usage_lsn": 5, "usage_lsns": [5], "cause": "stream", "decision": "approve"}
     write(
         database,
         "corrections",
-        {**window, **second, **amounts, "dimensions": Jsonb({"region": "eu"})},
-        {**window, **first, "old_quantity": 1, "new_quantity": 2},
+        {**window, **first, **amounts, "dimensions": Jsonb({"region": "eu"})},
+        {**window, **second, "old_quantity": 1, "new_quantity": 2},
     )
     with read_only(database) as connection:
-        straggler, repriced = correction_rows(connection, CorrectionQuery())
+        repriced, straggler = correction_rows(connection, CorrectionQuery())
         assert list(correction_rows(connection, CorrectionQuery(cause=UsageCause.REPRICED))) == [repriced]
         assert list(correction_rows(connection, CorrectionQuery(end=T0))) == []
         assert list(correction_rows(connection, CorrectionQuery(accounts=("a2",)))) == []
-    assert (straggler["usage_lsns"], straggler["decision"], straggler["old_amount"]) == ([5], "correct", None)
+    assert (straggler["usage_lsns"], straggler["decision"], straggler["old_amount"]) == ([5], "approve", None)
     printed = io.StringIO()
     print_rows([repriced], CORRECTIONS, Format.JSON, out=printed)
     told = json.loads(printed.getvalue())[0]

@@ -28,10 +28,13 @@ from tests.database_rows import write
 from tests.following import Follower, truth
 from tests.pipelines.billing import CHEAP, CONFIG, NOON, bill, usage_row
 from tests.pipelines.folding import rows_of
+from tests.pipelines.test_holding import CORRECTS_THEN, DEADLINE, RECEIVED, straggler
 
 LATE = timedelta(seconds=CONFIG.grace_seconds) + MINUTE
 ABANDONED = Outcome.ABANDONED
 """What leaves no meter out: a row is one window."""
+SECOND = timedelta(seconds=1)
+EMPTIED = ("usage_windows", "usage_days", "stragglers", "corrections", "unsent_windows")
 MESSAGES = {Published.WINDOWS: window_message, Published.CORRECTIONS: correction_message}
 Row = dict[str, Any]
 
@@ -137,7 +140,7 @@ def test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do(
     emptied: psycopg.Connection[Any], steps: list[int | tuple[int, Published, str]]
 ) -> None:
     """One may be a zombie: it sends what it read long ago, and takes away what it sent, at any later time."""
-    for table in ("usage_windows", "usage_days", "stragglers", "corrections", "unsent_windows", "publications"):
+    for table in (*EMPTIED, "publications"):
         emptied.execute(f"DELETE FROM {table}")
     announced(emptied, *Published)
     told = Told(emptied)
@@ -175,6 +178,73 @@ def test_of_a_minute_only_the_windows_that_changed_are_sent_again(connection: ps
     assert second is not None
     assert [len(first.rows), len(second.rows)] == [2, 1]
     assert second.rows[0]["model"] == "opus"
+
+
+def lost(connection: psycopg.Connection[Any]) -> None:
+    """Nothing is left but what was published, which begins anew."""
+    for table in (*EMPTIED, "publications"):
+        connection.execute(f"DELETE FROM {table}")
+    announced(connection, Published.WINDOWS)
+
+
+@pytest.mark.parametrize("floor", [None, 10_000], ids=["as it grew", "raised when the table was made again"])
+def test_a_version_does_not_depend_on_how_often_time_passed_nor_on_how_usage_was_cut(
+    connection: psycopg.Connection[Any], floor: int | None
+) -> None:
+    waiting = [straggler(n, received_at=RECEIVED + n * SECOND) for n in (1, 2, 3)]
+    on_time, over = usage_row(5, outcome=ABANDONED), straggler(6)
+    ticks: list[tuple[list[Row], datetime | None]] = [([], DEADLINE + n * SECOND) for n in (1, 2, 3)]
+    end = DEADLINE + 3 * SECOND
+    found = []
+    for batches in (
+        [*ticks, ([on_time], end), ([over], end)],
+        [([on_time], None), *ticks, ([over], end)],
+        [([], end), ([on_time, over], end)],
+        [([on_time, over], end)],
+    ):
+        lost(connection)
+        bill(connection, [*waiting, usage_row(4, outcome=ABANDONED)], CORRECTS_THEN)
+        if floor is not None:
+            connection.execute("UPDATE usage_windows SET version = %s", [floor])
+        position = 5
+        for rows, frontier in batches:
+            position = max([position, *(row["lsn"] + 1 for row in rows)])
+            bill(connection, rows, CORRECTS_THEN, frontier, position)
+        found.append(rows_of(connection, "SELECT quantity, version FROM usage_windows"))
+    assert found == [[{"quantity": 6, "version": (floor or 5) + 6}]] * 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_follows_ends_with_windows_that_were_lost_and_made_again_of_the_same_usage(
+    connection: psycopg.Connection[Any], seed: int
+) -> None:
+    """Deadlines had passed one by one; when the windows are made again they all have."""
+    chance = random.Random(seed)
+    rows: list[Row] = [
+        straggler(lsn, received_at=RECEIVED + lsn * SECOND)
+        if chance.random() < 0.6
+        else usage_row(lsn, outcome=ABANDONED)
+        for lsn in range(1, 9)
+    ]
+    end = DEADLINE + 8 * SECOND
+    lost(connection)
+    live = Told(connection)
+    for row in rows[:6]:
+        bill(connection, [row], CORRECTS_THEN)
+        live.drain()
+    for n in range(1, 7):
+        bill(connection, [], CORRECTS_THEN, DEADLINE + n * SECOND, 7)
+        live.drain()
+    lost(connection)
+    again, cut = Told(connection), chance.randint(0, 5)
+    again.follower = live.follower
+    bill(connection, rows[:cut], CORRECTS_THEN)
+    bill(connection, rows[cut:6], CORRECTS_THEN, DEADLINE + 6 * SECOND)
+    for row in rows[6:]:
+        bill(connection, [row], CORRECTS_THEN, end)
+        again.drain()
+        said, wanted = again.follower.held[Published.WINDOWS], truth(connection, Published.WINDOWS)
+        assert said == wanted
 
 
 def test_a_version_never_goes_back_even_where_the_position_does(connection: psycopg.Connection[Any]) -> None:

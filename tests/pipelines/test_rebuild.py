@@ -32,7 +32,7 @@ from tests.simulation.world import World
 from tests.streaming.journals import environment
 
 COMPARED = {
-    "usage_windows": ("version", "updated_at"),
+    "usage_windows": ("version", "next_position", "updated_at"),
     "usage_days": ("updated_at",),
     "usage_day_dimensions": (),
     "stragglers": ("recorded_at", "settled"),

@@ -33,12 +33,15 @@ from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
 from tests.simulation.conftest import dropped
 from tests.simulation.history import drawn
+from tests.simulation.left import left_by
 from tests.simulation.simulate import emptied, quick_database
 from tests.simulation.steps import Publish, Step
 from tests.simulation.world import ENOUGH_CALLS, World
 
 SEED = 31
 """A history in which prices come late, requests are rejoined, events come twice, and usage comes after grace."""
+OF_CONTRACTS = 34
+"""One in which a contract comes for events that there were without one."""
 BEGIN, END = datetime(2024, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 JOINS = {"completion_timeout_seconds": 60}
 BILLING = {"grace_seconds": 60, "late_policy": {"requests": "drop", "output_tokens": "hold"}, "hold": {"seconds": 60}}
@@ -205,6 +208,14 @@ def test_without_anything_supposed_nothing_differs(live: Live) -> None:
     found = replay(live, "the_same", Supposed()).run()
     assert found.windows == []
     assert {total["difference_amount"] for total in found.totals} == {0}
+
+
+def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path) -> None:
+    with left_by(OF_CONTRACTS, tmp_path, is_audited=True) as world:
+        causes = DeltaTable(str(world.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"]
+        assert "contracted" in causes.to_pylist()
+        found = Replay(str(world.tables), world.database, BEGIN, END, "contracted", Supposed()).run()
+    assert found.windows == []
 
 
 def test_a_period_has_the_windows_of_the_whole_that_are_in_it(live: Live) -> None:

@@ -110,7 +110,7 @@ def proved(tables: str, database: str, asked: Asked = EVERYTHING) -> dict[str, W
     found = compared(parts, made.billed, decided, usage, span)
     wrong = {"I6": found.sums, "I8": found.corrections}
     if asked.is_everything and made.sessions.gaps_reached and kept(journal).since is None:
-        requests = journal.to_pyarrow_table(columns=list(OF_REQUESTS))
+        requests = _rows(journal, OF_REQUESTS).to_arrow()
         cut = by_part(sessions_by_bucket(requests, made.sessions).sort("bucket").iter_rows())
         wrong["I5"] = compared_sessions(cut, made.sessions)
     return wrong

@@ -40,6 +40,8 @@ class Found:
     removed: frozenset[int]
     """Rows of the journal that retention has taken by now."""
     unsent: list[Row]
+    is_rebuilt: bool
+    """Whether billing's tables were ever made again."""
 
     @property
     def outcomes(self) -> list[Row]:
@@ -82,6 +84,7 @@ def found_in(world: World) -> Found:
         meters=meters,
         removed=frozenset(world.removed[Table.JOURNAL]),
         unsent=unsent,
+        is_rebuilt=(world.tables / "_rebuilt").exists(),
     )
 
 

@@ -21,12 +21,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     NewPartitions,
     ResourceType,
 )
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from psycopg import sql
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from jobs.audit.conservation import conservation
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
@@ -83,6 +84,33 @@ def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
             sink.process(batch(spark, topic, without="g"))
         sink.process(batch(spark, topic))
     assert journal(tmp_path)["id"].to_list()[-2:] == ["g", "h"]
+
+
+def test_an_audit_looks_once_more_at_offsets_without_a_row_as_long_as_kafka_holds_them(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
+) -> None:
+    topic = Topic.make(broker)
+    topic.transaction("a", commit=True)
+    topic.transaction("aborted", commit=False)
+    topic.append("b", "c")
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        sink.process(batch(spark, topic))
+    access = KafkaAccess(bootstrap=broker)
+    sound = conservation(str(tmp_path), access, topic.admin, None)
+    assert (sound.found, sound.says.partition("; ")[2]) == (0, "3 offsets without a row hold no record")
+
+    table = DeltaTable(f"{tmp_path}/{Table.JOURNAL}")
+    (lost,) = [row["offset"] for row in journal(tmp_path).filter(pl.col("id") == "b").to_dicts()]
+    (known,) = list_partitions(topic.admin, [topic.name])
+    absent = Known(topic.name, known.topic_id, (0,)).absent(0)
+    claimed = Transaction(absent, (table.transaction_version(absent) or 0) + 1)
+    table.delete("id = 'b'", commit_properties=CommitProperties(app_transactions=[claimed]))
+    found = conservation(str(tmp_path), access, topic.admin, None)
+    assert found.says == f"offset {lost} of partition 0 of {topic.name} holds a record that no row has"
+    for deleted in topic.admin.delete_records([TopicPartition(topic.name, 0, lost + 1)]).values():
+        deleted.result()
+    later = conservation(str(tmp_path), access, topic.admin, None)
+    assert (later.found, later.says.partition("; ")[2]) == (0, "0 offsets without a row hold no record, 4 are gone")
 
 
 def test_offsets_that_cannot_be_read_again_are_not_passed(broker: str) -> None:

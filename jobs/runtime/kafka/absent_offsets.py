@@ -53,8 +53,12 @@ class AbsentOffsets:
         """
         proved: dict[int, int] = {}
         try:
-            if gaps:
-                self._read_again(sorted(gaps))
+            if (lost := self.first_lost(gaps)) is not None:
+                raise Refused(
+                    f"{self._topic}[{lost[0]}]: offset {lost[1]} holds a record that the batch does not have: it was "
+                    "lost on its way to ingestion, and going on would never bill it; start ingestion again: it reads "
+                    "the offset again. If this comes back, report it to Weir's developers with this offset"
+                )
         except (Refused, NotYet, KafkaException):
             metrics.UNPROVED.set(sum(gap.end - gap.first for gap in gaps))
             raise
@@ -63,7 +67,14 @@ class AbsentOffsets:
         metrics.UNPROVED.set(0)
         return proved
 
-    def _read_again(self, gaps: Sequence[Gap]) -> None:
+    def first_lost(self, gaps: Sequence[Gap]) -> tuple[int, int] | None:
+        """A partition and the first of its offsets in `gaps` that holds a record; None: none does.
+
+        Raises NotYet or KafkaException when they cannot be read now.
+        """
+        return self._read_again(sorted(gaps)) if gaps else None
+
+    def _read_again(self, gaps: Sequence[Gap]) -> tuple[int, int] | None:
         addresses = leaders(self._admin, self._topic, sorted({gap.partition for gap in gaps}))
         brokers: dict[tuple[str, int], Broker] = {}
         with ExitStack() as connections:
@@ -71,10 +82,12 @@ class AbsentOffsets:
                 address = addresses[partition]
                 if address not in brokers:
                     brokers[address] = connections.enter_context(Broker(self._access, *address))
-                self._pass(brokers[address], partition, list(mine))
+                if (lost := self._lost(brokers[address], partition, list(mine))) is not None:
+                    return partition, lost
+        return None
 
-    def _pass(self, broker: Broker, partition: int, gaps: Sequence[Gap]) -> None:
-        """Look at all batches that reach into gaps of one partition."""
+    def _lost(self, broker: Broker, partition: int, gaps: Sequence[Gap]) -> int | None:
+        """Look at all batches that reach into gaps of one partition, up to the first record in one."""
         place, number, position = f"{self._topic}[{partition}]", 0, 0
         while number < len(gaps):
             position = max(position, gaps[number].first)
@@ -85,14 +98,11 @@ class AbsentOffsets:
                 except ValueError as error:
                     raise NotYet(Cause.KAFKA, f"{place}: {gaps[number]} cannot be read again: {error}") from error
                 if lost is not None:
-                    raise Refused(
-                        f"{place}: offset {lost} holds a record that the batch does not have: it was lost on its way "
-                        "to ingestion, and going on would never bill it; start ingestion again: it reads the offset "
-                        "again. If this comes back, report it to Weir's developers with this offset"
-                    )
+                    return lost
             position = max(position, batches[-1].last_offset) + 1
             while number < len(gaps) and gaps[number].end <= position:
                 number += 1
+        return None
 
     def _fetched(
         self, broker: Broker, partition: int, position: int
