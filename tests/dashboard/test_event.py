@@ -195,6 +195,16 @@ def test_what_is_no_id_or_nobodys_is_said_in_a_sentence(
     assert not page.dataframe
 
 
+@pytest.mark.parametrize("days", ["abc", "0", "-1", "99999999999", "35.5"])
+def test_days_that_are_none_in_a_link_are_as_if_not_said(
+    open_page: Pages, connected: str, tables: Path, days: str
+) -> None:
+    commit(tables, Table.JOURNAL, [event(4)])
+    page = open_page("event", id="e4", days=days)
+    assert "No request or event of this id" in texts(page)
+    assert 1 <= page.number_input[0].value <= DAYS
+
+
 @settings(deadline=None, max_examples=30)
 @given(text=st.text(st.characters(codec="utf-8"), min_size=1))
 def test_a_link_leads_to_the_id_that_it_is_of_and_far_enough_back(text: str) -> None:
