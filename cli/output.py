@@ -17,6 +17,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from metering.digits import plain
 from metering.instants import rfc3339
 
 Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | None
@@ -61,13 +62,6 @@ def print_rows(
 def print_document(document: Mapping[str, Any], out: TextIO | None = None) -> None:
     """Print one object as JSON, with objects and lists in it: each value as in a list. Dates are YYYY-MM-DD."""
     (out or sys.stdout).write(json.dumps(document, default=_document_value, indent=2) + "\n")
-
-
-def plain(value: Decimal) -> str:
-    """A decimal without exponent and without trailing zeros, every other digit kept."""
-    digits = format(value, "f")
-    shorter = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return "0" if shorter == "-0" else shorter
 
 
 def _cut(rows: Iterable[Row], limit: int | None) -> Iterable[Row]:

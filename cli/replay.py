@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from cli.output import Format, FormatOption, plain, print_document, print_rows
+from cli.output import Format, FormatOption, print_document, print_rows
 from cli.progress import telling
 from deployment.errors import CannotRun
 from jobs.audit.period import check_range, instant
+from metering.digits import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,9 +27,9 @@ from cli.reading import (
 )
 from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from cli.usage_sources import of_days, of_windows
+from jobs.billed import billing_progress
 from metering import windows
 from metering.lateness import window_state
-from metering.meters import OfMeter
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,6 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
             windows.Window(start, end), None, frontier, corrected=row.pop("corrected"), closed_before=closed_until
         )
         yield {"window_start": start, "window_end": end, **row, "state": state.value}
-
-
-def billing_progress(database: Database) -> tuple[datetime | None, OfMeter[datetime | None]]:
-    """How far usage is billed, and until when it is closed."""
-    meters = {row["meter"]: row["closed_until"] for row in database.execute("SELECT * FROM closed_meters").fetchall()}
-    progress = database.execute("SELECT frontier, closed_until FROM closed_usage").fetchone()
-    return (progress["frontier"], OfMeter(progress["closed_until"], meters)) if progress else (None, OfMeter(None))
 
 
 def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, datetime, DictRow]]:

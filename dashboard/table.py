@@ -17,6 +17,13 @@ from dashboard.wording import count, instant, length
 Value = str | int | float | Decimal | datetime | timedelta | bool | None
 Row = Mapping[str, Value]
 
+
+class Link(str):
+    """An address to open, relative to the page."""
+
+    __slots__ = ()
+
+
 MOST_EXACT = 2**53
 """Whole numbers up to here are exact as floats."""
 MOST_HEIGHT = 420
@@ -115,14 +122,25 @@ def _plain(value: Value) -> str | int | float | None:
             return value
 
 
+def _width(values: Sequence[Value]) -> int | None:
+    """Pixels for all digits where the first rows have none, by which the browser would choose; else what it chooses."""
+    if values[0] is not None:
+        return None
+    places = max((_places(value) for value in values if isinstance(value, Decimal)), default=0)
+    longest = max(len(str(_cell(value, places))) for value in values)
+    return 9 * longest + 24
+
+
 def _column(label: str, values: Sequence[Value]) -> Any:
     kinds = {type(value) for value in values if value is not None}
     if _are_exact(values):
         return st.column_config.TextColumn(label, alignment="right")
+    if kinds == {Link}:
+        return st.column_config.LinkColumn(label, display_text="open", width="small")
     if kinds and kinds <= {int}:
         return st.column_config.NumberColumn(label, format="localized")
     if kinds and kinds <= {float}:
         return st.column_config.NumberColumn(label, format="%.1f")
     if kinds & {Decimal, timedelta}:
-        return st.column_config.TextColumn(label, alignment="right")
+        return st.column_config.TextColumn(label, alignment="right", width=_width(values))
     return st.column_config.TextColumn(label)

@@ -18,6 +18,13 @@ def literal(text: str) -> str:
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
+def escaped(text: str) -> str:
+    """What a stranger sent, with every sign that is not to be seen as such: it must not turn or hide what it says."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def spaced(word: str) -> str:
     """A word of a closed set as a column is headed: `input tokens`."""
     return word.replace("_", " ")

@@ -1,1 +1,1 @@
-"""From a bill's line down to the records of Kafka: what `weir explain` reads, and how it tells it."""
+"""`weir explain`: what can be asked, and how the answer is printed."""

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
+import polars as pl
+
 from cli.reading import Database
-from cli.way_down.explanation import Named, Sources, WindowAsked, explain_found, explain_window
-from cli.way_down.files import Files
-from cli.way_down.records import Period, Tables
-from cli.way_down.stored import Stored
 from deployment.errors import CannotRun
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
+from jobs.way_down.explanation import Named, Sources, WindowAsked, explain_found, explain_window
+from jobs.way_down.files import Files
+from jobs.way_down.line import LineAsked, explain_line
+from jobs.way_down.records import DEFAULT_PERIOD, Period, Tables
+from jobs.way_down.stored import Stored
 from metering.instants import rfc3339
 from metering.windows import tumbling
-
-DEFAULT_PERIOD = timedelta(days=35)
-"""How long identities are remembered by default, and how old an event may be."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be explained: exactly one of `text` (an id), `window`, `straggler`, `correction` and `session`.
+    """What is to be explained: exactly one of `text` (an id), `line`, `window`, `straggler`, `correction`, `session`.
+
+    `line` is the first day of a month.
 
     `start` and `end` bound when records and usage of an id were received; None: DEFAULT_PERIOD up to the newest record.
     """
 
     text: str | None = None
+    line: date | None = None
     window: datetime | None = None
     straggler: int | None = None
     correction: int | None = None
@@ -36,6 +39,7 @@ class Question:
     accounts: tuple[str, ...] = ()
     model: str | None = None
     meter: str | None = None
+    currency: str | None = None
     start: datetime | None = None
     end: datetime | None = None
     limit: int = 100
@@ -50,6 +54,7 @@ def explanation(database: Database, tables: str, question: Question) -> dict[str
     """
     sources = _sources(database, tables, question)
     for asked, answer in (
+        (question.line, _of_line),
         (question.window, _of_window),
         (question.straggler, _of_straggler),
         (question.correction, _of_correction),
@@ -72,7 +77,10 @@ def _sources(database: Database, tables: str, question: Question) -> Sources:
         Files.none(name) if (found := opened[name]) is None else Files.of(found, name)
         for name in (Table.USAGE, Table.PRICES)
     )
-    read = Tables(Files.of(journal, Table.JOURNAL), usage, question.accounts, question.limit)
+    # A record without an account is everybody's.
+    is_asked = pl.col("account").is_in(list(question.accounts)) | pl.col("account").is_null()
+    whose = is_asked if question.accounts else None
+    read = Tables(Files.of(journal, Table.JOURNAL), usage, whose, question.limit)
     return Sources(stored, read, prices, opened[Table.USAGE])
 
 
@@ -90,6 +98,19 @@ def _of_id(sources: Sources, question: Question) -> dict[str, Any]:
             "could not be read."
         )
     return explain_found(sources, found)
+
+
+def _of_line(sources: Sources, question: Question) -> dict[str, Any]:
+    assert question.line is not None
+    (account,) = question.accounts
+    asked = LineAsked(account, question.line, question.model, question.meter, question.currency)
+    document = explain_line(sources, asked)
+    if document is None:
+        raise CannotRun(
+            f"The bill of account {account} has no such line in {question.line:%Y-%m}. `weir usage --window P1M "
+            f"--account {account}` lists what there is."
+        )
+    return document
 
 
 def _of_window(sources: Sources, question: Question) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from itertools import pairwise
 import altair as alt
 import streamlit as st
 
+from dashboard.became import CAUSES
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
+from dashboard.marks import DECISIONS
 from dashboard.panel import ask, ask_every, head
 from dashboard.queries.corrections import Correction, CorrectionFilter, Corrections, read_corrections
 from dashboard.queries.lateness import DAYS, Lateness, read_lateness
@@ -21,27 +23,12 @@ from dashboard.queries.stragglers import (
     read_stragglers,
 )
 from dashboard.table import Value, show_table
+from dashboard.views.event import event_link
 from dashboard.wording import length, minute, rounded, span
-from metering.words import Decision, UsageCause
+from metering.words import Decision
 
 REFRESH_SECONDS = 3
 LATENESS_SECONDS = 10
-
-_MARKS: dict[str, str] = {
-    Decision.CORRECT: "✎ corrected",
-    Decision.APPROVE: "✓ approved",
-    Decision.HOLD: "◷ waits",
-    Decision.DROP: "✕ dropped",
-    Decision.REJECT: "⊘ rejected",
-}
-
-_CAUSES: dict[str, str] = {
-    UsageCause.STREAM: "straggler",
-    UsageCause.DUPLICATE: "billed twice",
-    UsageCause.REJOINED: "late partner",
-    UsageCause.REPRICED: "late price",
-    UsageCause.CONTRACTED: "late contract",
-}
 
 _GRACES = tuple(
     timedelta(seconds=seconds)
@@ -59,8 +46,8 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
         hours = choose_hours((1, 6, 24, 168), 24)
-        decision = choose("Decision", "decision", {"any": "any", **{one: mark[2:] for one, mark in _MARKS.items()}})
-    _stragglers(StragglerFilter(hours, account, decision if decision in _MARKS else None))
+        decision = choose("Decision", "decision", {"any": "any", **{one: mark[2:] for one, mark in DECISIONS.items()}})
+    _stragglers(StragglerFilter(hours, account, decision if decision in DECISIONS else None))
     _corrections(CorrectionFilter(hours, account))
     _distribution(account)
 
@@ -95,7 +82,7 @@ def _decided(found: Stragglers) -> None:
     for column, part in zip(columns, found.decided, strict=False):
         money = "unpriced" if part.currency is None else rounded(part.amount, part.currency)
         column.metric(
-            f"{_MARKS[part.decision]}, {part.currency or 'no price'}",
+            f"{DECISIONS[part.decision]}, {part.currency or 'no price'}",
             f"{part.usage_rows:,} events",
             delta=money,
             delta_color="off",
@@ -111,11 +98,12 @@ def _row(straggler: Straggler) -> dict[str, Value]:
         "account": straggler.account,
         "model": straggler.model or "unknown",
         "meter": straggler.meter,
-        "decision": _MARKS[straggler.decision],
+        "decision": DECISIONS[straggler.decision],
         "quantity": straggler.quantity,
         "amount": straggler.amount,
         "currency": straggler.currency or "no price",
         "request": straggler.request_id,
+        "became": event_link(straggler.request_id, straggler.received_at),
         "usage lsn": straggler.usage_lsn,
         "waits until (UTC)": straggler.hold_until if straggler.decision == Decision.HOLD else None,
         "decided by": straggler.decided_by,
@@ -143,7 +131,7 @@ def _corrected(correction: Correction) -> dict[str, Value]:
         "account": correction.account,
         "model": correction.model or "unknown",
         "meter": correction.meter,
-        "cause": _CAUSES[correction.cause],
+        "cause": CAUSES[correction.cause],
         "quantity was": correction.old_quantity,
         "quantity is": correction.new_quantity,
         "amount was": correction.old_amount,

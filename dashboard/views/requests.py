@@ -11,6 +11,7 @@ from dashboard.meter_columns import with_meters
 from dashboard.queries.meters import in_order
 from dashboard.queries.requests import Request
 from dashboard.table import Row, Value, show_table
+from dashboard.views.event import event_link
 from dashboard.wording import instant
 
 _SHOWN_ID = 40
@@ -43,6 +44,7 @@ def _lateness(requests: Sequence[Request]) -> alt.LayerChart | alt.FacetChart:
 def _row(request: Request, meters: Sequence[str]) -> dict[str, Value]:
     front: Row = {
         "request": request.request_id[:_SHOWN_ID],
+        "became": event_link(request.request_id, request.received_at),
         "account": request.account,
         "model": request.model or "unknown",
         "user": request.user_id or "",

@@ -12,6 +12,7 @@ from dashboard.encodings import by_mark
 from dashboard.exact import Quantity, total_quantity
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
+from dashboard.marks import WINDOWS
 from dashboard.meter_columns import with_meters
 from dashboard.panel import ask, ask_every, head
 from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_window_requests
@@ -24,12 +25,6 @@ from metering.lateness import WindowState
 REFRESH_SECONDS = 2
 DETAIL_SECONDS = 5
 
-MARKS: dict[str, str] = {
-    WindowState.OPEN: "○ open",
-    WindowState.CLOSING: "◐ closing",
-    WindowState.CLOSED: "● closed",
-    WindowState.CORRECTED: "✎ corrected",
-}
 COLORS = ["#4aa3d8", "#d98200", "#7b8b9a", "#b8548c"]
 _NOT_FINAL = (WindowState.OPEN, WindowState.CLOSING)
 
@@ -99,7 +94,7 @@ def _requests_per_minute(windows: Sequence[UsageWindow], meters: Sequence[str]) 
         {
             "minute": window.window_start.isoformat(),
             "requests": float(_sum([window], meters)),
-            "state": MARKS[window.state],
+            "state": WINDOWS[window.state],
         }
         for window in windows
     ]
@@ -112,7 +107,7 @@ def _requests_per_minute(windows: Sequence[UsageWindow], meters: Sequence[str]) 
     base = alt.Chart(alt.InlineData(bars)).encode(x=x)
     columns = base.mark_bar().encode(
         y=alt.Y("sum(requests):Q", title="Requests"),
-        color=by_mark("state", MARKS, COLORS),
+        color=by_mark("state", WINDOWS, COLORS),
         tooltip=[
             alt.Tooltip("minute:T", title="Minute", format="%Y-%m-%d %H:%M"),
             alt.Tooltip("state:N", title="State"),
@@ -132,7 +127,7 @@ def _requests_per_minute(windows: Sequence[UsageWindow], meters: Sequence[str]) 
 def _row(window: UsageWindow, by: By, meters: Sequence[str]) -> dict[str, Value]:
     front: Row = {
         "window start (UTC)": minute(window.window_start),
-        "state": MARKS[window.state],
+        "state": WINDOWS[window.state],
         by.value: window.key or "unknown",
     }
     back: Row = {

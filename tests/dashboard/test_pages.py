@@ -29,6 +29,7 @@ PAGES = (
     "Late and dropped",
     "Joins",
     "Bills",
+    "One event",
     "Audit",
     "Sources",
     "Alerts",

@@ -59,6 +59,8 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
         "model": [None, f"{MARKER}small-1"],
         "prefix": ["", MARKER, MINE, OTHERS],
         "user": ["u-1", f"{MARKER}u-1"],
+        "text": [f"r-{100_003:06d}", f"{MARKER}r-{100_003:06d}", "r-000003"],
+        "days": [35],
         "hours": [24],
         "job": ["billing"],
         "dimension": ["api_key_id"],

@@ -42,6 +42,7 @@ SHOWN = {
     ],
     "joins": ["What became of requests", "matched", "waiting now", "Price versions"],
     "bills": ["EUR, month to date", "Lines of", "Open a line"],
+    "event": ["What became of", "Billed: ", "On the bill", "Rows of usage", "Records as received", "it adds up"],
     "audit": ["Audits: what was proved"],
     "sources": ["Sources", "Missing numbers", "Silent after"],
     "alerts": ["Firing alerts", "Pending alerts", "History"],
@@ -169,8 +170,10 @@ def test_an_alert_appears_leads_to_its_runbook_and_disappears_without_reload(sta
 
 
 def address(stack: Stack, name: str, customer: Customer | None = None) -> str:
-    """A page's link; the pages that have the filter show one account."""
+    """A page's link; the pages that have the filter show one account, the one of an event its first request."""
     path = "" if name == "overview" else name
+    if customer is not None and name == "event":
+        return f"{stack.dashboard_url}/event?id={customer.account}-0"
     takes_account = customer is not None and name in ("windows", "bills", "late")
     return f"{stack.dashboard_url}/{path}" + (f"?account={customer.account}" if customer and takes_account else "")
 

@@ -198,5 +198,10 @@ def test_an_id_and_its_minute_are_explained_down_to_the_record_and_up_to_the_bil
     whole = json.loads(minute.stdout)
     assert (whole["adds_up"], whole["differences"]) == (True, [])
     assert "It adds up." in weir(stack, "explain", "--straggler", str(found["usage"][0]["lsn"])).stdout
+    month = found["line"][0]["month"]
+    of = ("--account", customer.account, "--meter", "requests")
+    line = json.loads(weir(stack, "explain", "--line", month, *of, "--format", "json").stdout)
+    assert (line["adds_up"], line["differences"]) == (True, [])
+    assert {row["meter"] for row in [*line["line"], *line["windows"]]} == {"requests"}
     unknown = weir(stack, "explain", "nobody")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)

@@ -6,7 +6,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from typer.testing import CliRunner, Result
 from cli.main import app, main
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
-from cli.way_down.files import Files
 from cli.way_down.printed import print_explanation
 from cli.way_down.question import Question, explanation
 from deployment.errors import CannotRun
 from jobs.streams import JOURNAL, Table
+from jobs.way_down.files import Files
 from metering.instants import rfc3339
 from metering.meters import Meter
 from metering.windows import MINUTE
@@ -635,6 +635,87 @@ def test_a_session_is_told_by_the_requests_that_it_counts(told: Told) -> None:
         told.explain(session=2)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_oracle_each_line_of_a_month_is_its_minutes_and_all_their_usage(
+    database: str, tmp_path: Path, seed: int
+) -> None:
+    Metered(seed).store(database, tmp_path)
+    stored = shown(database)
+    for account in ("acme", "bolt"):
+        found = explained(database, tmp_path, Question(line=NOON.date().replace(day=1), accounts=(account,)))
+        assert found["adds_up"], found["differences"]
+        assert found["cut"] is None
+        windows = {tuple(row[name] for name in KEY): row for row in found["windows"]}
+        assert windows.keys() == {key for key in stored if key[1] == account}
+        lines: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 2)
+        for key, row in windows.items():
+            assert [row["contribution"][name] for name in AMOUNTS] == [stored[key][name] for name in AMOUNTS]
+            for part in row["price_versions"]:
+                of = (*key[2:], part["price_version"])
+                lines[of] = [EXACT.add(was, part[name] or 0) for was, name in zip(lines[of], AMOUNTS[:2], strict=True)]
+        told = {
+            (row["model"], row["meter"], row["currency"], row["price_version"]): row
+            for row in found["line"]
+            if row["quantity"]
+        }
+        assert {of: sums for of, sums in lines.items() if sums[0]} == {
+            of: [row["quantity"], row["amount"] or 0] for of, row in told.items()
+        }
+        for row in told.values():
+            assert row["contribution"]["quantity"] == row["quantity"]
+        one = next(iter(told.values()))
+        narrow = {name: one[name] for name in ("model", "meter", "currency")}
+        part = explained(database, tmp_path, Question(line=NOON.date(), accounts=(account,), **narrow))
+        assert part["adds_up"], part["differences"]
+        assert {tuple(row[name] for name in narrow) for row in part["windows"]} == {tuple(narrow.values())}
+        assert all(row["meter"] == one["meter"] for row in [*part["stragglers"], *part["corrections"]])
+
+
+def test_a_line_of_many_minutes_is_summed_whole_and_told_in_part_which_is_said(told: Told) -> None:
+    told.journal(event(4), event(5, family="completion"))
+    many = 7
+    told.usage(*(usage_row(n + 1, EVENT_TIME + n * MINUTE, price=PRICES[1], request_lsn=4) for n in range(many)))
+    found = told.explain(line=NOON.date(), accounts=("acme",), meter="requests", limit=2)
+    (line,) = found["line"]
+    assert (line["quantity"], line["contribution"]["quantity"], found["adds_up"]) == (many, 2, True)
+    assert [row["window_start"] for row in found["windows"]] == [NOON, NOON + MINUTE]
+    assert [row["lsn"] for row in found["usage"]] == [1, 2]
+    assert found["cut"] == {"windows": many}
+    with psycopg.connect(told.database) as connection:
+        connection.execute("UPDATE usage_windows SET quantity = 2 WHERE window_start = %s", [NOON + 5 * MINUTE])
+    found = told.explain(line=NOON.date(), accounts=("acme",), limit=2)
+    assert not found["adds_up"]
+    assert "requests EUR, price version 2: the minutes make 8 for" in "\n".join(found["differences"])
+
+
+def test_a_minute_in_no_day_of_the_month_is_a_difference(told: Told) -> None:
+    told.journal(event(4))
+    told.usage(*(usage_row(n + 1, EVENT_TIME + n * timedelta(days=1), price=PRICES[1]) for n in range(3)))
+    with psycopg.connect(told.database) as connection:
+        connection.execute("DELETE FROM usage_days WHERE day = '2026-03-02'")
+    assert not told.explain(line=NOON.date(), accounts=("acme",))["adds_up"]
+
+
+def test_usage_of_each_month_is_told_with_its_own_line(told: Told) -> None:
+    told.journal(event(4), event(5, family="completion"))
+    february = of_r(2, request_id="s", day=NOON.date() - timedelta(days=1))
+    told.usage(of_r(day=NOON.date()), february)
+    for month, lsn in ((NOON.date(), 1), (NOON.date().replace(month=2), 2)):
+        found = told.explain(line=month, accounts=("acme",))
+        assert found["adds_up"], found["differences"]
+        assert [row["quantity"] for row in found["line"]] == [1]
+        assert [row["lsn"] for row in found["usage"]] == [lsn]
+        assert [row["contribution"]["quantity"] for row in found["windows"]] == [1]
+
+
+def test_a_line_that_there_is_not_is_said_so(told: Told) -> None:
+    told.journal(event(4))
+    told.usage(of_r())
+    for asked in ({"accounts": ("bolt",)}, {"meter": "images"}, {"currency": "USD"}, {"line": date(2026, 5, 1)}):
+        with pytest.raises(CannotRun, match="has no such line in 2026-0"):
+            told.explain(**{"line": NOON.date(), "accounts": ("acme",), **asked})
+
+
 def test_nothing_is_known_before_there_are_tables_or_usage(told: Told) -> None:
     with pytest.raises(CannotRun, match="no journal"):
         told.explain("r")
@@ -685,6 +766,13 @@ class TestTheCommand:
         assert told.database not in text
         assert not [name for name in ("Session", "Nothing") if name in text]
 
+    def test_prints_a_line_with_its_minutes(self, run: Callable[..., Result]) -> None:
+        words = ("--line", "2026-03", "--account", "acme", "--model", "sonnet", "--meter", "requests")
+        text = run(*words, "--currency", "EUR").output
+        for part in ("Line of the bill", "acme 2026-03, sonnet requests: 2 x 0.123456789012", "It adds up."):
+            assert part in text
+        assert len(json.loads(run(*words, "--format", "json").stdout)["windows"]) == 1
+
     def test_takes_one_question(self, run: Callable[..., Result]) -> None:
         for words in ((), ("r", "--straggler", "1"), ("--window", "2026-03-01T12:00:30Z")):
             assert run(*words).exit_code == 2
@@ -692,9 +780,13 @@ class TestTheCommand:
     def test_refuses_what_says_nothing_of_the_question(self, run: Callable[..., Result]) -> None:
         minute = ("--window", "2026-03-01T12:00:30Z", "--account", "acme")
         for words, said in (
-            (("r", "--model", "sonnet"), "are of a --window"),
-            (("--straggler", "2", "--meter", "requests"), "are of a --window"),
+            (("r", "--model", "sonnet"), "are of a --line or a --window"),
+            (("--straggler", "2", "--meter", "requests"), "are of a --line or a --window"),
             ((*minute, "--from", "2026-03-01T12:00:30Z"), "leave them out"),
+            ((*minute, "--currency", "EUR"), "is of a --line"),
+            (("--line", "2026-03"), "is of one account"),
+            (("--line", "March", "--account", "acme"), "is no month such as 2026-03"),
+            (("--line", "9999-12", "--account", "acme"), "is no month such as 2026-03"),
             (("--session", "1", "--to", "2026-03-01T12:00:30Z"), "leave them out"),
         ):
             result = run(*words)

@@ -19,8 +19,9 @@ from bench.__main__ import NEEDS
 from bench.report import IDLE_AIMS_MS
 from catalog import file as catalog_file
 from charts import values as chart
+from dashboard import became, marks
 from dashboard.freshness import Health
-from dashboard.views import conservation, joins, late, overview, sessions, windows
+from dashboard.views import conservation, joins, overview, sessions, windows
 from jobs import again, streams
 from jobs.ingestion.conformance import STATUS
 from jobs.joins.pairs import SIDES
@@ -109,12 +110,13 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "dispositions, dashboard": (Disposition, conservation._MARKS),
     "outcomes, dashboard": (Outcome, joins._MARKS),
     "outcomes, dashboard: what they mean": (Outcome, joins._MEANINGS),
+    "outcomes, dashboard: what became of an event": (Outcome, became._OUTCOMES),
     "outcomes, healthy series of the alerts' tests": (Outcome, healthy.OUTCOMES_A_MINUTE),
-    "decisions, dashboard": (Decision, late._MARKS),
+    "decisions, dashboard": (Decision, marks.DECISIONS),
     "decisions, what a policy or a person may say": (Decision, {*LatePolicy, "approve", "reject"}),
-    "causes of corrections, dashboard": (CORRECTING, late._CAUSES),
+    "causes of corrections, dashboard": (CORRECTING, became.CAUSES),
     "changes of a session, sessionization": (SessionChange, CHANGES),
-    "states of a window, dashboard": (WindowState, windows.MARKS),
+    "states of a window, dashboard": (WindowState, marks.WINDOWS),
     "states of a session, dashboard": (SessionState, sessions._MARKS),
     "what an application does, dashboard": (
         [*(doing.replace("_", " ") for doing in Doing), STALE, "idle", "never ran"],
@@ -152,7 +154,7 @@ def test_a_copy_of_a_closed_set_is_the_set(home: Iterable[Any], copy: Iterable[A
         (conservation.COLORS, conservation._MARKS),
         (joins.COLORS, joins._MARKS),
         (sessions.COLORS, sessions._MARKS),
-        (windows.COLORS, windows.MARKS),
+        (windows.COLORS, marks.WINDOWS),
     ],
 )
 def test_each_word_of_a_chart_has_a_colour_of_its_own(colors: Collection[str], marks: Sized) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.output import Format, Row, plain, print_rows
+from cli.output import Format, Row, print_rows
+from metering.digits import plain
 from metering.instants import rfc3339
 
 COLUMNS = ("account", "window_start", "quantity", "amount", "events")

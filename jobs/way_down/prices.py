@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from cli.way_down.arithmetic import Entry
-from cli.way_down.files import Files
+from jobs.way_down.arithmetic import Entry
+from jobs.way_down.files import Files
 from metering.instants import EPOCH
 
 PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted")

@@ -9,8 +9,8 @@ from decimal import Decimal
 from itertools import accumulate
 from operator import itemgetter
 
-from cli.output import plain
-from cli.way_down.arithmetic import EXACT, Entry, Row, WindowKey, total
+from jobs.way_down.arithmetic import EXACT, Entry, Row, WindowKey, total
+from metering.digits import plain
 
 Sums = tuple[Decimal, Decimal]
 """A quantity, and an amount."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import date, datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from typing import Any
 
-from cli.output import plain
-from cli.way_down.arithmetic import Entry, Row, WindowKey
-from cli.way_down.stored import Stored
+from jobs.way_down.arithmetic import Entry, Row, WindowKey
+from jobs.way_down.stored import Stored
+from metering.digits import plain
 from metering.words import UsageCause
+
+NEAR = timedelta(days=3)
+"""Days further apart do not overlap, whatever the zone."""
 
 
 def placed(stored: Stored, entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -36,6 +39,26 @@ def _day(entry: Entry, days: Sequence[date]) -> date:
     return entry.day
 
 
+@dataclass(frozen=True)
+class Span:
+    """Days whose minutes lie between these instants, and which hold all that lie there."""
+
+    days: tuple[date, ...]
+    starts: datetime
+    ends: datetime
+
+
+def span_of_month(stored: Stored, account: str, month: date) -> Span | None:
+    """The days of an account's month, with those that overlap with any or lie between two; None: it has none."""
+    following = (month + timedelta(days=31)).replace(day=1)
+    spans = _spans(stored.spans(account, month - NEAR, following + NEAR))
+    mine = [number for number, span in enumerate(spans) if any(month <= day < following for day in span.days)]
+    if not mine:
+        return None
+    whole = spans[mine[0] : mine[-1] + 1]
+    return Span(tuple(day for span in whole for day in span.days), whole[0].starts, whole[-1].ends)
+
+
 def wrong_days(stored: Stored, entries: Iterable[Entry]) -> list[str]:
     """Where a day that the entries are billed on is not the sum of its minutes, as sentences."""
     meters: defaultdict[tuple[str, date], set[str]] = defaultdict(set)
@@ -47,18 +70,19 @@ def wrong_days(stored: Stored, entries: Iterable[Entry]) -> list[str]:
         f"minutes make {plain(row['quantity'])} for {plain(row['amount'])}, the line has "
         f"{plain(row['day_quantity'])} for {plain(row['day_amount'])}"
         for (account, day), names in sorted(meters.items())
-        for days, starts, ends in _span(stored.spans(account, day), day)
-        for row in stored.unequal_days(account, days, starts, ends, names)
+        for span in _spans(stored.spans(account, day - NEAR, day + NEAR))
+        if day in span.days
+        for row in stored.unequal_days(account, span.days, span.starts, span.ends, names)
     ]
 
 
-def _span(rows: Iterable[Row], day: date) -> list[tuple[list[date], datetime, datetime]]:
-    """Of days (`day, starts, ends`) in the order of their starts those that overlap with one: which, and from when."""
-    spans: list[tuple[list[date], datetime, datetime]] = []
+def _spans(rows: Iterable[Row]) -> list[Span]:
+    """Days (`day, starts, ends`) in the order of their starts: those that overlap cannot be told apart."""
+    spans: list[Span] = []
     for row in rows:
-        if spans and row["starts"] < spans[-1][2]:
-            days, starts, ends = spans.pop()
-            spans.append(([*days, row["day"]], starts, max(ends, row["ends"])))
+        if spans and row["starts"] < spans[-1].ends:
+            last = spans.pop()
+            spans.append(Span((*last.days, row["day"]), last.starts, max(last.ends, row["ends"])))
         else:
-            spans.append(([row["day"]], row["starts"], row["ends"]))
-    return [span for span in spans if day in span[0]]
+            spans.append(Span((row["day"],), row["starts"], row["ends"]))
+    return spans

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from cli.output import plain
-from cli.way_down.arithmetic import EXACT, Cell, Entry, Row, WindowKey
+from jobs.way_down.arithmetic import EXACT, Cell, Entry, Row, WindowKey
+from metering.digits import plain
 from metering.words import UsageCause
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from cli.reading import Database
-from cli.way_down.arithmetic import Cell, Row, WindowKey
+from jobs.billed import Database
+from jobs.way_down.arithmetic import Cell, Row, WindowKey
 
 STRAGGLER = (
     *("usage_lsn", "meter", "account", "model", "window_start", "event_time", "received_at", "late_seconds"),
@@ -30,6 +30,17 @@ _WINDOWS = f"""
            late_quantity, corrected
     FROM usage_windows JOIN {_ASKED} USING (window_start, account)
     ORDER BY window_start, account, model, meter, currency, price_version
+"""
+_WINDOWS_OF = """
+    SELECT window_start, account, model, meter, currency, count(*) OVER () AS there_are
+    FROM usage_windows
+    WHERE account = %(account)s AND window_start >= %(starts)s AND window_start < %(ends)s
+      AND (%(model)s::text IS NULL OR model = %(model)s) AND (%(meter)s::text IS NULL OR meter = %(meter)s)
+      AND (%(currency)s::text IS NULL OR currency = %(currency)s)
+    GROUP BY window_start, account, model, meter, currency
+    HAVING sum(quantity) <> 0
+    ORDER BY window_start, model, meter, currency
+    LIMIT %(limit)s
 """
 _STRAGGLERS = f"""
     SELECT {", ".join(STRAGGLER)} FROM stragglers JOIN {_ASKED} USING (window_start, account)
@@ -59,7 +70,7 @@ _DAYS_HOLDING = f"""
 """
 _SPANS = """
     SELECT day, min(first_window) AS starts, max(last_window_end) AS ends FROM usage_days
-    WHERE account = %(account)s AND day BETWEEN %(day)s::date - 3 AND %(day)s::date + 3
+    WHERE account = %(account)s AND day BETWEEN %(first)s AND %(last)s
     GROUP BY day ORDER BY starts, day
 """
 # Minutes of days that overlap cannot be told apart, so they are added up together.
@@ -69,12 +80,14 @@ _DAYS_AND_MINUTES = """
     FROM (
         SELECT model, meter, currency, price_version, quantity AS day_quantity, coalesce(amount, 0) AS day_amount,
                0 AS quantity, 0 AS amount
-        FROM usage_days WHERE account = %(account)s AND day = ANY (%(days)s) AND meter = ANY (%(meters)s)
+        FROM usage_days
+        WHERE account = %(account)s AND day = ANY (%(days)s)
+          AND (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
         UNION ALL
         SELECT model, meter, currency, price_version, 0, 0, quantity, coalesce(amount, 0)
         FROM usage_windows
         WHERE account = %(account)s AND window_start >= %(starts)s AND window_start < %(ends)s
-          AND meter = ANY (%(meters)s)
+          AND (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
     ) AS both_sums
     GROUP BY model, meter, currency, price_version
     HAVING sum(day_quantity) <> sum(quantity) OR sum(day_amount) <> sum(amount)
@@ -85,7 +98,8 @@ _LINES = """
     SELECT account, %(month)s AS month, model, meter, currency, price_version, max(unit_price) AS unit_price,
            sum(quantity) AS quantity, sum(quantity) * max(unit_price) AS amount
     FROM usage_days
-    WHERE account = %(account)s AND day >= %(month)s AND day < %(following)s AND meter = ANY (%(meters)s)
+    WHERE account = %(account)s AND day >= %(month)s AND day < %(following)s
+      AND (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
     GROUP BY account, model, meter, currency, price_version
     ORDER BY model, meter, currency, price_version
 """
@@ -147,26 +161,45 @@ class Stored:
         """The days that may hold these minutes, for each model, meter, currency and price version; in order."""
         return list(self.database.execute(_DAYS_HOLDING, _parameters(asked, None)).fetchall())
 
-    def spans(self, account: str, day: date) -> list[Row]:
-        """The days (`day, starts, ends`) of an account around one, in the order in which they start."""
-        return list(self.database.execute(_SPANS, {"account": account, "day": day}).fetchall())
+    def spans(self, account: str, first: date, last: date) -> list[Row]:
+        """The days (`day, starts, ends`) of an account from one to another, in the order in which they start."""
+        return list(self.database.execute(_SPANS, {"account": account, "first": first, "last": last}).fetchall())
+
+    def windows_of(
+        self, account: str, starts: datetime, ends: datetime, of: Mapping[str, str | None], limit: int
+    ) -> tuple[list[WindowKey], int]:
+        """The first windows of an account in a time, of a `model`, `meter` and `currency` or any (None); how many."""
+        asked = {"account": account, "starts": starts, "ends": ends, **of, "limit": limit}
+        rows = self.database.execute(_WINDOWS_OF, asked).fetchall()
+        keys = [WindowKey(*(row[name] for name in WindowKey._fields)) for row in rows]
+        return keys, rows[0]["there_are"] if rows else 0
 
     def unequal_days(
-        self, account: str, days: Collection[date], starts: datetime, ends: datetime, meters: Collection[str]
+        self, account: str, days: Collection[date], starts: datetime, ends: datetime, meters: Collection[str] | None
     ) -> list[Row]:
-        """Where days are not their minutes from `starts` to `ends`, by model, meter, currency and price version."""
-        asked = {"account": account, "days": list(days), "starts": starts, "ends": ends, "meters": list(meters)}
+        """Where days are not their minutes from `starts` to `ends`, by model, meter, currency and price version.
+
+        Of some meters, or of all (None).
+        """
+        asked = {"account": account, "days": list(days), "starts": starts, "ends": ends, "meters": _some(meters)}
         return list(self.database.execute(_DAYS_AND_MINUTES, asked).fetchall())
 
-    def lines(self, account: str, month: date, meters: Collection[str]) -> list[Row]:
-        """The lines of some meters of an account's month, one for each model, meter, currency and price version."""
+    def lines(self, account: str, month: date, meters: Collection[str] | None = None) -> list[Row]:
+        """The lines of an account's month, one for each model, meter, currency and price version.
+
+        Of some meters, or of all (None).
+        """
         following = (month + timedelta(days=31)).replace(day=1)
-        asked = {"account": account, "month": month, "following": following, "meters": list(meters)}
+        asked = {"account": account, "month": month, "following": following, "meters": _some(meters)}
         return list(self.database.execute(_LINES, asked).fetchall())
 
 
 def _numbered(number: int, accounts: Collection[str]) -> Mapping[str, Any]:
     return {"number": number, "accounts": list(accounts) or None}
+
+
+def _some(names: Collection[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
 
 
 def _parameters(asked: Collection[tuple[datetime, str]], lsns: Iterable[int] | None) -> Mapping[str, Any]:

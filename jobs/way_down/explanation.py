@@ -11,16 +11,16 @@ from typing import Any
 import polars as pl
 from deltalake import DeltaTable
 
-from cli.usage import billing_progress
-from cli.way_down.arithmetic import Cell, Entry, Row, WindowKey, entries_of
-from cli.way_down.checks import wrong_lines, wrong_prices, wrong_products, wrong_stragglers, wrong_windows
-from cli.way_down.corrected import wrong_corrections, wrong_histories
-from cli.way_down.days import placed, wrong_days
-from cli.way_down.files import Files
-from cli.way_down.prices import price_versions
-from cli.way_down.records import RECORDS_OF_A_ROW, Found, Tables
-from cli.way_down.stored import Stored
-from cli.way_down.told import Told, lines_told, outcomes_told, records_told, usage_told, windows_told
+from jobs.billed import billing_progress
+from jobs.way_down.arithmetic import Cell, Entry, Row, WindowKey, entries_of
+from jobs.way_down.checks import wrong_lines, wrong_prices, wrong_products, wrong_stragglers, wrong_windows
+from jobs.way_down.corrected import wrong_corrections, wrong_histories
+from jobs.way_down.days import placed, wrong_days
+from jobs.way_down.files import Files
+from jobs.way_down.prices import price_versions
+from jobs.way_down.records import RECORDS_OF_A_ROW, Found, Tables
+from jobs.way_down.stored import Stored
+from jobs.way_down.told import Told, lines_told, outcomes_told, records_told, usage_told, windows_told
 from metering.lateness import window_state
 from metering.meters import MOST_METERS
 from metering.windows import MINUTE, Window
@@ -83,6 +83,8 @@ class Billed:
     windows: Mapping[Cell, Row]
     stragglers: Sequence[Row]
     corrections: Sequence[Row]
+    windows_found: int = 0
+    """How many there are, where only some were read."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Tol
         every = sources.entries(sources.tables.usage_of_window(account, Window(start, start + MINUTE)))
         whole += wrong_histories(every, stored.corrections([(start, account)]))
     since = _removed(sources.usage, min(start for start, _ in named.places)) if whole else None
-    return _document(sources, found, entries, billed, Problems(sure, whole, since))
+    return document_of(sources, found, entries, billed, Problems(sure, whole, since))
 
 
 def explain_window(sources: Sources, asked: WindowAsked) -> Told:
@@ -157,7 +159,7 @@ def explain_window(sources: Sources, asked: WindowAsked) -> Told:
     problems = Problems(wrong_stragglers(entries, billed.stragglers, billed.corrections), whole, since)
     mine = usage.filter(pl.col("lsn").is_in(list({one.usage_lsn for one in entries})))
     listed = tables.of_usage(mine["lsn"].head(sources.limit))
-    document = _document(sources, listed, entries, billed, problems)
+    document = document_of(sources, listed, entries, billed, problems)
     cut = {**(document["cut"] or {}), **({"usage": len(mine)} if len(mine) > len(listed.usage) else {})}
     return {**document, "usage_summed": len(mine), "cut": cut or None}
 
@@ -180,7 +182,8 @@ def _lines(stored: Stored, entries: Iterable[Entry]) -> list[Row]:
     return [row for (account, month), names in sorted(meters.items()) for row in stored.lines(account, month, names)]
 
 
-def _document(sources: Sources, found: Found, entries: Sequence[Entry], billed: Billed, problems: Problems) -> Told:
+def document_of(sources: Sources, found: Found, entries: Sequence[Entry], billed: Billed, problems: Problems) -> Told:
+    """The document of rows that were found, of what they add, and of what the database has of their windows."""
     stored, limit = sources.stored, sources.limit
     prices = price_versions(sources.prices, sources.tables.journal, entries)
     lines = _lines(stored, entries)
@@ -213,7 +216,8 @@ def _document(sources: Sources, found: Found, entries: Sequence[Entry], billed: 
         "usage_removed_before": problems.since,
         "usage_summed": len(found.usage),
     }
-    return _cut(told, limit, {"usage": found.usage_found, "records": found.records_found})
+    there_are = {"windows": billed.windows_found, "usage": found.usage_found, "records": found.records_found}
+    return _cut(told, limit, there_are)
 
 
 def _cut(told: Told, limit: int, found: Mapping[str, int]) -> Told:

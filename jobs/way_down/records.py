@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
-from cli.way_down.files import Files, is_among
 from jobs.metered import METERED_COLUMNS
 from jobs.runtime.families import family
+from jobs.way_down.files import Files, is_among
 from metering.windows import Window
 from metering.words import REQUESTS, Disposition, UsageCause
 
@@ -26,6 +26,8 @@ USAGE = (
 """What is told of a row of usage, beside its meters."""
 RECORDS_OF_A_ROW = 4
 """A request and its completion, and a repeat of each."""
+DEFAULT_PERIOD = timedelta(days=35)
+"""How long identities are remembered by default, and how old an event may be."""
 USAGE_READ = (*USAGE, *METERED_COLUMNS)
 
 
@@ -58,14 +60,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that an explanation reads. `accounts`: only theirs; empty: everybody's.
+    """The tables that an explanation reads. `whose`: of rows with `account`, which may be told; None: all.
 
     Of an id `limit` rows of usage are read, and of anything RECORDS_OF_A_ROW times as many records.
     """
 
     journal: Files
     usage: Files
-    accounts: Collection[str]
+    whose: pl.Expr | None
     limit: int
 
     def of_id(self, text: str, period: Period) -> Found:
@@ -96,6 +98,10 @@ class Tables:
         """Rows of usage with these lsns, the records that they name, and their repeats."""
         return self._found(lsns, ())
 
+    def of_usage_alone(self, lsns: Iterable[int]) -> pl.DataFrame:
+        """Rows of usage (USAGE_READ) with these lsns, without any record."""
+        return self._mine(self.usage.by_lsn(lsns, USAGE_READ))
+
     def of_correction(self, lsns: Iterable[int]) -> Found:
         """As `of_usage`, with the rows of usage that these correct."""
         rows = self.usage.by_lsn(lsns, ("lsn", "corrects_lsns"))
@@ -117,7 +123,7 @@ class Tables:
         return self._found(self._usage_naming(listed), listed["lsn"]), len(rows)
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
-        rows = self._mine(self.usage.by_lsn(usage, USAGE_READ))
+        rows = self.of_usage_alone(usage)
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
         lsns = self._mine_of(self._with_repeats(named))
         told = self.journal.by_lsn(lsns[: self._most_records], RECORD)
@@ -146,10 +152,7 @@ class Tables:
         return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
 
     def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
-        """Records of the period with this text (lsn, first_lsn, account, request_id, received_at).
-
-        A record without an account is everybody's.
-        """
+        """Records of the period with this text (lsn, first_lsn, account, request_id, received_at)."""
         said = ("lsn", "first_lsn", "account", "request_id", "received_at")
         return self._mine(period.files(self.journal).rows(pl.col(column) == text, said)).filter(period.holds())
 
@@ -167,15 +170,13 @@ class Tables:
         return RECORDS_OF_A_ROW * self.limit
 
     def _mine_of(self, lsns: Iterable[int]) -> list[int]:
-        """Those of records of the accounts that are asked for, in order."""
-        if not self.accounts:
+        """Those of records that may be told, in order."""
+        if self.whose is None:
             return sorted(lsns)
         return self._mine(self.journal.by_lsn(lsns, ("lsn", "account")))["lsn"].to_list()
 
     def _mine(self, rows: pl.DataFrame) -> pl.DataFrame:
-        if not self.accounts:
-            return rows
-        return rows.filter(pl.col("account").is_in(list(self.accounts)) | pl.col("account").is_null())
+        return rows if self.whose is None else rows.filter(self.whose)
 
 
 def _with_firsts(records: pl.DataFrame) -> list[int]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from cli.way_down.arithmetic import Cell, Entry, Row, Total, WindowKey, meters_by_lsn, total, total_of_stored
-from cli.way_down.records import RECORD, USAGE
+from jobs.way_down.arithmetic import Cell, Entry, Row, Total, WindowKey, meters_by_lsn, total, total_of_stored
+from jobs.way_down.records import RECORD, USAGE
 from metering.windows import MINUTE
 from metering.words import UsageCause
 
@@ -110,8 +110,8 @@ def _version(row: Row, entries: Iterable[Entry]) -> Told:
     return {**{name: row[name] for name in names}, "contribution": _amounts(added)}
 
 
-def lines_told(lines: Iterable[Row], entries: Iterable[Entry]) -> list[Told]:
-    """Lines of months that the entries are on (account, month, _LINE): quantity x unit price = amount."""
+def lines_told(lines: Iterable[Row], entries: Iterable[Entry], *, is_all: bool = False) -> list[Told]:
+    """Lines of months that the entries are on, or all (account, month, _LINE): quantity x unit price = amount."""
     mine: defaultdict[tuple[Any, ...], list[Entry]] = defaultdict(list)
     for one in entries:
         if one.counts:
@@ -120,7 +120,7 @@ def lines_told(lines: Iterable[Row], entries: Iterable[Entry]) -> list[Told]:
     return [
         {**row, "month": f"{row['month']:%Y-%m}", "contribution": _amounts(total(mine[line]))}
         for row in lines
-        if (line := (row["account"], row["month"], *(row[name] for name in _LINE))) in mine
+        if (line := (row["account"], row["month"], *(row[name] for name in _LINE))) in mine or is_all
     ]
 
 

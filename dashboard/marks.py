@@ -1,0 +1,21 @@
+"""How states and decisions are marked on every page: a sign and a word, as colour alone says nothing to some."""
+
+from __future__ import annotations
+
+from metering.lateness import WindowState
+from metering.words import Decision
+
+WINDOWS: dict[str, str] = {
+    WindowState.OPEN: "○ open",
+    WindowState.CLOSING: "◐ closing",
+    WindowState.CLOSED: "● closed",
+    WindowState.CORRECTED: "✎ corrected",
+}
+
+DECISIONS: dict[str, str] = {
+    Decision.CORRECT: "✎ corrected",
+    Decision.APPROVE: "✓ approved",
+    Decision.HOLD: "◷ waits",
+    Decision.DROP: "✕ dropped",
+    Decision.REJECT: "⊘ rejected",
+}

@@ -1,0 +1,1 @@
+"""From a bill's line down to the records of Kafka: what is read, and what it comes to."""
