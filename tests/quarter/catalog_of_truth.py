@@ -35,29 +35,31 @@ def _accounts(truth: Truth, chance: random.Random, count: int) -> Iterator[Chang
         account, zone = f"acme-{number:02}", (NEW_YORK, KOLKATA)[number % 2]
         truth.zones[account] = zone
         plan, currency = chance.choice(PLANS), chance.choice(CURRENCIES)
-        yield _contract(account, zone, BEGIN, IN_FORCE, plan, currency)
+        yield _contract(account, zone, BEGIN, Contract(IN_FORCE, plan, currency))
         if number % 3 == 0:
             other = chance.choice([each for each in PLANS if each != plan])
             at = BEGIN + chance.uniform(15, 75) * DAY
             is_backdated = number % 2 == 0
             truth.counts["plans that changed, told afterwards" if is_backdated else "plans that changed"] += 1
             holds_from = at + chance.uniform(1, 12) * DAY * (-1 if is_backdated else 1)
-            yield _contract(account, zone, at, holds_from, other, currency)
+            yield _contract(account, zone, at, Contract(holds_from, other, currency))
         elif number % 7 == 1:
             truth.counts["currencies that changed"] += 1
             at = BEGIN + chance.uniform(15, 75) * DAY
-            yield _contract(account, zone, at, at + 3 * DAY, plan, *[each for each in CURRENCIES if each != currency])
+            (other,) = (each for each in CURRENCIES if each != currency)
+            yield _contract(account, zone, at, Contract(at + 3 * DAY, plan, other))
     for number in range(2):
         account = f"late-{number}"
         truth.zones[account] = "UTC"
         truth.counts["accounts that were told of late"] += 1
-        yield _contract(account, "UTC", BEGIN + (20 + 15 * number) * DAY, IN_FORCE, PLANS[number], CURRENCIES[number])
+        told = Contract(IN_FORCE, PLANS[number], CURRENCIES[number])
+        yield _contract(account, "UTC", BEGIN + (20 + 15 * number) * DAY, told)
     truth.zones["nobody"] = "UTC"
 
 
-def _contract(account: str, zone: str, at: datetime, holds_from: datetime, plan: str, currency: str) -> Change:
-    row = {"account": account, "plan": plan, "currency": currency, "timezone": zone}
-    return Change(at, "account", {**row, "effective_from": _seconds(holds_from)})
+def _contract(account: str, zone: str, at: datetime, told: Contract) -> Change:
+    row = {"account": account, "plan": told.plan, "currency": told.currency, "timezone": zone}
+    return Change(at, "account", {**row, "effective_from": _seconds(told.holds_from)})
 
 
 def _prices(truth: Truth, chance: random.Random) -> Iterator[Change]:

@@ -83,9 +83,12 @@ class _Maker:
         occurred = self._instant()
         event = self._request(occurred)
         said, quantities = self._reported()
-        event = {**event, "type": USAGE, "data": {**event["data"], **{k: v for k, v in said.items() if k != "gpu_seconds"}}}
+        for each in (said, quantities):
+            # Its contract has none.
+            each.pop("gpu_seconds", None)
+        event = {**event, "type": USAGE, "data": {**event["data"], **said}}
         known = self._send(event, occurred + late + self._delay())
-        self._ask(count, event, occurred, known, {k: v for k, v in quantities.items() if k != "gpu_seconds"})
+        self._ask(count, event, occurred, known, quantities)
         self._tell_again([(event, known)])
 
     def told_late(self) -> None:
@@ -226,14 +229,16 @@ class _Maker:
     def _completion(self, request: Event, at: datetime) -> tuple[Event, dict[str, Decimal]]:
         said, quantities = self._reported()
         data = {"request_id": request["data"]["request_id"], **said}
-        return {"type": COMPLETION, "id": self._id(), "subject": request["subject"], "time": at, "data": data}, quantities
+        event = {"type": COMPLETION, "id": self._id(), "subject": request["subject"], "time": at, "data": data}
+        return event, quantities
 
     def _reported(self) -> tuple[dict[str, Any], dict[str, Decimal]]:
+        """What an end reports, and what is to be counted of it."""
         chance = self._chance
-        input_tokens = chance.choice([chance.randint(1, 4_000), chance.randint(1, 10**6), chance.randint(1, 10**10)])
-        said: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": chance.choice([0, chance.randint(1, 9_999)])}
+        tokens = chance.choice([chance.randint(1, 4_000), chance.randint(1, 10**6), chance.randint(1, 10**10)])
+        said: dict[str, Any] = {"input_tokens": tokens, "output_tokens": chance.choice([0, chance.randint(1, 9_999)])}
         if chance.random() < 0.5:
-            said["cached_tokens"] = chance.randint(0, input_tokens)
+            said["cached_tokens"] = chance.randint(0, tokens)
         if chance.random() < 0.3:
             said["gpu_seconds"] = chance.randint(1, 86_400_000_000) / 1_000_000
         quantities = {meter: Decimal(str(many)) for meter, many in said.items()}

@@ -1,4 +1,4 @@
-"""A quarter from its first record to the last audit: time passes, records come, audits put right, and all is compared."""
+"""A quarter from its first record to the last audit: time passes, records come, audits put right; all is compared."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Result:
 
     cells: list[Compared] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    unexplained: int = 0
+    """Closed windows that are not what they showed and their corrections."""
     closed_windows: int = 0
     moved_windows: int = 0
     audits: int = 0
@@ -52,11 +54,9 @@ class Quarter:
     shown: Shown
     result: Result
 
-    def differences(self) -> list[str]:
-        """All that is not as the truth says, now."""
-        cells = list(compared(self.truth, str(self.stack.tables), self.stack.database))
-        self.result.cells = cells
-        return [*(wrong for each in cells for wrong in each.wrong), *self.shown.unexplained()]
+    def compared(self) -> list[Compared]:
+        """All cells, as they are now."""
+        return list(compared(self.truth, str(self.stack.tables), self.stack.database))
 
 
 @contextmanager
@@ -107,7 +107,10 @@ def _audit(stack: Stack, result: Result) -> None:
 def measured(quarter: Quarter) -> Result:
     """The result, with all that was compared, counted and proved."""
     result, stack = quarter.result, quarter.stack
-    result.wrong = quarter.differences()
+    result.cells, unexplained = quarter.compared(), list(quarter.shown.unexplained())
+    result.unexplained = len(unexplained)
+    result.wrong = [wrong for each in result.cells for wrong in each.wrong]
+    result.wrong += unexplained
     result.wrong += _left_over(stack)
     result.closed_windows, result.moved_windows = quarter.shown.closed(), quarter.shown.moved()
     result.made = made(stack)
@@ -135,7 +138,8 @@ def made(stack: Stack) -> dict[str, Counter[str]]:
         stragglers, corrections = (
             Counter({str(name): count for name, count in connection.execute(query.encode()).fetchall()})
             for query in (
-                "SELECT decision, count(*) FROM stragglers GROUP BY 1",
+                "SELECT decision || CASE WHEN hold_until IS NULL THEN '' ELSE ', after it waited' END, count(*)"
+                " FROM stragglers GROUP BY 1",
                 "SELECT cause, count(*) FROM corrections GROUP BY 1",
             )
         )

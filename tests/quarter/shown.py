@@ -22,7 +22,9 @@ _CLOSED = f"""
 SELECT {KEYS}, sum(quantity), coalesce(sum(amount), 0) FROM usage_windows
 WHERE window_end > %(before)s AND window_end <= %(until)s GROUP BY {KEYS}
 """
-_NOW = f"SELECT {KEYS}, sum(quantity), coalesce(sum(amount), 0) FROM usage_windows WHERE window_end <= %s GROUP BY {KEYS}"
+_NOW = f"""
+SELECT {KEYS}, sum(quantity), coalesce(sum(amount), 0) FROM usage_windows WHERE window_end <= %s GROUP BY {KEYS}
+"""
 _CORRECTIONS = f"""
 SELECT {KEYS}, number, new_quantity - old_quantity, coalesce(new_amount, 0) - coalesce(old_amount, 0) FROM corrections
 """

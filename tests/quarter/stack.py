@@ -1,4 +1,4 @@
-"""The shipped sinks of all four applications over a stand-in Kafka, real tables and a real database, in step with time."""
+"""The shipped sinks of all four applications over a stand-in Kafka, real tables, a real database and given time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ import structlog
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.identity_index import IdentityIndex
-from jobs.ingestion.judge import Judge
+from jobs.ingestion.pipeline import JOB as INGESTION
+from jobs.runtime.job import AnyJob
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from metering.instants import rfc3339
 from tests.clocks import HandClock
 from tests.quarter.catalog_of_truth import DAY
 from tests.quarter.truth import BEGIN, DROPPED, GRACE, TIMEOUT, Change, Record
-from tests.simulation.applications import JOBS, Application, simulated
+from tests.simulation.applications import JOBS, simulated
 from tests.simulation.audits import Examined, audit
 from tests.simulation.calls import Fault
 from tests.simulation.conftest import dropped
 from tests.simulation.declared import CONTRACTS
-from tests.simulation.frames import Spark
+from tests.simulation.frames import Frame
 from tests.simulation.simulate import emptied, quick_database
 from tests.simulation.world import CONFIGS, ENOUGH_CALLS, MOST_ROUNDS, StandsStillError, World
 
@@ -39,20 +40,19 @@ METERS: Mapping[str, Mapping[str, Any]] = {
     "requests": {"unit": "request", "count": "outcomes"},
     **TOKENS,
     "gpu_seconds": {
-        **{"unit": "second", "sum": "gpu_seconds"},
-        **{"late_policy": "hold", "hold": {"seconds": HELD_SECONDS, "expires": "correct"}},
+        "unit": "second",
+        "sum": "gpu_seconds",
+        "late_policy": "hold",
+        "hold": {"seconds": HELD_SECONDS, "expires": "correct"},
     },
 }
 SETTLED_AFTER = timedelta(seconds=HELD_SECONDS) + DAY
 """By then nothing waits any more for a partner or a decision."""
 
 
-def _judged_by(config: IngestionConfig) -> Judge:
-    # Its contracts are dictionaries, so a configuration has no hash.
-    return _JUDGES.setdefault(config.model_dump_json(), config.judge())
-
-
-_JUDGES: dict[str, Judge] = {}
+def _built(records: Frame, config: IngestionConfig, _folder: Path | None = None) -> Frame:
+    """Stands in for ingestion's `build`: the shipped judge without Spark's workers."""
+    return records.then(config.judge().judge)
 
 
 class Stack(World):
@@ -118,14 +118,7 @@ class Stack(World):
 @contextmanager
 def running_stack(folder: Path, seed: int) -> Iterator[Stack]:
     """A stack whose drivers run the shipped judge and index, as long as its database runs."""
-    shipped = {
-        **JOBS,
-        "ingestion": replace(
-            JOBS["ingestion"],
-            build=lambda records, config, _folder: records.then(_judged_by(config).judge),
-            judge=lambda config: _judged_by(config).judge,
-        ),
-    }
+    shipped: dict[str, AnyJob] = {**JOBS, "ingestion": replace(INGESTION, build=_built)}
     configured = structlog.get_config()
     structlog.configure(processors=[dropped])
     with ExitStack() as held:

@@ -68,7 +68,7 @@ class Change:
 
 @dataclass
 class Truth:
-    """A quarter. `contracts` and `prices` (by `holds_from`; None: withdrawn) are in the order in which they were told."""
+    """A quarter. `contracts` and `prices` (by `holds_from`; None: withdrawn) are in the order of telling."""
 
     seed: int
     zones: dict[str, str] = field(default_factory=dict)
