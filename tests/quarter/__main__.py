@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--turn-hours", type=float, default=8, help="how much time passes between two turns")
     parser.add_argument("--audit-days", type=float, default=7, help="how often an audit puts right what it can")
     options = parser.parse_args()
+    git = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     truth = generated(options.seed, options.events)
     print(f"{len(truth.records):,} records, {len(truth.changes)} changes of the catalog", flush=True)
     turn, audit_every = timedelta(hours=options.turn_hours), timedelta(days=options.audit_days)
@@ -46,7 +47,6 @@ def main() -> int:
     if result.wrong:
         print(f"{len(result.wrong)} wrong in seed {options.seed}")
         return 1
-    git = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     RESULT.write_text(page(truth, result, git.stdout.strip(), os.cpu_count() or 1))
     print(f"all is equal, to the last digit; {result.seconds:.0f} s; {RESULT.name} is written")
     return 0

@@ -41,7 +41,6 @@ def compared(truth: Truth, tables: str, database: str) -> Iterator[Compared]:
     billed = [line for line in every if not line.is_dropped]
     late = [line for line in every if line.is_dropped]
     zones = truth.zones
-    # Of what somebody sees no price of, both say nothing.
     yield _beside(
         "usage, by minute, account, model, meter, currency, unit price and dimensions",
         summed(every, lambda x: (*_of_window(x), x.dimensions)),
@@ -105,10 +104,12 @@ def _dimensions(said: str | dict[str, str] | None) -> Dimensions:
 
 def _months(database: str) -> Iterator[tuple[Hashable, Decimal, Decimal | None]]:
     with read_only(database) as reader:
-        for row in usage_rows(reader, UsageQuery(window=Window.MONTH, dimensions=NAMES)):
+        listed: Iterator[Any] = usage_rows(reader, UsageQuery(window=Window.MONTH, dimensions=NAMES))
+        for row in listed:
             assert row["is_other"] is False
             said = {name: row[name] for name in NAMES if row[name] is not None}
             key = row["window_start"], row["account"], row["model"], row["meter"], row["currency"]
+            # The list has 0 for what has no price.
             yield (*key, _dimensions(said)), row["quantity"], row["amount"] or None
 
 

@@ -24,7 +24,7 @@ CELLS = """
 | compared: quantity and amount | cells | wrong |
 |---|---:|---:|
 """
-SHOWN = "| closed windows, with what they showed and their corrections since; {moved:,} have moved | {closed:,} | {wrong} |\n"
+SHOWN = "| closed windows, what they showed plus corrections; {moved:,} have moved | {closed:,} | {wrong} |\n"
 COUNTED = """
 {audits} audits put {put_right:,} rows right. One more finds nothing to do, and proves sessions, windows, days,
 stragglers and corrections (I5, I6, I8).

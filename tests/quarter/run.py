@@ -136,12 +136,8 @@ def made(stack: Stack) -> dict[str, Counter[str]]:
     events = [row for row in journal.to_pylist() if row["topic"] == EVENTS_TOPIC and row["source"] in (SOURCE, None)]
     with psycopg.connect(stack.database) as connection:
         stragglers, corrections = (
-            Counter({str(name): count for name, count in connection.execute(query.encode()).fetchall()})
-            for query in (
-                "SELECT decision || CASE WHEN hold_until IS NULL THEN '' ELSE ', after it waited' END, count(*)"
-                " FROM stragglers GROUP BY 1",
-                "SELECT cause, count(*) FROM corrections GROUP BY 1",
-            )
+            Counter({str(name): count for name, count in connection.execute(query).fetchall()})
+            for query in (_STRAGGLERS, _CORRECTIONS)
         )
     return {
         "records": Counter(row["disposition"] for row in events),
@@ -149,6 +145,13 @@ def made(stack: Stack) -> dict[str, Counter[str]]:
         "stragglers": stragglers,
         "corrections": corrections,
     }
+
+
+_STRAGGLERS = """
+SELECT decision || CASE WHEN hold_until IS NULL THEN '' ELSE ', after it waited' END, count(*)
+FROM stragglers GROUP BY 1
+"""
+_CORRECTIONS = "SELECT cause, count(*) FROM corrections GROUP BY 1"
 
 
 def _miscounted(truth: Truth, made: dict[str, Counter[str]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from tests.quarter.computed import EXACT
+from tests.quarter.computed import EXACT, MINUTE
 
 Window = tuple[Any, ...]
 """Start, account, model, meter, currency: all price versions together."""
@@ -77,9 +77,7 @@ class Shown:
         untils = [until for until, _ in self._looks]
         with localcontext(EXACT):
             for *key, number, quantity, amount in self._connection.execute(_CORRECTIONS).fetchall():
-                # A window that begins before `until` ends by then: both are whole minutes.
-                look = bisect_left(untils, key[0], lo=0)
-                look += look < len(untils) and untils[look] == key[0]
+                look = bisect_left(untils, key[0] + MINUTE)
                 if look < len(untils) and number > self._looks[look][1]:
                     before = wanted[tuple(key)]
                     wanted[tuple(key)] = before[0] + quantity, before[1] + amount

@@ -26,8 +26,6 @@ from tests.simulation.applications import JOBS, simulated
 from tests.simulation.audits import Examined, audit
 from tests.simulation.calls import Fault
 from tests.simulation.conftest import dropped
-from tests.simulation.declared import CONTRACTS
-from tests.simulation.frames import Frame
 from tests.simulation.simulate import emptied, quick_database
 from tests.simulation.world import CONFIGS, ENOUGH_CALLS, MOST_ROUNDS, StandsStillError, World
 
@@ -50,7 +48,7 @@ SETTLED_AFTER = timedelta(seconds=HELD_SECONDS) + DAY
 """By then nothing waits any more for a partner or a decision."""
 
 
-def _built(records: Frame, config: IngestionConfig, _folder: Path | None = None) -> Frame:
+def _built(records: Any, config: IngestionConfig, _folder: Path | None = None) -> Any:
     """Stands in for ingestion's `build`: the shipped judge without Spark's workers."""
     return records.then(config.judge().judge)
 
@@ -65,7 +63,6 @@ class Stack(World):
         self._is_settling = True
         for name in CONFIGS:
             self.settings[name] |= {"meters": METERS, "dimensions": DIMENSIONS}
-        self.settings["ingestion"] |= {"contracts": CONTRACTS}
         self.settings["joins"] |= {"completion_timeout_seconds": TIMEOUT // timedelta(seconds=1)}
         grace_seconds = GRACE // timedelta(seconds=1)
         self.settings["billing"] |= {"grace_seconds": grace_seconds, "late_policy": {DROPPED: "drop"}}
