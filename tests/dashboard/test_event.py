@@ -203,7 +203,8 @@ def test_days_that_are_none_in_a_link_are_as_if_not_said(
     page = open_page("event", id="e4", days=days)
     assert "No request or event of this id" in texts(page)
     shown = page.number_input[0].value
-    assert shown is not None and 1 <= shown <= DAYS
+    assert shown is not None
+    assert 1 <= shown <= DAYS
 
 
 @settings(deadline=None, max_examples=30)
