@@ -93,9 +93,11 @@ class LaterContracts:
 def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str]) -> LaterContracts:
     """Contracts of types that did not always have one, of the rules that decided rows of the journal below `position`.
 
-    `sums`: the column that each meter adds up, whose limits a contract is within.
+    `sums`: the column that each meter adds up, whose limits a contract is within. Rules with a limit of any other meter
+    are passed over: joins, which was started later, or never with it, has not said yet what that counts.
     """
-    history = [held for held in read_history(journal)[0] if held.first < position]
+    known = [held for held in read_history(journal)[0] if held.first < position]
+    history = [held for held in known if held.rules.get("max_per_event", {}).keys() <= sums.keys()]
     kept = [(held.first, contracts_kept(held.rules, sums)) for held in history]
     ever = [set(contracts) for _, contracts in kept]
     late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()

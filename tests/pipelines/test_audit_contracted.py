@@ -10,13 +10,16 @@ from shutil import copytree
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.audit.contracted import Later, LaterContracts
+from jobs.audit.contracted import Later, LaterContracts, later_contracts
 from jobs.audit.run import Audit, NotBilledError
-from jobs.streams import Table
+from jobs.ingestion.config import IngestionConfig
+from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION
+from jobs.streams import JOURNAL, Table
 from metering.contracts.model import Contract
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
@@ -114,3 +117,22 @@ def test_no_later_contract_judges_it_again() -> None:
 def test_what_no_contract_takes_stays_as_it_is(value: bytes | None) -> None:
     later = LaterContracts((Later(10, contract()),))
     assert later.takes(rows({**event(1), "value": value}, event(2)), COLUMNS)["lsn"].to_list() == [2]
+
+
+def test_rules_with_a_meter_that_joins_never_had_end_no_audit(tmp_path: Path) -> None:
+    """ingestion was started with it, and before joins was, somebody took it back."""
+    before = IngestionConfig().deciding
+    tried = before | {"max_per_event": {"audio": "100"}}
+    after = IngestionConfig.model_validate({"contracts": [OTHER]}).deciding
+    held = [(1, before), (5, tried), (9, after)]
+    said = {IN_FORCE: [{"from": first, "since": NOW.isoformat(), "rules": rules} for first, rules in held]}
+    row = {"lsn": 9, "log_date": NOW.date(), "rules": json.dumps(said)}
+    schema = pa.schema([field.with_nullable(True) for field in JOURNAL])
+    path = str(tmp_path / Table.JOURNAL)
+    write_deltalake(
+        path,
+        pa.Table.from_pylist([row], schema=schema),
+        partition_by=["log_date"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 9)]),
+    )
+    assert later_contracts(DeltaTable(path), 20, {}).types == [OTHER_TYPE]
