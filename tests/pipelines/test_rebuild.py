@@ -16,13 +16,16 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from cli.main import app
+from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.rebuild.run import PLANS, Rebuild
+from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.remembered import Remembered, remember, remembered
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import Table
@@ -180,6 +183,18 @@ def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_d
     sink = PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
     assert sink.position() > 1
     ownership.close()
+
+
+def test_on_a_backup_that_was_restored_a_driver_is_newer_than_all_that_wrote_beside_the_tables(
+    world: World, tmp_path: Path
+) -> None:
+    remember(str(tmp_path), BILLING.name, Remembered(1_000_000, {}, [{"rules": "of then"}]))
+    ownership = run._own(BILLING, BillingConfig(), environment(world.database, tmp_path), MachineClock())
+    remember(str(tmp_path), BILLING.name, Remembered(ownership.epoch, {}, [{"rules": "of now"}]))
+    ownership.close()
+    kept = remembered(str(tmp_path), BILLING.name)
+    assert kept is not None
+    assert kept.history == [{"rules": "of now"}]
 
 
 def test_the_command_asks_and_then_says_what_there_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
