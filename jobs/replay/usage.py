@@ -74,7 +74,7 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
 
 def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Expression) -> pl.DataFrame:
     """Rows of the journal whose contract came after them, as it takes them (`journal_read`); an audit knows them."""
-    later, journal = later_contracts(tables.journal, live.position, live.sums), tables.journal.to_pyarrow_dataset()
+    later, journal = later_contracts(tables.journal, live), tables.journal.to_pyarrow_dataset()
     names = [name for name in journal_read(supposed) if name in journal.schema.names]
     is_late = concerns & pc.field("type").isin(later.types) if later else pc.scalar(False)
     stored = {*names, *JUDGED_FROM, "disposition", "family"} & set(journal.schema.names)
