@@ -42,6 +42,8 @@ SEED = 31
 """A history in which prices come late, requests are rejoined, events come twice, and usage comes after grace."""
 OF_CONTRACTS = 34
 """One in which a contract comes for events that there were without one."""
+OF_METERS_SINCE = 206
+"""One in which other meters came after such events were billed."""
 BEGIN, END = datetime(2024, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 JOINS = {"completion_timeout_seconds": 60}
 BILLING = {"grace_seconds": 60, "late_policy": {"requests": "drop", "output_tokens": "hold"}, "hold": {"seconds": 60}}
@@ -210,8 +212,9 @@ def test_without_anything_supposed_nothing_differs(live: Live) -> None:
     assert {total["difference_amount"] for total in found.totals} == {0}
 
 
-def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path) -> None:
-    with left_by(OF_CONTRACTS, tmp_path, is_audited=True) as world:
+@pytest.mark.parametrize("seed", [OF_CONTRACTS, OF_METERS_SINCE])
+def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path, seed: int) -> None:
+    with left_by(seed, tmp_path, is_audited=True) as world:
         causes = DeltaTable(str(world.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"]
         assert "contracted" in causes.to_pylist()
         found = Replay(str(world.tables), world.database, BEGIN, END, "contracted", Supposed()).run()
