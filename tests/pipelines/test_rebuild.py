@@ -7,11 +7,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, cast
 
 import psycopg
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -26,10 +28,13 @@ from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.remembered import Remembered, remember, remembered
+from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.postgres.sink import PostgresSink
+from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.gaps import take_gap
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import Table
-from metering.words import Job
+from metering.words import Job, LatePolicy
 from tests.simulation.left import left_by
 from tests.simulation.world import World
 from tests.streaming.journals import environment
@@ -46,6 +51,11 @@ COMPARED = {
 }
 """What stands there, without when and in which order it was written."""
 LOST = (*COMPARED, "positions", "batches", "jobs", "unsent_windows", "publications")
+GIVEN = {
+    Job.BILLING: BillingConfig(grace_seconds=0, late_policy={"output_tokens": LatePolicy.DROP}),
+    Job.SESSIONIZATION: SessionizationConfig(session_gap_seconds=1),
+}
+"""Of whoever knows better than anybody who decided."""
 KEY = "window_start, account, model, meter, currency, price_version"
 Row = dict[str, Any]
 
@@ -217,6 +227,38 @@ def test_where_nobody_knows_what_decided_a_configuration_is_asked_for(world: Wor
     with pytest.raises(Refused, match="give it with --config FILE"):
         rebuild(world)
     away.rename(kept)
+    rebuild(world)
+
+
+@pytest.mark.parametrize("job", PLANS)
+def test_what_a_given_configuration_has_decided_is_kept_and_the_next_rebuild_decides_it_so_again(
+    world: World, tmp_path: Path, job: Job
+) -> None:
+    lose(world.database)
+    kept = world.tables / "_decided"
+    away = kept.rename(tmp_path / "away")
+    plan, config = PLANS[job], GIVEN[job]
+    Rebuild(job, str(world.tables), world.database, config).run()
+    once = stored(world.database)
+    assert once[plan.job.history]
+    with psycopg.connect(world.database) as connection:
+        # As the next driver's first batch does, which was started with another.
+        position = connection.execute("SELECT next_position FROM positions WHERE job = %s", [job]).fetchone()
+        assert position is not None
+        present = plan.job.config()
+        if job is Job.BILLING:
+            rules = RulesTable(connection, plan.job, present.deciding)
+            rules.keep(connection.cursor(), rules.in_force(position[0], None))
+        else:
+            take_gap(connection.cursor(), present.session_gap, None)
+        dumped = Jsonb(present.model_dump(mode="json"))
+        connection.execute("UPDATE jobs SET config = %s WHERE job = %s", [dumped, job])
+    Rebuild(job, str(world.tables), world.database).run()
+    again = stored(world.database)
+    assert {name: again[name] for name in plan.counted} == {name: once[name] for name in plan.counted}
+    rmtree(kept)
+    away.rename(kept)
+    lose(world.database)
     rebuild(world)
 
 
