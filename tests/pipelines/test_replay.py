@@ -24,9 +24,10 @@ from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
 from jobs.replay.run import KEY, Replay
 from jobs.replay.supposed import Supposed
+from jobs.replay.usage import Tables
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.runtime.errors import Refused
-from jobs.streams import PRICES, CatalogTopic, Table
+from jobs.streams import PRICES, USAGE, CatalogTopic, Table
 from metering.instants import rfc3339
 from tests.simulation.applications import simulated
 from tests.simulation.audits import audit
@@ -269,3 +270,19 @@ def test_a_name_that_could_be_live_is_refused(name: str) -> None:
     ended = CliRunner().invoke(app, ["replay", "--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", name])
     assert ended.exit_code == 2
     assert "is no name for a schema of a replay" in ended.output
+
+
+@pytest.mark.parametrize(("cause", "is_awaited"), [("decided", True), ("stream", False)])
+def test_a_decision_that_billing_has_not_heard_is_awaited_though_it_was_made_after_the_period(
+    tmp_path: Path, cause: str, *, is_awaited: bool
+) -> None:
+    """Else it would be a difference of the replay."""
+    row = {"lsn": 5, "log_date": END.date(), "event_time": END, "cause": cause}
+    schema = pa.schema([field.with_nullable(True) for field in USAGE])
+    said = CommitProperties(app_transactions=[Transaction(LSN, 6)])
+    rows = pa.Table.from_pylist([row], schema=schema)
+    write_deltalake(str(tmp_path), rows, partition_by=["log_date"], commit_properties=said)
+    usage = DeltaTable(str(tmp_path))
+    asked = Replay(str(tmp_path), "", BEGIN, END, "waits", Supposed())
+    assert asked._is_behind(Tables(usage, usage, BEGIN.date()), 5) is is_awaited
+    assert not asked._is_behind(Tables(usage, usage, BEGIN.date()), 6)
