@@ -133,6 +133,19 @@ def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Mete
     assert found["I10"].examined == causes.count("stream") < len(causes)
 
 
+def test_of_usage_that_is_not_billed_yet_nothing_is_called_proved(spark: SparkSession, metered: Metered) -> None:
+    """As in a database that was lost: windows of nothing are the sum of nothing."""
+    usage = DeltaTable(str(metered.tables / Table.USAGE)).to_pyarrow_table(columns=["lsn"])
+    with a_copy_of(metered.database) as database:
+        with psycopg.connect(database) as connection:
+            for table in ("usage_windows", "usage_days", "stragglers", "corrections", "positions"):
+                connection.execute(f"DELETE FROM {table}".encode())
+        found = checks(spark, Metered(metered.tables, database))
+    assert found["I6"].examined == 0
+    assert f"; {len(usage)} rows of usage are not billed yet" in found["I6"].says
+    assert "not billed yet" not in checks(spark, metered)["I6"].says
+
+
 def is_priced(row: Row) -> bool:
     return any(entry["amount"] for entry in row["meters"])
 
