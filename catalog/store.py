@@ -151,11 +151,12 @@ def store(
     is_known: Callable[[Change], bool] = lambda _: True,
     changed_by: str | None = None,
 ) -> list[Change]:
-    """Upsert the file in one transaction, and write to the outbox what must be told; `changed_by` None: the role's name.
+    """Upsert the file in one transaction, and write to the outbox what must be told.
 
-    Gives every row of the file, in the order of TABLES. What was so already is told again where `is_known` denies that
-    joins has it, with the instants that were told before. Raises CannotRun for an account or price of an unknown plan,
-    for a price of a meter that is not declared, and when the database refuses.
+    Rows that change keep `changed_by` (None: the database's role). Gives every row of the file, in the order of TABLES.
+    What was so already is told again where `is_known` denies that joins has it, with the instants that were told
+    before. Raises CannotRun for an account or price of an unknown plan, for a price of a meter that is not declared,
+    and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:

@@ -167,8 +167,8 @@ the meter of its one entry, whose quantity is null; `dimensions` has the decisio
 had."""
 
 AUTHOR = ("changed_by", "changed_at")
-"""Who made a row of the catalog what it says, and when: columns of Postgres and of the versions. Null: of a release that
-did not keep it, or a deletion."""
+"""Who made a row of the catalog what it says, and when: in Postgres and in its versions. Null: of a release that did
+not keep it, or a deletion."""
 _AUTHOR = tuple(map(pa.field, AUTHOR, (pa.string(), INSTANT)))
 
 ACCOUNTS = pa.schema(

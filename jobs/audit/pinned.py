@@ -51,9 +51,7 @@ def pin(
     versions = {table: open_table(tables, table) for table in (Table.ACCOUNTS, Table.PRICES)}
     accounts, prices = (
         # Of an older release they lack columns until joins begins.
-        SCHEMAS[table].empty_table()
-        if found is None
-        else with_stored_columns(found.to_pyarrow_table(), SCHEMAS[table])
+        SCHEMAS[table].empty_table() if found is None else with_stored_columns(found.to_pyarrow_table(), SCHEMAS[table])
         for table, found in versions.items()
     )
     stored = pl.scan_pyarrow_dataset(usage.to_pyarrow_dataset())

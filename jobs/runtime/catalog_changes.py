@@ -176,8 +176,8 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
-    Without an `effective_from` the version holds from the change's commit. Who made a change is null of a deletion
-    (the row that there was says who changed it before), and where it is not told. Of a decision what it says, with `lsn` and
+    Without an `effective_from` the version holds from the change's commit. Who made it is null where it is not told,
+    and of a deletion: the row that there was says who changed it before. Of a decision what it says, with `lsn` and
     whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:

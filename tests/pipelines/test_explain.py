@@ -297,7 +297,9 @@ def test_a_table_of_prices_without_authors_is_read(told: Told) -> None:
     told.usage(of_r())
     found = told.explain("r")
     assert found["adds_up"]
-    assert [(row["price_version"], row["changed_by"], row["changed_at"]) for row in found["prices"]] == [(2, None, None)]
+    assert [(row["price_version"], row["changed_by"], row["changed_at"]) for row in found["prices"]] == [
+        (2, None, None)
+    ]
 
 
 @pytest.mark.parametrize(
