@@ -99,9 +99,10 @@ def test_oracle_another_author_of_the_same_is_no_version_and_the_first_stands(
     batches: list[list[tuple[str, int | None, int, str | None]]],
 ) -> None:
     """A version has a line of a bill: of the same price there is one, whoever said it again."""
-    every, nobodys = [], []
+    every: list[pa.Table] = []
+    nobodys: list[pa.Table] = []
     for batch in batches:
-        lsn = 1 + sum(map(len, every))
+        lsn = 1 + sum(rows.num_rows for rows in every)
         every.append(prices(batch, lsn))
         nobodys.append(prices([(plan, price, hour, None) for plan, price, hour, _ in batch], lsn))
     found = versions_of(Table.PRICES, every).to_pylist()
