@@ -17,7 +17,7 @@ from catalog.change import Change, Row
 from catalog.file import CatalogFile
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
-from jobs.streams import CatalogTopic
+from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
 
 QUIET_SECONDS = 1.0
@@ -38,6 +38,11 @@ class CatalogTable:
     """When a row `t` differs from the file's row `f`."""
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """What a change tells of a row: its columns, and who the database says changed it."""
+        return (*self.columns, *AUTHOR)
+
+    @property
     def statement(self) -> str:
         """Upsert the rows of a JSON array, sorted by key; gives each row as it is then, and its `op`."""
         names, key = ", ".join(self.columns), ", ".join(self.key)
@@ -56,11 +61,11 @@ class CatalogTable:
                 )
                 ORDER BY {key}
                 ON CONFLICT ({key}) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in values)}
-                RETURNING {names}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
+                RETURNING {", ".join(self.told)}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
             )
             SELECT * FROM stored
             UNION ALL
-            SELECT {_of("t", self.columns)}, 'r'
+            SELECT {_of("t", self.told)}, 'r'
             FROM catalog.{self.name} AS t JOIN before AS b USING ({key}) WHERE NOT differs
         """
 
@@ -140,16 +145,23 @@ def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
     return True
 
 
-def store(postgres_url: str, catalog: CatalogFile, is_known: Callable[[Change], bool] = lambda _: True) -> list[Change]:
+def store(
+    postgres_url: str,
+    catalog: CatalogFile,
+    is_known: Callable[[Change], bool] = lambda _: True,
+    changed_by: str | None = None,
+) -> list[Change]:
     """Upsert the file in one transaction, and write to the outbox what must be told.
 
-    Gives every row of the file, in the order of TABLES. What was so already is told again where `is_known` denies that
-    joins has it, with the instants that were told before. Raises CannotRun for an account or price of an unknown plan,
-    for a price of a meter that is not declared, and when the database refuses.
+    Rows that change keep `changed_by` (None: the database's role). Gives every row of the file, in the order of TABLES.
+    What was so already is told again where `is_known` denies that joins has it, with the instants that were told
+    before. Raises CannotRun for an account or price of an unknown plan, for a price of a meter that is not declared,
+    and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
             database.execute("SET LOCAL TimeZone = 'UTC'")
+            database.execute("SELECT set_config('weir.changed_by', %s, true)", [changed_by or ""])
             known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
             if unknown := catalog.unknown_plans(known):
                 raise CannotRun("\n".join(unknown))
@@ -181,14 +193,19 @@ def _untold(
     last = catalog_outbox.last_told(cursor, [change for change in missing if change.op == "r"])
     told = [last.get(catalog_outbox.identity(change)) for change in missing]
     return [
-        before if before is not None and before.after == change.after else change
+        before if before is not None and _says(before) == _says(change) else change
         for change, before in zip(missing, told, strict=True)
     ]
 
 
+def _says(change: Change) -> Row:
+    """Its row, whoever made it so: what was told by a release that did not keep that is told already."""
+    return {name: value for name, value in change.after.items() if name not in AUTHOR}
+
+
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
-    """The change that left this row (the table's columns and `op`); of a deletion the row that there was."""
-    after = {name: _text(row[name]) for name in table.columns}
+    """The change that left this row (what the table tells, and `op`); of a deletion the row that there was."""
+    after = {name: _text(row[name]) for name in table.told}
     return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
 
 

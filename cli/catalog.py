@@ -11,6 +11,7 @@ import typer
 
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.who import ByOption, author, who
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ def _catalog() -> None:
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts` and `prices`.")],
     *,
+    by: ByOption = None,
     timeout: TimeoutOption = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Upsert the file's rows, all or none, and return when joins prices with them.
+    """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
     Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then), or
     when another `weir catalog` command does not end in time (nothing is stored then).
@@ -45,13 +47,14 @@ def apply(
     from cli.progress import telling
     from deployment.stack import running_deployment
 
+    name = author(by)
     try:
         content = load_catalog_file(file)
     except CatalogFileError as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
     with telling("Applying the catalog …") as tell:
-        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout, tell))
+        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout, tell, name))
 
 
 @catalog.command()
@@ -74,18 +77,24 @@ def publish(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_D
     typer.echo("The catalog is published; joins has it." if offsets else "Nothing was left to publish.")
 
 
-def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float, tell: Tell) -> str:
+def apply_catalog(
+    stack: Deployment, content: CatalogFile, timeout: float, tell: Tell, changed_by: str | None = None
+) -> str:
     """Store a catalog, publish its changes, and wait until joins has them; says what changed.
 
     Raises CannotRun when it is refused, or when joins does not have it in time.
     """
-    done, offsets = change_catalog(stack, content, timeout)
+    done, offsets = change_catalog(stack, content, timeout, changed_by)
     wait_for_joins(stack, offsets, timeout, tell, f"The catalog is stored ({done})")
     return f"{done}; joins has them."
 
 
-def change_catalog(stack: Deployment, content: CatalogFile, timeout: float) -> tuple[str, Offsets]:
+def change_catalog(
+    stack: Deployment, content: CatalogFile, timeout: float, changed_by: str | None = None
+) -> tuple[str, Offsets]:
     """Store a catalog and publish its changes; what changed, and the offsets after what was published.
+
+    `changed_by` None: whoever runs the command.
 
     An event that is sent from now on is journalled after it. Raises CannotRun when it is refused.
     """
@@ -95,7 +104,7 @@ def change_catalog(stack: Deployment, content: CatalogFile, timeout: float) -> t
     with alone(stack.postgres_url, timeout, say):
         # First what a crash left behind: the changes of a row are told in the order in which they were made.
         offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
-        changes = store(stack.postgres_url, content, Known(stack.tables))
+        changes = store(stack.postgres_url, content, Known(stack.tables), changed_by or who())
         offsets |= publish_pending(stack.kafka_bootstrap, stack.postgres_url)
     counts = Counter(change.op for change in changes)
     return f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were", offsets

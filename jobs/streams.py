@@ -166,6 +166,11 @@ the meter of its one entry, whose quantity is null; `dimensions` has the decisio
 `request_lsn` is the lsn of the record that says so. It was received when that was, but not before the F that usage
 had."""
 
+AUTHOR = ("changed_by", "changed_at")
+"""Who made a row of the catalog what it says, and when: in Postgres and in its versions. Null: of a release that did
+not keep it, or a deletion."""
+_AUTHOR = tuple(map(pa.field, AUTHOR, (pa.string(), INSTANT)))
+
 ACCOUNTS = pa.schema(
     [
         pa.field("lsn", pa.int64(), nullable=False),
@@ -177,6 +182,7 @@ ACCOUNTS = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("deleted", pa.bool_(), nullable=False),
         pa.field("committed_at", INSTANT),
+        *_AUTHOR,
     ]
 )
 """Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
@@ -191,12 +197,13 @@ PRICES = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("unit_price", UNIT_PRICE),
         pa.field("deleted", pa.bool_(), nullable=False),
+        *_AUTHOR,
     ]
 )
 """Every version of every price; `lsn` is that of its change in the journal."""
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 2, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 3, Table.PRICES: 2}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

@@ -52,6 +52,7 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
     if topic is CatalogTopic.ACCOUNTS:
         row["committed_at"] = committed_at
+    row |= dict.fromkeys(("changed_by", "changed_at")) if op == "d" else _author(state)
     return {**row, "effective_from": row["effective_from"] or committed_at, "deleted": op == "d"}
 
 
@@ -76,6 +77,17 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
         row["timezone"] = _name(state["timezone"]) if state.get("timezone") is not None else None
     row["effective_from"] = _instant(state["effective_from"]) if state.get("effective_from") is not None else None
     return row
+
+
+def _author(state: dict[str, Any]) -> dict[str, Any]:
+    """Who changed it, and when; what cannot be that is nobody's fault."""
+    author: dict[str, Any] = {}
+    for name, read in (("changed_by", _name), ("changed_at", _instant)):
+        try:
+            author[name] = read(state.get(name))
+        except Refused:
+            author[name] = None
+    return author
 
 
 def _committed_ms(envelope: dict[str, Any]) -> int | None:

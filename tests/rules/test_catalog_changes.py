@@ -33,7 +33,7 @@ def change(after: Any = None, *, before: Any = None, op: str = "c", **fields: An
 def test_an_account_becomes_a_version_that_holds_from_its_commit() -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
     instants = dict.fromkeys(("effective_from", "committed_at"), datetime(2026, 1, 1, tzinfo=UTC))
-    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants}
+    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants, "changed_by": None, "changed_at": None}
     assert pa.Table.from_pylist([row], schema=ACCOUNTS).num_rows == 1
 
 
@@ -71,6 +71,33 @@ def test_tombstones_and_plans_are_no_versions() -> None:
     assert parse_change(CatalogTopic.PRICES, None, 1) is None
     assert change_problem(CatalogTopic.PRICES, b'{"plan": "pro"}', None) is None
     assert parse_change(CatalogTopic.PLANS, change({"plan": "pro", "name": "Pro"}), 1) is None
+
+
+def author_of(value: bytes) -> tuple[Any, Any]:
+    """Who made the version that a price's change becomes, and when."""
+    assert change_problem(CatalogTopic.PRICES, None, value) is None
+    [row] = pa.Table.from_pylist([parse_change(CatalogTopic.PRICES, value, 9)], schema=PRICES).to_pylist()
+    return row["changed_by"], row["changed_at"]
+
+
+def test_a_version_says_who_made_it_and_when() -> None:
+    said = {"changed_by": "ann@finance", "changed_at": "2026-02-01T01:00:00.000001+01:00"}
+    at = datetime(2026, 2, 1, microsecond=1, tzinfo=UTC)
+    assert author_of(change(PRICE | said)) == ("ann@finance", at)
+    account = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | said), 7)
+    assert account is not None
+    assert (account["changed_by"], account["changed_at"]) == ("ann@finance", at)
+
+
+def test_the_author_of_a_row_that_is_gone_did_not_delete_it() -> None:
+    gone = PRICE | {"changed_by": "ann@finance", "changed_at": "2026-02-01T00:00:00Z"}
+    assert author_of(change(before=gone, op="d")) == (None, None)
+
+
+@pytest.mark.parametrize("name", [None, "", 5, "a\0", "a" * 513, "\ud800", ["ann"]])
+@pytest.mark.parametrize("at", [None, "", 5, "yesterday", "2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00"])
+def test_no_price_is_refused_for_who_changed_it(name: Any, at: Any) -> None:
+    assert author_of(change(PRICE | {"changed_by": name, "changed_at": at})) == (None, None)
 
 
 ACCOUNT_PROBLEMS: list[bytes] = [
