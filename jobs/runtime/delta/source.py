@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -60,7 +59,6 @@ class TableSource:
         self._columns: tuple[str, ...] = ()
         self._read = job.columns(config)
         self._few = FewRows(f"{environment.tables}/{job.reads}", self._read, self.few)
-        self._batch = FewRows(f"{environment.tables}/{job.reads}", self._read, self._most_of_a_batch())
         self._has_told = False
         self._is_verified = False
 
@@ -146,46 +144,32 @@ class TableSource:
             self._taken = reached[0]
 
     def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
-        """What the table got since the sink's position, where the driver can take it; a batch of the same for Spark.
+        """What the table got since the sink's position, where it is little; a batch of the same for Spark to read.
 
-        It holds no less than a batch of Spark's that came before the last look. Rows that come to the driver as they
-        are, it reads as columns: Spark would make rows of them, and columns of those again.
+        It holds no less than a batch of Spark's that came before the last look.
         """
-        rows = self._rows_by(self._batch)
-        if rows is None or len(rows) > self.few.rows:
-            self._many_at = time.monotonic()
-        return batch if rows is None else rows
+        few = self._few_rows()
+        return batch if few is None else few
 
     def found(self) -> pa.Table | None:
         """What the table got while the query rests, where it is little; else the query is built anew."""
         if not self._rests or not (self._is_behind() or self._upstream.goes_on()):
             return None
-        if not self.has_news():
-            return None
-        few = self._rows_by(self._few)
-        if few is None:
-            self._many_at = time.monotonic()
-        return few
+        return self._few_rows() if self.has_news() else None
 
     def _is_behind(self) -> bool:
         return self._upstream.next_lsn > self._sink.position()
 
-    def _rows_by(self, reader: FewRows) -> pa.Table | None:
-        rows = None
+    def _few_rows(self) -> pa.Table | None:
+        few = None
         taken, reached = self._taken, self._upstream.reached
         if taken is not None and reached is not None:
-            rows = reader.added(range(taken + 1, reached[0] + 1))
+            few = self._few.added(range(taken + 1, reached[0] + 1))
             # Once more, because what was read is believed only of the table that was looked at before.
             self._look()
-        return rows
-
-    def _most_of_a_batch(self) -> Few:
-        """What the driver reads of it at once: of rows that Spark reduces, few."""
-        comes_whole = isinstance(self._job, TableJob) or self._job.summarize is not None
-        if not comes_whole:
-            return self.few
-        size = max(self.few.file_bytes, int(MAX_BYTES_PER_TRIGGER * self._share))
-        return replace(self.few, rows=max(self.few.rows, self._chunk), file_bytes=size)
+        if few is None:
+            self._many_at = time.monotonic()
+        return few
 
     @property
     def trigger(self) -> str:
