@@ -69,8 +69,11 @@ class Ownership:
     `driver` is a number that no other process has.
     """
 
-    def __init__(self, job: str, postgres_url: str, connection: psycopg.Connection[Any], epoch: int) -> None:
+    def __init__(
+        self, job: str, postgres_url: str, connection: psycopg.Connection[Any], epoch: int, *, is_alone: bool = False
+    ) -> None:
         self.job = job
+        self._is_alone = is_alone
         self.connection = connection
         self.epoch = epoch
         self.driver = secrets.randbits(62)
@@ -98,7 +101,7 @@ class Ownership:
         if is_alone:
             _be_alone(connection, job)
         log.info("took the epoch", job=job, epoch=row[0])
-        return cls(job, postgres_url, connection, row[0])
+        return cls(job, postgres_url, connection, row[0], is_alone=is_alone)
 
     def resume(self, ends_within_seconds: float = SESSION_ENDS_WITHIN_SECONDS) -> None:
         """Go on with the same epoch, on a new session where the old one is lost.
@@ -174,7 +177,10 @@ class Ownership:
             raise NotYet(Cause.DATABASE, f"the database ended a transaction: {error}") from error
 
     def close(self) -> None:
-        """End the database session."""
+        """End the database session. Who was alone lets the next one in before: the server ends sessions later."""
+        if self._is_alone:
+            with suppress(psycopg.Error):
+                self.connection.execute("SELECT pg_advisory_unlock_all()")
         self.connection.close()
 
 
