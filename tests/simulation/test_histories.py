@@ -12,7 +12,7 @@ from tests.simulation.history import drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
 from tests.simulation.steps import Run
 
-HISTORIES = 64
+HISTORIES = 48
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
