@@ -22,6 +22,10 @@ class CatalogTopic(StrEnum):
     DECISIONS = "catalog.decisions"
 
 
+HEARTBEATS_TOPIC = "heartbeats.weir"
+"""Of the connector that captures the catalog: with it moves on what it has done, also while nothing changes."""
+
+
 class Table(StrEnum):
     """Delta tables, by their folder below the tables' root."""
 

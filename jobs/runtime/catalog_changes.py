@@ -90,6 +90,7 @@ class _Account(_AccountKey):
     currency: Currency
     timezone: Text | None = None
     effective_from: Instant | None = None
+    changed_at: Instant | None = None
 
 
 class _Plan(_Part):
@@ -154,8 +155,9 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
-    Without an `effective_from` the version holds from the change's commit. Of a decision what it says, with `lsn` and
-    whether its row was deleted. Raises InvalidChangeError.
+    Without an `effective_from` the version holds from when the row was changed, as an account says itself since
+    changes are captured (a snapshot tells it anew), or else from the change's commit. Of a decision what it says, with
+    `lsn` and whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
         return None
@@ -172,8 +174,9 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
     if topic == CatalogTopic.DECISIONS:
         return row
+    changed_at = row.pop("changed_at", None) or committed_at
     row |= {"committed_at": committed_at} if topic == CatalogTopic.ACCOUNTS else {}
-    return {**row, "effective_from": row.get("effective_from") or committed_at}
+    return {**row, "effective_from": row.get("effective_from") or changed_at}
 
 
 def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from catalog.outbox import pending, told
 from typer.testing import CliRunner
 
 from catalog.change import Change, compact_json, envelope
 from catalog.file import CatalogFile, parse_catalog
-from catalog.outbox import pending, told
 from catalog.store import alone, store
 from cli.main import app
 from deployment.errors import CannotRun

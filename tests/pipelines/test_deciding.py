@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 import typer
+from catalog.outbox import pending, told
 from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
 from catalog.decisions import Said, Waiting, decide
-from catalog.outbox import pending, told
 from cli.deciding import Asked, asked_of, is_said, said_of, to_decide
 from cli.main import app
 from cli.reading import read_only
