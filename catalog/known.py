@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
-from catalog.change import Change
+import polars as pl
+
+from catalog.change import Change, Row
 from catalog.store import stored
 from jobs.runtime.delta.table import open_table
 from jobs.streams import CatalogTopic, Table
+
+_INSTANT = pl.Datetime("us", "UTC")
+_KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
+    Table.ACCOUNTS: {"account": pl.String},
+    Table.PRICES: {
+        **dict.fromkeys(("plan", "model", "meter", "currency"), pl.String),
+        "effective_from": _INSTANT,
+    },
+}
 
 
 class Missing:
@@ -28,59 +38,53 @@ class Missing:
         Raises `psycopg.OperationalError` while the database does not answer.
         """
         if self._changes:
-            known = Known(self._tables)
-            self._changes = [row for row in stored(self._postgres_url, self._changes) if not known(row)]
+            self._changes = unknown(self._tables, stored(self._postgres_url, self._changes))
         return len(self._changes)
 
 
-class Known:
-    """What joins has of the catalog, read when it is first asked."""
-
-    def __init__(self, tables: str) -> None:
-        self._tables = tables
-
-    def __call__(self, change: Change) -> bool:
-        """Whether the newest version of a row says what the change says. Plans have no versions: they are known."""
-        match change.topic:
-            case CatalogTopic.PRICES:
-                return self._prices.get(_price_key(change.after)) == Decimal(change.after["unit_price"])
-            case CatalogTopic.ACCOUNTS:
-                held = self._accounts.get(change.after["account"])
-                return held is not None and _says_the_same(held, change)
-        return True
-
-    @cached_property
-    def _prices(self) -> dict[Any, Decimal | None]:
-        """Unit price by key, None where the price was withdrawn."""
-        rows = _versions(self._tables, Table.PRICES)
-        return {_price_key(row): None if row["deleted"] else row["unit_price"] for row in rows}
-
-    @cached_property
-    def _accounts(self) -> dict[str, dict[str, Any] | None]:
-        """The newest version by account, None where the account was deleted."""
-        rows = _versions(self._tables, Table.ACCOUNTS)
-        return {row["account"]: None if row["deleted"] else row for row in rows}
+def unknown(tables: str, rows: Sequence[Change]) -> list[Change]:
+    """The rows of the catalog of which the newest version says something else. Plans have no versions."""
+    accounts = [row for row in rows if row.topic is CatalogTopic.ACCOUNTS]
+    prices = [row for row in rows if row.topic is CatalogTopic.PRICES]
+    known_accounts = _newest(tables, Table.ACCOUNTS, [row.key for row in accounts])
+    known_prices = _newest(tables, Table.PRICES, [row.key for row in prices])
+    return [
+        *(row for row in prices if not _is_price(known_prices.get(_key(Table.PRICES, row.key)), row.after)),
+        *(row for row in accounts if not _is_account(known_accounts.get(_key(Table.ACCOUNTS, row.key)), row.after)),
+    ]
 
 
-def _versions(tables: str, table: Table) -> list[dict[str, Any]]:
-    found = open_table(tables, table)
+def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The newest versions of these keys, unless they were deleted."""
+    found = open_table(tables, table) if keys else None
     if found is None:
-        return []
-    rows: list[dict[str, Any]] = found.to_pyarrow_table().sort_by("lsn").to_pylist()
-    return rows
+        return {}
+    # Not with Arrow's own threads: a process that ends soon after has ended in `terminate` where they still wind down.
+    versions = pl.DataFrame(found.to_pyarrow_dataset().to_table(use_threads=False))
+    asked = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
+    newest = {
+        _key(table, row): row for row in versions.join(asked, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
+    }
+    return {key: row for key, row in newest.items() if not row["deleted"]}
 
 
-def _price_key(row: Any) -> tuple[Any, ...]:
-    since = row["effective_from"]
-    instant = since if isinstance(since, datetime) else datetime.fromisoformat(since)
-    return row["plan"], row["model"], row["meter"], row["currency"], instant
+def _key(table: Table, row: Row) -> tuple[Any, ...]:
+    return tuple(_instant(row[name]) if kind == _INSTANT else row[name] for name, kind in _KEYS[table].items())
 
 
-def _says_the_same(version: dict[str, Any], change: Change) -> bool:
-    """Whether an account's version is what the change would make of it (`without_repeats` in joins)."""
-    since = datetime.fromisoformat(change.after["effective_from"] or change.after["changed_at"])
-    return bool(version["effective_from"] == since) and _account_values(version) == _account_values(change.after)
+def _instant(value: str | datetime) -> datetime:
+    return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
 
 
-def _account_values(row: Any) -> tuple[str, ...]:
+def _is_price(version: Row | None, row: Row) -> bool:
+    return version is not None and version["unit_price"] == Decimal(row["unit_price"])
+
+
+def _is_account(version: Row | None, row: Row) -> bool:
+    """Whether an account's version is what its row makes (`parse_change`), so that `without_repeats` would drop it."""
+    since = _instant(row["effective_from"] or row["changed_at"])
+    return version is not None and _values(version) == _values(row) and _instant(version["effective_from"]) == since
+
+
+def _values(row: Row) -> tuple[str, ...]:
     return row["name"], row["plan"], row["currency"], row["timezone"]

@@ -75,8 +75,8 @@ def _settings(worker: Worker) -> dict[str, str | int]:
     access = {name.removeprefix("kafka."): value for name, value in worker.kafka.spark().items() if "kafka." in name}
     clients = {f"{kind}{name}": value for kind in ("", "producer.", "admin.") for name, value in access.items()}
     topics: dict[str, str | int] = {}
-    for what in ("config", "offset", "status"):
-        topics |= {f"{what}.storage.topic": f"weir-connect-{what}s", f"{what}.storage.replication.factor": -1}
+    for what, topic in (("config", "configs"), ("offset", "offsets"), ("status", "status")):
+        topics |= {f"{what}.storage.topic": f"weir-connect-{topic}", f"{what}.storage.replication.factor": -1}
     return {
         **clients,
         "group.id": "weir-connect",

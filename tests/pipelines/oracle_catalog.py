@@ -52,7 +52,8 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
     if topic is CatalogTopic.ACCOUNTS:
         row["committed_at"] = committed_at
-    return {**row, "effective_from": row["effective_from"] or committed_at, "deleted": op == "d"}
+    changed_at = row.pop("changed_at", None)
+    return {**row, "effective_from": row["effective_from"] or changed_at or committed_at, "deleted": op == "d"}
 
 
 def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
         row |= {"plan": _name(state.get("plan")), "currency": _currency(state.get("currency"))}
         row["name"] = _name(state["name"], least=0) if state.get("name") is not None else None
         row["timezone"] = _name(state["timezone"]) if state.get("timezone") is not None else None
+        row["changed_at"] = _instant(state["changed_at"]) if state.get("changed_at") is not None else None
     row["effective_from"] = _instant(state["effective_from"]) if state.get("effective_from") is not None else None
     return row
 

@@ -27,7 +27,7 @@ UPDATE catalog.accounts SET changed_at = coalesce(
               WHERE (later.topic, later.key) = (told.topic, told.key) AND later.number > told.number
           )
     ),
-    clock_timestamp()
+    now()
 );
 ALTER TABLE catalog.accounts ALTER changed_at SET NOT NULL;
 
@@ -39,7 +39,8 @@ BEGIN
             RETURN NEW;
         END IF;
     END IF;
-    NEW.changed_at := clock_timestamp();
+    -- When its time zone begins, too (migration 0008).
+    NEW.changed_at := now();
     RETURN NEW;
 END $$;
 CREATE TRIGGER keep_changed_at BEFORE INSERT OR UPDATE ON catalog.accounts
