@@ -170,6 +170,10 @@ the meter of its one entry, whose quantity is null; `dimensions` has the decisio
 `request_lsn` is the lsn of the record that says so. It was received when that was, but not before the F that usage
 had."""
 
+SOURCE = (pa.field("source_lsn", pa.int64()), pa.field("source_at", INSTANT))
+"""Where a change stands in the log of the database that it was captured from, and when it was committed there. Null: it
+was not captured."""
+
 ACCOUNTS = pa.schema(
     [
         pa.field("lsn", pa.int64(), nullable=False),
@@ -181,6 +185,7 @@ ACCOUNTS = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("deleted", pa.bool_(), nullable=False),
         pa.field("committed_at", INSTANT),
+        *SOURCE,
     ]
 )
 """Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
@@ -195,12 +200,13 @@ PRICES = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("unit_price", UNIT_PRICE),
         pa.field("deleted", pa.bool_(), nullable=False),
+        *SOURCE,
     ]
 )
 """Every version of every price; `lsn` is that of its change in the journal."""
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 2, Table.PRICES: 1}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 3, Table.PRICES: 2}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.joins.catalog import TABLE_OF, version, without_repeats
+from jobs.joins.catalog import SOURCE_NAMES, TABLE_OF, version, without_repeats
 from jobs.streams import SCHEMAS, Table
 from metering.words import Disposition
 
@@ -32,7 +32,7 @@ def otherwise_told(journal: DeltaTable, held: dict[Table, pa.Table], first: int,
         before = known.filter(pl.col("lsn") < first).to_arrow().cast(SCHEMAS[table])
         must = without_repeats(table, before, pa.Table.from_pylist(made, schema=SCHEMAS[table]))
         found = known.filter((pl.col("lsn") >= first) & (pl.col("lsn") < position))
-        names = [name for name in found.columns if name != "committed_at"]
+        names = [name for name in found.columns if name not in ("committed_at", *SOURCE_NAMES)]
         both = [rows.select(names) for rows in (pl.DataFrame(must), found)]
         for one, other, says in (
             (both[0], both[1], "lacks, or says otherwise, what the journal tells"),

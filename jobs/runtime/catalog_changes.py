@@ -17,6 +17,8 @@ from metering.members import member_twice
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
+LARGEST_POSITION = 200_000_000_000_000_000
+"""Of a log, and of microseconds since 1970: the end of the calendar comes sooner than that of 64 bits."""
 MOST_LEVELS = 64
 """Of objects and arrays in each other. Far more than Debezium writes, and far less than Python's stack takes: how much
 that is depends on who calls, so that one application could read a change which another could not."""
@@ -122,8 +124,22 @@ class _Decision(_DecisionKey):
     decided_by: Text
 
 
+def _position(value: object) -> object:
+    """What is no position is none: earlier versions have accepted whatever stood there."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_POSITION
+    return value if is_number else None
+
+
 class _Source(_Part):
     ts_ms: Milliseconds | None = None
+    lsn: Annotated[int | None, BeforeValidator(_position)] = None
+    ts_us: Annotated[int | None, BeforeValidator(_position)] = None
+
+    def columns(self) -> dict[str, Any]:
+        """`source_lsn` and `source_at`; nothing where either is not known."""
+        if self.lsn is None or self.ts_us is None:
+            return {}
+        return {"source_lsn": self.lsn, "source_at": EPOCH + timedelta(microseconds=self.ts_us)}
 
 
 class _Envelope(_Part):
@@ -175,8 +191,9 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     if topic == CatalogTopic.DECISIONS:
         return row
     changed_at = row.pop("changed_at", None) or committed_at
-    row |= {"committed_at": committed_at} if topic == CatalogTopic.ACCOUNTS else {}
-    return {**row, "effective_from": row.get("effective_from") or changed_at}
+    row |= {"committed_at": changed_at} if topic == CatalogTopic.ACCOUNTS else {}
+    source = (envelope.source or _Source()).columns()
+    return {**row, "effective_from": row.get("effective_from") or changed_at, **source}
 
 
 def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:

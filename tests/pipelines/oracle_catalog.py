@@ -50,10 +50,10 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
         return None
     assert committed_ms is not None
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
+    changed_at = row.pop("changed_at", None) or committed_at
     if topic is CatalogTopic.ACCOUNTS:
-        row["committed_at"] = committed_at
-    changed_at = row.pop("changed_at", None)
-    return {**row, "effective_from": row["effective_from"] or changed_at or committed_at, "deleted": op == "d"}
+        row["committed_at"] = changed_at
+    return {**row, "effective_from": row["effective_from"] or changed_at, "deleted": op == "d"}
 
 
 def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[str, Any]:

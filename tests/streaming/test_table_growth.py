@@ -52,8 +52,8 @@ def usage_row(lsn: int) -> dict[str, Any]:
 KNOWN = {
     Table.JOURNAL: (4, 47, 870271380),
     Table.USAGE: (5, 40, 1626849689),
-    Table.ACCOUNTS: (2, 9, 4042393224),
-    Table.PRICES: (1, 8, 2500599169),
+    Table.ACCOUNTS: (3, 11, 1462815671),
+    Table.PRICES: (2, 10, 3526446576),
 }
 """By table: the version of its schema, how many columns it has, and the checksum of their names and types."""
 

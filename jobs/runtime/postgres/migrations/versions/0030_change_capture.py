@@ -64,9 +64,11 @@ BEGIN
     INSERT INTO catalog.beats VALUES (beat_at, pg_current_wal_insert_lsn()) ON CONFLICT DO NOTHING;
 END $$;
 
+-- A slot that is made anew begins behind all that its snapshot reads, and a beat may stand right there. Only one that
+-- was read from it is behind the snapshot: then its own commit is confirmed.
 CREATE VIEW catalog.capture AS
 SELECT coalesce(slot.active, false) AS is_active,
-       (SELECT max(beat_at) FROM catalog.beats WHERE position <= slot.confirmed_flush_lsn) AS captured_until,
+       (SELECT max(beat_at) FROM catalog.beats WHERE position < slot.confirmed_flush_lsn) AS captured_until,
        (SELECT min(beat_at) FROM catalog.beats) AS first_beat_at
 FROM (SELECT) AS one
 LEFT JOIN pg_replication_slots AS slot

@@ -1,0 +1,231 @@
+"""Edits of the catalog by SQL reach its topics, each once in the order of its row, whoever dies on the way.
+
+Method: `oracle`. Each test edits, remembers what every row has said, and asks what joins would hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from catalog.change import Change
+from catalog.publishing import publish
+from jobs.streams import CatalogTopic, Table
+from tests.streaming.capturing import Chain, running_chain
+
+JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
+PLANS = ("small", "large")
+_UPSERT = """
+    INSERT INTO catalog.accounts (account, name, plan, currency, effective_from) VALUES (%s, 'A', %s, 'EUR', %s)
+    ON CONFLICT (account) DO UPDATE SET plan = excluded.plan, effective_from = excluded.effective_from
+    RETURNING coalesce(effective_from, changed_at)
+"""
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Chain, Edits]]:
+    """Whose topics an older release wrote, which told its changes itself; the worker has not run yet."""
+    with running_chain(tmp_path_factory.mktemp("capture")) as chain:
+        edits = Edits(chain, Random(7))
+        with edits.transaction() as sql:
+            for plan in PLANS:
+                sql.execute("INSERT INTO catalog.plans VALUES (%s, %s)", [plan, plan])
+            for number in range(6):
+                edits.account(sql, f"old-{number}")
+                edits.price(sql, unit_price=Decimal("0.5"), day=100 + number)
+        edits.tell_as_older_releases_did()
+        yield chain, edits
+
+
+@pytest.fixture
+def edited(older: tuple[Chain, Edits]) -> tuple[Chain, Edits]:
+    """A chain that captures."""
+    chain, edits = older
+    if "connect" not in chain.processes:
+        chain.start_worker()
+    chain.until_captured()
+    return chain, edits
+
+
+class Edits:
+    """Edits by SQL, and what each row has said since: (unit price) of a price, (plan, since) of an account."""
+
+    def __init__(self, chain: Chain, random: Random) -> None:
+        self._chain = chain
+        self._random = random
+        self.prices: dict[tuple[Any, ...], list[Decimal | None]] = {}
+        self.accounts: dict[str, list[tuple[str, datetime] | None]] = {}
+
+    def transaction(self) -> psycopg.Connection[Any]:
+        """To be used as a context: commits at its end."""
+        return psycopg.connect(self._chain.url, connect_timeout=10)
+
+    def price(self, sql: psycopg.Connection[Any], *, unit_price: Decimal | None = None, day: int | None = None) -> None:
+        """Insert or change one of a few prices."""
+        key = self._price_key(day)
+        unit_price = Decimal(self._random.randrange(1, 4)) / 8 if unit_price is None else unit_price
+        sql.execute(
+            "INSERT INTO catalog.prices VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (plan, model, meter, currency, "
+            "effective_from) DO UPDATE SET unit_price = excluded.unit_price",
+            [*key, unit_price],
+        )
+        _say(self.prices.setdefault(key, []), unit_price)
+
+    def withdraw(self, sql: psycopg.Connection[Any]) -> None:
+        """Delete one of them, if it is there."""
+        key = self._price_key(None)
+        gone = sql.execute(
+            "DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from) = (%s, %s, %s, %s, %s)",
+            key,
+        )
+        if gone.rowcount:
+            _say(self.prices[key], None)
+
+    def account(self, sql: psycopg.Connection[Any], name: str | None = None) -> None:
+        """Insert or change one of a few accounts, from an instant on or from now on."""
+        name = f"a{self._random.randrange(4)}" if name is None else name
+        plan = self._random.choice(PLANS)
+        since = self._random.choice((None, JANUARY + timedelta(days=self._random.randrange(3))))
+        row = sql.execute(_UPSERT, [name, plan, since]).fetchone()
+        assert row is not None
+        _say(self.accounts.setdefault(name, []), (plan, row[0]))
+
+    def close(self, sql: psycopg.Connection[Any]) -> None:
+        """Delete an account, if it is there."""
+        name = f"a{self._random.randrange(4)}"
+        if sql.execute("DELETE FROM catalog.accounts WHERE account = %s", [name]).rowcount:
+            _say(self.accounts[name], None)
+
+    def any(self, sql: psycopg.Connection[Any]) -> None:
+        """One of all these."""
+        self._random.choices((self.price, self.withdraw, self.account, self.close), (4, 2, 4, 1))[0](sql)
+
+    def tell_as_older_releases_did(self) -> None:
+        """In Debezium's envelope, by the command itself; instants are texts of another form."""
+        at = datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
+        changes = []
+        for (plan, model, meter, currency, since), said in self.prices.items():
+            key = {"plan": plan, "model": model, "meter": meter, "currency": currency}
+            key |= {"effective_from": since.isoformat().replace("+00:00", "Z")}
+            changes.append(Change(CatalogTopic.PRICES, key, {**key, "unit_price": f"{said[-1]:f}"}, "c", at))
+        for name, states in self.accounts.items():
+            state = states[-1]
+            assert state is not None
+            key = {"account": name}
+            after = {**key, "name": "A", "plan": state[0], "currency": "EUR", "timezone": "UTC"}
+            changes.append(
+                Change(CatalogTopic.ACCOUNTS, key, {**after, "effective_from": state[1].isoformat()}, "c", at)
+            )
+        publish(self._chain.bootstrap, changes)
+
+    def _price_key(self, day: int | None) -> tuple[Any, ...]:
+        day = self._random.randrange(3) if day is None else day
+        return self._random.choice(PLANS), "m", "requests", "EUR", JANUARY + timedelta(days=day)
+
+    def assert_told(self, *, only_last: bool = False) -> None:
+        """What joins would hold says of every row what it has said, one after the other, or at last."""
+        versions = self._chain.versions()
+        prices: dict[tuple[Any, ...], list[Decimal | None]] = {}
+        for row in versions[Table.PRICES]:
+            key = tuple(row[name] for name in ("plan", "model", "meter", "currency", "effective_from"))
+            prices.setdefault(key, []).append(None if row["deleted"] else row["unit_price"])
+        accounts: dict[str, list[tuple[str, datetime] | None]] = {}
+        for row in versions[Table.ACCOUNTS]:
+            said = None if row["deleted"] else (row["plan"], row["effective_from"])
+            accounts.setdefault(row["account"], []).append(said)
+        if only_last:
+            assert {key: said[-1] for key, said in prices.items()} == {k: said[-1] for k, said in self.prices.items()}
+            assert {key: said[-1] for key, said in accounts.items()} == {k: s[-1] for k, s in self.accounts.items()}
+        else:
+            assert prices == self.prices
+            assert accounts == self.accounts
+
+
+def _say(states: list[Any], state: Any) -> None:
+    """What is said twice is one state."""
+    if not states or states[-1] != state:
+        states.append(state)
+
+
+def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
+    older: tuple[Chain, Edits],
+) -> None:
+    chain, edits = older
+    before = chain.versions()
+    assert len(before[Table.PRICES]) == len(before[Table.ACCOUNTS]) == 6
+    records = len(chain.told())
+    chain.start_worker()
+    chain.until_captured()
+    assert len(chain.told()) == records + 2 + 6 + 6, "each row is told again"
+    assert chain.versions() == before
+    edits.assert_told()
+
+
+def test_a_snapshot_tells_accounts_after_the_prices_of_their_plans(edited: tuple[Chain, Edits]) -> None:
+    chain, _ = edited
+    read = [r for r in chain.told() if r.value is not None and json.loads(r.value).get("source", {}).get("snapshot")]
+    tables = [CatalogTopic(record.topic) for record in sorted(read, key=lambda r: json.loads(r.value or b"")["ts_us"])]
+    order = [table for n, table in enumerate(tables) if n == 0 or tables[n - 1] != table]
+    assert order == [CatalogTopic.PLANS, CatalogTopic.PRICES, CatalogTopic.ACCOUNTS]
+
+
+def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Chain, Edits]) -> None:
+    chain, _ = edited
+    name = uuid4().hex
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("INSERT INTO catalog.accounts VALUES (%s, 'N', 'small', 'EUR', 'UTC')", [name])
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("DELETE FROM catalog.accounts WHERE account = %s", [name])
+    chain.until_captured()
+    told = [record.value for record in chain.told() if json.loads(record.key or b"{}") == {"account": name}]
+    values = [value if value is None else json.loads(value) for value in told]
+    assert [value and value["op"] for value in values] == ["c", "d", None]
+    assert values[1]["before"]["plan"] == "small"
+    edited[1].accounts[name] = [("small", datetime.fromisoformat(values[0]["after"]["changed_at"])), None]
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_edits_are_told_in_their_order_while_worker_and_database_are_killed(
+    edited: tuple[Chain, Edits],
+) -> None:
+    chain, edits = edited
+    for number in range(100):
+        with edits.transaction() as sql:
+            for _ in range(1 + number % 3):
+                edits.any(sql)
+        match number:
+            case 20 | 60:
+                chain.kill("connect")
+            case 30 | 70:
+                chain.start_worker()
+            case 40 | 80:
+                chain.kill("database")
+                chain.start_database()
+    chain.until_captured()
+    edits.assert_told()
+
+
+@pytest.mark.timeout(600)
+def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(edited: tuple[Chain, Edits]) -> None:
+    chain, edits = edited
+    before = len(chain.versions()[Table.ACCOUNTS])
+    chain.kill("connect")
+    with psycopg.connect(chain.url, autocommit=True) as sql:
+        while sql.execute("SELECT FROM pg_replication_slots WHERE active").fetchall():
+            pass
+        sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    with edits.transaction() as sql:
+        edits.account(sql, "after-the-loss")
+        edits.price(sql, unit_price=Decimal("0.875"), day=1)
+    chain.start_worker()
+    chain.until_captured()
+    edits.assert_told(only_last=True)
+    assert len(chain.versions()[Table.ACCOUNTS]) == before + 1
