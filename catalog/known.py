@@ -54,16 +54,21 @@ def unknown(tables: str, rows: Sequence[Change]) -> list[Change]:
     ]
 
 
+def versions(tables: str, table: Table) -> pl.DataFrame | None:
+    """All versions that joins has of accounts or prices; None before there is a table."""
+    found = open_table(tables, table)
+    # Not with Arrow's own threads: a process that ends soon after has ended in `terminate` where they still wind down.
+    return None if found is None else pl.DataFrame(found.to_pyarrow_dataset().to_table(use_threads=False))
+
+
 def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The newest versions of these keys, unless they were deleted."""
-    found = open_table(tables, table) if keys else None
-    if found is None:
+    held = versions(tables, table) if keys else None
+    if held is None:
         return {}
-    # Not with Arrow's own threads: a process that ends soon after has ended in `terminate` where they still wind down.
-    versions = pl.DataFrame(found.to_pyarrow_dataset().to_table(use_threads=False))
     asked = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
     newest = {
-        _key(table, row): row for row in versions.join(asked, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
+        _key(table, row): row for row in held.join(asked, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
     }
     return {key: row for key, row in newest.items() if not row["deleted"]}
 

@@ -55,6 +55,36 @@ def apply(
         typer.echo(apply_catalog(running_deployment(data_dir), content, timeout if wait else None, tell))
 
 
+@catalog.command()
+def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Delete once more what was deleted while nobody captured it: after a replication slot was lost.
+
+    All else a lost slot is followed by a new snapshot, which tells what there is; not what is gone. Accounts end now.
+    Exit status 1 when joins does not have what was committed before in time (nothing is done then).
+    """
+    from catalog.gone import delete_again
+    from cli.progress import telling
+    from cli.reading import read_only
+    from deployment.asking import asking_database
+    from deployment.draining import Waiter
+    from deployment.positions import describe, ends
+    from deployment.stack import running_deployment
+    from jobs.streams import CatalogTopic
+
+    stack = running_deployment(data_dir)
+    with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
+        waiter = Waiter(stack, timeout, tell)
+        with read_only(stack.postgres_url) as database:
+            now = database.execute("SELECT clock_timestamp() AS now").fetchone()
+        assert now is not None
+        waiter.until_captured(now["now"])
+        waiter.until_joined(
+            waiter.until_journalled(ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, CatalogTopic)))
+        )
+        rows = delete_again(stack.tables, stack.postgres_url)
+    typer.echo(f"{rows} accounts and prices deleted once more." if rows else "joins has nothing that was deleted.")
+
+
 def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float | None, tell: Tell) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 

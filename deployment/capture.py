@@ -8,6 +8,8 @@ from math import ceil
 
 import psycopg
 
+from monitoring.alerts.money import CATALOG_BEHIND_SECONDS
+
 _CAPTURE = """
 SELECT is_active, captured_until,
        extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at))::float8
@@ -26,6 +28,11 @@ class Capture:
     is_active: bool = False
     captured_until: datetime | None = None
     behind_seconds: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether changes do not arrive: what its alert waits for."""
+        return self.behind_seconds is None or self.behind_seconds > CATALOG_BEHIND_SECONDS
 
     @property
     def sentence(self) -> str:

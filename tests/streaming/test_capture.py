@@ -9,17 +9,22 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from catalog.change import Change
+from catalog.gone import delete_again
 from catalog.publishing import publish
-from jobs.streams import CatalogTopic, Table
+from jobs.streams import SCHEMAS, CatalogTopic, Table
 from tests.streaming.capturing import Chain, running_chain
+from tests.waiting import wait_until
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 PLANS = ("small", "large")
@@ -79,9 +84,9 @@ class Edits:
         )
         _say(self.prices.setdefault(key, []), unit_price)
 
-    def withdraw(self, sql: psycopg.Connection[Any]) -> None:
+    def withdraw(self, sql: psycopg.Connection[Any], day: int | None = None) -> None:
         """Delete one of them, if it is there."""
-        key = self._price_key(None)
+        key = self._price_key(day)
         gone = sql.execute(
             "DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from) = (%s, %s, %s, %s, %s)",
             key,
@@ -98,9 +103,9 @@ class Edits:
         assert row is not None
         _say(self.accounts.setdefault(name, []), (plan, row[0]))
 
-    def close(self, sql: psycopg.Connection[Any]) -> None:
+    def close(self, sql: psycopg.Connection[Any], name: str | None = None) -> None:
         """Delete an account, if it is there."""
-        name = f"a{self._random.randrange(4)}"
+        name = f"a{self._random.randrange(4)}" if name is None else name
         if sql.execute("DELETE FROM catalog.accounts WHERE account = %s", [name]).rowcount:
             _say(self.accounts[name], None)
 
@@ -217,11 +222,7 @@ def test_a_hundred_edits_are_told_in_their_order_while_worker_and_database_are_k
 def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(edited: tuple[Chain, Edits]) -> None:
     chain, edits = edited
     before = len(chain.versions()[Table.ACCOUNTS])
-    chain.kill("connect")
-    with psycopg.connect(chain.url, autocommit=True) as sql:
-        while sql.execute("SELECT FROM pg_replication_slots WHERE active").fetchall():
-            pass
-        sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    lose_slot(chain)
     with edits.transaction() as sql:
         edits.account(sql, "after-the-loss")
         edits.price(sql, unit_price=Decimal("0.875"), day=1)
@@ -229,3 +230,48 @@ def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(ed
     chain.until_captured()
     edits.assert_told(only_last=True)
     assert len(chain.versions()[Table.ACCOUNTS]) == before + 1
+
+
+@pytest.mark.timeout(600)
+def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
+    edited: tuple[Chain, Edits], tmp_path: Path
+) -> None:
+    """Whoever held it takes it off, and says nothing else of anything."""
+    chain, edits = edited
+    lose_slot(chain)
+    with edits.transaction() as sql:
+        edits.close(sql, "old-1")
+        edits.withdraw(sql, day=100)
+        sql.execute(
+            "DELETE FROM catalog.accounts WHERE plan = 'small'; DELETE FROM catalog.prices WHERE plan = 'small'"
+        )
+        sql.execute("DELETE FROM catalog.plans WHERE plan = 'small'")
+    for name, said in edits.accounts.items():
+        if said[-1] is not None and said[-1][0] == "small":
+            edits.accounts[name].append(None)
+    for key, unit_prices in edits.prices.items():
+        if key[0] == "small" and unit_prices[-1] is not None:
+            unit_prices.append(None)
+    chain.start_worker()
+    chain.until_captured()
+    before = chain.versions()
+    for table, rows in before.items():
+        write_deltalake(f"{tmp_path}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+
+    deleted = delete_again(str(tmp_path), chain.url)
+
+    chain.until_captured()
+    edits.assert_told(only_last=True)
+    after = chain.versions()
+    assert deleted > 1
+    assert sum(map(len, after.values())) == sum(map(len, before.values())) + deleted
+    with psycopg.connect(chain.url) as sql:
+        assert sql.execute("SELECT plan FROM catalog.plans").fetchall() == [("large",)]
+
+
+def lose_slot(chain: Chain) -> None:
+    """Without a worker."""
+    chain.kill("connect")
+    with psycopg.connect(chain.url, autocommit=True) as sql:
+        wait_until(lambda: not sql.execute("SELECT FROM pg_replication_slots WHERE active").fetchall(), "its end")
+        sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
