@@ -90,6 +90,7 @@ def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float | None
 
     Raises CannotRun when it is refused, or when joins does not have it in time.
     """
+    from catalog.earlier import forget_earlier_keys
     from catalog.store import store
 
     changes = store(stack.postgres_url, content)
@@ -98,6 +99,7 @@ def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float | None
     if timeout is None:
         return f"{done}; joins will have them."
     wait_for_joins(stack, changes, timeout, tell, f"The catalog is stored ({done})")
+    forget_earlier_keys(stack.kafka_bootstrap, stack.postgres_url)
     return f"{done}; joins has them."
 
 

@@ -100,10 +100,15 @@ class Chain:
             reader.close()
         return sorted(found, key=lambda record: record.place)
 
-    def versions(self) -> dict[Table, list[dict[str, Any]]]:
-        """What joins would hold after the topics, one record at a time."""
+    def compacted(self) -> list[Told]:
+        """What compaction would leave of them: the last record of each key in a partition."""
+        last = {(record.topic, record.place[2], record.key): record for record in self.told()}
+        return sorted(last.values(), key=lambda record: record.place)
+
+    def versions(self, told: list[Told] | None = None) -> dict[Table, list[dict[str, Any]]]:
+        """What joins would hold after the topics, or what was `told`, one record at a time."""
         held = {table: SCHEMAS[table].empty_table() for table in TABLE_OF.values()}
-        for lsn, record in enumerate(self.told(), start=1):
+        for lsn, record in enumerate(self.told() if told is None else told, start=1):
             assert change_problem(record.topic, record.key, record.value) is None
             row = parse_change(record.topic, record.value, lsn)
             table = TABLE_OF.get(CatalogTopic(record.topic))

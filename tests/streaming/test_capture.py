@@ -6,7 +6,7 @@ Method: `oracle`. Each test edits, remembers what every row has said, and asks w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from catalog.change import Change
+from catalog.change import Change, compact_json
+from catalog.earlier import forget_earlier_keys
 from catalog.gone import delete_again
 from catalog.publishing import publish
 from jobs.streams import SCHEMAS, CatalogTopic, Table
@@ -130,10 +131,24 @@ class Edits:
                 Change(CatalogTopic.ACCOUNTS, key, {**after, "effective_from": state[1].isoformat()}, "c", at)
             )
         publish(self._chain.bootstrap, changes)
+        row = "INSERT INTO catalog_outbox (topic, key, after, op, committed_at, published_at)"
+        with self.transaction() as sql:
+            for change in changes:
+                texts = [change.topic.value, compact_json(change.key), compact_json(change.after)]
+                sql.execute(f"{row} VALUES (%s, %s, %s, 'c', %s, now())", [*texts, at])
 
     def _price_key(self, day: int | None) -> tuple[Any, ...]:
         day = self._random.randrange(3) if day is None else day
         return self._random.choice(PLANS), "m", "requests", "EUR", JANUARY + timedelta(days=day)
+
+    def assert_current(self, versions: dict[Table, list[dict[str, Any]]]) -> None:
+        """These say what the database says, and of nothing else that it is there."""
+        names = ("plan", "model", "meter", "currency", "effective_from")
+        prices = {tuple(row[name] for name in names): row for row in versions[Table.PRICES]}
+        accounts = {row["account"]: row for row in versions[Table.ACCOUNTS]}
+        assert {key: row["unit_price"] for key, row in prices.items() if not row["deleted"]} == _there(self.prices)
+        held = {key: (row["plan"], row["effective_from"]) for key, row in accounts.items() if not row["deleted"]}
+        assert held == _there(self.accounts)
 
     def assert_told(self, *, only_last: bool = False) -> None:
         """What joins would hold says of every row what it has said, one after the other, or at last."""
@@ -154,6 +169,11 @@ class Edits:
             assert accounts == self.accounts
 
 
+def _there(said: Mapping[Any, list[Any]]) -> dict[Any, Any]:
+    """What each row has said last, unless it is gone."""
+    return {key: states[-1] for key, states in said.items() if states[-1] is not None}
+
+
 def _say(states: list[Any], state: Any) -> None:
     """What is said twice is one state."""
     if not states or states[-1] != state:
@@ -171,6 +191,24 @@ def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
     chain.until_captured()
     assert len(chain.told()) == records + 2 + 6 + 6, "each row is told again"
     assert chain.versions() == before
+    edits.assert_told()
+
+
+def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_a_compacted_topic(
+    edited: tuple[Chain, Edits],
+) -> None:
+    """Its key was another text. A new installation reads the topic from its beginning."""
+    chain, edits = edited
+    before = chain.versions()
+    assert forget_earlier_keys(chain.bootstrap, chain.url) == 6
+    assert forget_earlier_keys(chain.bootstrap, chain.url) == 0
+    assert chain.versions() == before, "a tombstone says nothing to joins"
+    with edits.transaction() as sql:
+        for day in (100, 101, 102):
+            for _ in range(8):
+                edits.withdraw(sql, day=day)
+    chain.until_captured()
+    edits.assert_current(chain.versions(chain.compacted()))
     edits.assert_told()
 
 
