@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -31,16 +32,17 @@ def slot_name(database: str) -> str:
     return f"weir_catalog_{re.sub('[^a-z0-9_]', '_', database.lower())}"[:63]
 
 
-def connector(postgres_url: str) -> dict[str, str]:
+def connector(postgres_url: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The connector's configuration. Its password is not in it: the worker reads it from PASSWORD_VARIABLE.
 
-    Raises CannotRun for an address that names no server or no user.
+    `environment` may have PGSSLMODE and PGSSLROOTCERT, which libpq reads itself where the address says nothing. Raises
+    CannotRun for an address that names no server or no user.
     """
     place = _place(postgres_url)
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        **_database(place),
+        **_database(place, environment),
         "plugin.name": "pgoutput",
         "slot.name": slot_name(place["dbname"]),
         "slot.max.retries": "60",
@@ -70,7 +72,9 @@ def password(postgres_url: str) -> str:
     return _place(postgres_url).get("password", "")
 
 
-def _database(place: Mapping[str, str]) -> dict[str, str]:
+def _database(place: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    named = {"sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT"}
+    place = {name: environment[variable] for name, variable in named.items() if environment.get(variable)} | place
     settings = {
         "database.hostname": place["host"],
         "database.port": place.get("port", "5432"),
@@ -83,7 +87,7 @@ def _database(place: Mapping[str, str]) -> dict[str, str]:
     return settings | {ours: place[theirs] for theirs, ours in certificates.items() if theirs in place}
 
 
-def _place(postgres_url: str) -> dict[str, str]:
+def _place(postgres_url: str) -> dict[str, Any]:
     place = {name: str(value) for name, value in conninfo_to_dict(postgres_url).items() if value is not None}
     if missing := [name for name in ("host", "user") if not place.get(name)]:
         raise CannotRun(f"The database's address has no {' and no '.join(missing)}, which capturing its changes needs.")

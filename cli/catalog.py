@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,6 +55,21 @@ def apply(
         raise typer.Exit(2) from None
     with telling("Applying the catalog …") as tell:
         typer.echo(apply_catalog(running_deployment(data_dir), content, timeout if wait else None, tell))
+
+
+@catalog.command()
+def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Print, as JSON, what another Kafka Connect must be told to capture the catalog: for whoever runs one already.
+
+    Its workers need Debezium's connector for Postgres, JSON converters without schemas, and the password in the
+    environment variable WEIR_CAPTURE_PASSWORD, by Kafka's EnvVarConfigProvider named `env`.
+    """
+    from catalog.capture import CONNECTOR
+    from catalog.capture import connector as told
+    from deployment.stack import running_deployment
+
+    config = told(running_deployment(data_dir).postgres_url, os.environ)
+    typer.echo(json.dumps({"name": CONNECTOR, "config": config}, indent=2))
 
 
 @catalog.command()

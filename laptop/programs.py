@@ -192,7 +192,7 @@ def _database_command(folder: Path, port: int) -> list[str]:
 def _connect_command(folder: Path, addresses: Addresses, postgres_url: str) -> list[str]:
     jars = connect_jars()
     worker = connect.Worker(kafka_access(addresses.kafka_bootstrap), addresses.connect_port)
-    connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(postgres_url))
+    connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(postgres_url, os.environ))
     return connect.server_command(folder, jars, worker)
 
 

@@ -62,7 +62,7 @@ class Chain:
     def start_worker(self) -> None:
         """Start it, without waiting."""
         folder = self.folder / "connect"
-        connect.prepare(folder, self.worker, capture.CONNECTOR, capture.connector(self.url))
+        connect.prepare(folder, self.worker, capture.CONNECTOR, capture.connector(self.url, {}))
         password = {capture.PASSWORD_VARIABLE: capture.password(self.url)}
         self._start("connect", connect.server_command(folder, connect_jars(), self.worker), password)
 
