@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from catalog.change import Change, Row
 from catalog.file import CatalogFile
 from deployment.errors import CannotRun
+from jobs.runtime.unreachable import database_sentence
 from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
 
@@ -144,6 +145,8 @@ def store(postgres_url: str, catalog: CatalogFile) -> list[Change]:
             assert committed_at is not None
         return [change_of(table, row, committed_at["now"]) for table, row in found]
     except psycopg.Error as problem:
+        if (away := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(away) from None
         raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
 
 

@@ -66,9 +66,12 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """
     from catalog.capture import CONNECTOR
     from catalog.capture import connector as told
+    from deployment.capture import refuse_without_log
     from deployment.stack import running_deployment
 
-    config = told(running_deployment(data_dir).postgres_url, os.environ)
+    url = running_deployment(data_dir).postgres_url
+    refuse_without_log(url)
+    config = told(url, os.environ)
     typer.echo(json.dumps({"name": CONNECTOR, "config": config}, indent=2))
 
 

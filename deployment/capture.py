@@ -8,6 +8,9 @@ from math import ceil
 
 import psycopg
 
+from deployment.asking import asking_database
+from deployment.errors import CannotRun
+from jobs.runtime.unreachable import place
 from monitoring.alerts.money import CATALOG_BEHIND_SECONDS
 
 _CAPTURE = """
@@ -55,6 +58,20 @@ def read_capture(postgres_url: str) -> Capture:
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         row = database.execute(_CAPTURE).fetchone()
     return Capture() if row is None else Capture(*row)
+
+
+def refuse_without_log(postgres_url: str) -> None:
+    """Raises CannotRun where the database does not write what changes are captured from, or does not answer."""
+    with asking_database(postgres_url):
+        read_capture(postgres_url)
+        with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
+            level = database.execute("SHOW wal_level").fetchone()
+    assert level is not None
+    if level[0] != "logical":
+        raise CannotRun(
+            f"The database at {place(postgres_url)} has wal_level={level[0]}, so changes of the catalog cannot be "
+            "captured: set wal_level=logical, and restart it."
+        )
 
 
 def is_captured(postgres_url: str) -> bool:

@@ -40,7 +40,7 @@ class Worker:
         if not failed:
             return None
         self._ask("POST", "/restart?includeTasks=true&onlyFailed=true")
-        return str(failed[0].get("trace", "it gives no reason"))
+        return reasons(failed[0].get("trace") or "it gives no reason")
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         """The answer; None where there is no such thing, or no answer, or where the worker is just dealing its work."""
@@ -56,6 +56,12 @@ class Worker:
                 return None
             raise
         return json.loads(said) if said else None
+
+
+def reasons(trace: str) -> str:
+    """What a trace of Java says, without where: each exception and what caused it, in one line."""
+    said = [line.removeprefix("Caused by: ") for line in trace.splitlines() if not line.startswith(("\t", " "))]
+    return "the connector failed: " + ", because ".join(line for line in said if line)
 
 
 def main(arguments: Sequence[str]) -> int:

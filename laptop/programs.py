@@ -14,7 +14,7 @@ from pathlib import Path
 
 from catalog import capture
 from deployment import topics
-from deployment.capture import is_captured
+from deployment.capture import is_captured, refuse_without_log
 from deployment.job_states import JobStates
 from deployment.kafka_client import kafka_access
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
@@ -191,6 +191,7 @@ def _database_command(folder: Path, port: int) -> list[str]:
 
 def _connect_command(folder: Path, addresses: Addresses, postgres_url: str) -> list[str]:
     jars = connect_jars()
+    refuse_without_log(postgres_url)
     worker = connect.Worker(kafka_access(addresses.kafka_bootstrap), addresses.connect_port)
     connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(postgres_url, os.environ))
     return connect.server_command(folder, jars, worker)

@@ -20,7 +20,7 @@ from typing import NoReturn
 import psycopg
 
 from catalog import capture
-from deployment.capture import is_captured, read_capture
+from deployment.capture import is_captured, read_capture, refuse_without_log
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_access
 from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
@@ -74,6 +74,7 @@ def run_connect(environment: Mapping[str, str]) -> NoReturn:
     connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(url, environment))
     while not _has_schema(url):
         time.sleep(READY_POLL_SECONDS)
+    refuse_without_log(url)
     command = connect.server_command(folder, jars, worker)
     os.execve(command[0], command, {**environment, capture.PASSWORD_VARIABLE: capture.password(url)})
 

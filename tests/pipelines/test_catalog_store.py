@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,12 +14,15 @@ from alembic import command
 
 from catalog.file import CatalogFile, parse_catalog
 from catalog.store import store, stored
-from deployment.capture import Capture, read_capture
+from deployment.capture import Capture, read_capture, refuse_without_log
 from deployment.errors import CannotRun
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
+from laptop import database as embedded
+from laptop.ports import free_port
 from metering.instants import rfc3339
 from tests.database_rows import write
+from tests.waiting import wait_until
 
 
 def file(plan: str = "team", unit_price: str = "0.1", **account: Any) -> CatalogFile:
@@ -144,3 +149,25 @@ def test_until_when_changes_are_captured_is_not_known_before_there_is_a_slot(dat
     behind = read_capture(database).behind_seconds
     assert behind is not None
     assert 0 <= behind < 60
+
+
+def test_a_database_that_keeps_no_logical_log_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    embedded.prepare(tmp_path)
+    port = free_port()
+    with (tmp_path / "server.log").open("ab") as log:
+        server = subprocess.Popen(embedded.server_command(tmp_path, port, {"wal_level": "replica"}), stderr=log)
+    try:
+        wait_until(lambda: embedded.ensure_database(tmp_path, port), "Postgres answering")
+        url = embedded.database_url(tmp_path, port)
+        with pytest.raises(CannotRun, match="does not have this version's schema"):
+            refuse_without_log(url)
+        migrate(url)
+        with pytest.raises(CannotRun, match=r"has wal_level=replica, .*: set wal_level=logical, and restart it\."):
+            refuse_without_log(url)
+    finally:
+        server.send_signal(embedded.STOP_SIGNAL)
+        server.wait()
+
+
+def test_a_database_that_keeps_a_logical_log_is_taken(postgres_url: str) -> None:
+    refuse_without_log(postgres_url)
