@@ -69,12 +69,12 @@ def connector(postgres_url: str, environment: Mapping[str, str]) -> dict[str, st
 
 def password(postgres_url: str) -> str:
     """What stands for PASSWORD_VARIABLE; empty where the address has none."""
-    return _place(postgres_url).get("password", "")
+    return str(_place(postgres_url).get("password", ""))
 
 
 def _database(place: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     named = {"sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT"}
-    place = {name: environment[variable] for name, variable in named.items() if environment.get(variable)} | place
+    place = {**{name: environment[variable] for name, variable in named.items() if environment.get(variable)}, **place}
     settings = {
         "database.hostname": place["host"],
         "database.port": place.get("port", "5432"),

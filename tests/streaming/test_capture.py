@@ -20,10 +20,13 @@ import pytest
 from deltalake import write_deltalake
 
 from catalog.change import Change, compact_json
+from catalog.decisions import Said, Waiting, decide
 from catalog.earlier import forget_earlier_keys
 from catalog.gone import delete_again
 from catalog.publishing import publish
+from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import SCHEMAS, CatalogTopic, Table
+from metering.words import Decision
 from tests.streaming.capturing import Chain, running_chain
 from tests.waiting import wait_until
 
@@ -229,10 +232,25 @@ def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Ch
         sql.execute("DELETE FROM catalog.accounts WHERE account = %s", [name])
     chain.until_captured()
     told = [record.value for record in chain.told() if json.loads(record.key or b"{}") == {"account": name}]
-    values = [value if value is None else json.loads(value) for value in told]
-    assert [value and value["op"] for value in values] == ["c", "d", None]
+    values = [json.loads(value or b"{}") for value in told]
+    assert [value.get("op") for value in values] == ["c", "d", None]
     assert values[1]["before"]["plan"] == "small"
     edited[1].accounts[name] = [("small", datetime.fromisoformat(values[0]["after"]["changed_at"])), None]
+
+
+def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Chain, Edits]) -> None:
+    """What did not count is decided again: then it must come once more, behind what came meanwhile."""
+    chain, _ = edited
+    one = Waiting(7, "requests", "a", "r7")
+    for said in (Said(Decision.APPROVE, "as agreed", "ann"), Said(Decision.APPROVE, "yes", "bob")):
+        decide(chain.url, [one], said)
+    decide(chain.url, [one], Said(Decision.REJECT, "no", "eve"))
+    chain.until_captured()
+    records = [record for record in chain.told() if record.topic == CatalogTopic.DECISIONS]
+    assert all(change_problem(record.topic, record.key, record.value) is None for record in records)
+    rows = [parse_change(record.topic, record.value, lsn) or {} for lsn, record in enumerate(records)]
+    told = [(row["usage_lsn"], row["decision"], row["decided_by"]) for row in rows]
+    assert told == [(7, "approve", "ann"), (7, "approve", "ann"), (7, "reject", "eve")]
 
 
 @pytest.mark.timeout(600)
