@@ -79,28 +79,18 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Delete once more what was deleted while nobody captured it: after a replication slot was lost.
 
-    All else a lost slot is followed by a new snapshot, which tells what there is; not what is gone. Accounts end now.
+    What there is a new snapshot tells by itself; what is gone stands in none. Accounts end now.
     Exit status 1 when joins does not have what was committed before in time (nothing is done then).
     """
     from catalog.gone import delete_again
     from cli.progress import telling
-    from cli.reading import read_only
     from deployment.asking import asking_database
     from deployment.draining import Waiter
-    from deployment.positions import describe, ends
     from deployment.stack import running_deployment
-    from jobs.streams import CatalogTopic
 
     stack = running_deployment(data_dir)
     with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
-        waiter = Waiter(stack, timeout, tell)
-        with read_only(stack.postgres_url) as database:
-            now = database.execute("SELECT clock_timestamp() AS now").fetchone()
-        assert now is not None
-        waiter.until_captured(now["now"])
-        waiter.until_joined(
-            waiter.until_journalled(ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, CatalogTopic)))
-        )
+        Waiter(stack, timeout, tell).until_catalog_joined()
         rows = delete_again(stack.tables, stack.postgres_url)
     typer.echo(f"{rows} accounts and prices deleted once more." if rows else "joins has nothing that was deleted.")
 
@@ -129,11 +119,10 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
     What is asked is what joins holds, not how it came there: whatever was lost, killed or told twice on the way.
     """
     from catalog.known import Missing
-    from deployment.capture import read_capture
-    from deployment.draining import Stuck, Waiter
+    from deployment.draining import CAPTURE, Stuck, Waiter, condition
 
     try:
         Waiter(stack, timeout, tell).until_known(Missing(stack.tables, stack.postgres_url, changes))
     except Stuck as stuck:
-        captured = read_capture(stack.postgres_url).sentence
-        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Before that, {captured}.") from stuck
+        captured = condition(stack, CAPTURE)
+        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

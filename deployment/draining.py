@@ -13,6 +13,7 @@ from datetime import datetime
 
 import psycopg
 
+from deployment.asking import asking_database
 from deployment.capture import read_capture
 from deployment.errors import CannotRun
 from deployment.job_states import read_jobs
@@ -71,6 +72,18 @@ class Waiter:
             return read_capture(self._stack.postgres_url).lacks_seconds(moment)
 
         self._until(CAPTURE, "seconds of the catalog's changes", uncaptured_seconds)
+
+    def until_catalog_joined(self) -> None:
+        """Wait until usage was made with whatever is committed in the catalog now."""
+        with (
+            asking_database(self._stack.postgres_url),
+            psycopg.connect(self._stack.postgres_url, connect_timeout=10) as database,
+        ):
+            now = database.execute("SELECT clock_timestamp()").fetchone()
+        assert now is not None
+        self.until_captured(now[0])
+        bootstrap = self._stack.kafka_bootstrap
+        self.until_joined(self.until_journalled(ends(bootstrap, describe(bootstrap, CatalogTopic))))
 
     def until_sessions(self, target: int) -> None:
         """Wait until sessions hold the journal below `target`."""

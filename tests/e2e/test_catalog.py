@@ -121,6 +121,25 @@ def test_what_is_applied_while_the_connector_is_dead_holds_from_when_it_was_appl
     assert billed(stack, name) == (Decimal("0.25"), Decimal(0))
 
 
+def test_what_was_captured_is_not_deleted_once_more(stack: Stack, tmp_path: Path, name: str) -> None:
+    assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
+    with psycopg.connect(stack.postgres_url) as database:
+        database.execute("DELETE FROM catalog.accounts WHERE account = %s", [name])
+        database.execute("DELETE FROM catalog.prices WHERE plan = %s", [f"plan-{name}"])
+    reconciled = weir(stack, "catalog", "reconcile")
+    assert (reconciled.returncode, reconciled.stdout.strip()) == (0, "joins has nothing that was deleted.")
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
+    assert versions.filter(account=name).sort("lsn")["deleted"].to_list() == [False, True]
+
+
+def test_what_another_kafka_connect_must_be_told_holds_no_password(stack: Stack) -> None:
+    told = weir(stack, "catalog", "connector")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["config"]["plugin.name"] == "pgoutput"
+    password = psycopg.conninfo.conninfo_to_dict(stack.postgres_url)["password"]
+    assert str(password) not in told.stdout
+
+
 def test_a_file_with_one_bad_row_is_refused_whole(stack: Stack, tmp_path: Path, name: str) -> None:
     content = catalog(name, "0.1234567890123")
     status, said = apply(stack, tmp_path, content)
