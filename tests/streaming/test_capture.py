@@ -217,8 +217,9 @@ def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_
 
 def test_a_snapshot_tells_accounts_after_the_prices_of_their_plans(edited: tuple[Chain, Edits]) -> None:
     chain, _ = edited
-    read = [r for r in chain.told() if r.value is not None and json.loads(r.value).get("source", {}).get("snapshot")]
-    tables = [CatalogTopic(record.topic) for record in sorted(read, key=lambda r: json.loads(r.value or b"")["ts_us"])]
+    values = [(record.topic, json.loads(record.value)) for record in chain.told() if record.value is not None]
+    read = [(value["ts_us"], topic) for topic, value in values if value["op"] == "r" and "ts_us" in value]
+    tables = [CatalogTopic(topic) for _, topic in sorted(read)]
     order = [table for n, table in enumerate(tables) if n == 0 or tables[n - 1] != table]
     assert order == [CatalogTopic.PLANS, CatalogTopic.PRICES, CatalogTopic.ACCOUNTS]
 
