@@ -27,7 +27,8 @@ class CatalogFileError(ValueError):
     """The file is refused; one line per problem: the field, the value, and what is allowed."""
 
 
-def _text(value: Any) -> str:
+def checked_text(value: Any) -> str:
+    """The text, which a name or a title can be. Raises ValueError that says what it must be."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be text that is not empty")
     if len(value.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
@@ -77,7 +78,7 @@ def _unit_price(value: Any) -> Decimal:
     return price
 
 
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(checked_text)]
 Currency = Annotated[Text, AfterValidator(_currency)]
 Zone = Annotated[Text, AfterValidator(_zone)]
 Instant = Annotated[datetime, BeforeValidator(_instant)]

@@ -15,7 +15,7 @@ from catalog.change import Change, Row
 from catalog.file import CatalogFile
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
-from jobs.streams import CatalogTopic
+from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
 
 
@@ -32,18 +32,15 @@ class CatalogTable:
     changed: str
     """When a row `t` differs from the file's row `f`."""
 
-    kept: tuple[str, ...] = ()
-    """Columns that the database keeps itself."""
-
     @property
-    def read(self) -> tuple[str, ...]:
-        """What is told of a row."""
-        return (*self.columns, *self.kept)
+    def told(self) -> tuple[str, ...]:
+        """What a change tells of a row: its columns, and who the database says changed it."""
+        return (*self.columns, *AUTHOR)
 
     @property
     def statement(self) -> str:
         """Upsert the rows of a JSON array, sorted by key; gives each row as it is then, and its `op`."""
-        names, key, read = ", ".join(self.columns), ", ".join(self.key), ", ".join(self.read)
+        names, key, told = ", ".join(self.columns), ", ".join(self.key), ", ".join(self.told)
         fields = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         values = [name for name in self.columns if name not in self.key]
         return f"""
@@ -59,11 +56,11 @@ class CatalogTable:
                 )
                 ORDER BY {key}
                 ON CONFLICT ({key}) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in values)}
-                RETURNING {read}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
+                RETURNING {told}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
             )
             SELECT * FROM stored
             UNION ALL
-            SELECT {_of("t", self.read)}, 'r'
+            SELECT {_of("t", self.told)}, 'r'
             FROM catalog.{self.name} AS t JOIN before AS b USING ({key}) WHERE NOT differs
         """
 
@@ -73,7 +70,7 @@ class CatalogTable:
         key = ", ".join(self.key)
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
         return f"""
-            SELECT DISTINCT {_of("t", self.read)}, now() AS read_at
+            SELECT DISTINCT {_of("t", self.told)}, now() AS read_at
             FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS asked ({fields}) USING ({key})
         """
 
@@ -115,22 +112,22 @@ TABLES = (
         "(t.name, t.plan, t.currency, t.timezone) <> (f.name, f.plan, f.currency, f.timezone)"
         " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from"
         " OR f.effective_from IS NULL AND coalesce(t.effective_from > now(), false)",
-        kept=("changed_at",),
     ),
 )
 """In the order in which they are stored, and so captured: an account's usage has a price as soon as it has a contract.
 (Whoever deletes must do it the other way round, accounts first.)"""
 
 
-def store(postgres_url: str, catalog: CatalogFile) -> list[Change]:
+def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None) -> list[Change]:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
-    Raises CannotRun for an account or price of an unknown plan, for a price of a meter that is not declared, and when
-    the database refuses.
+    Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
+    unknown plan, for a price of a meter that is not declared, and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
             database.execute("SET LOCAL TimeZone = 'UTC'")
+            database.execute("SELECT set_config('weir.changed_by', %s, true)", [changed_by or ""])
             known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
             if unknown := catalog.unknown_plans(known):
                 raise CannotRun("\n".join(unknown))
@@ -165,8 +162,8 @@ def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
 
 
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
-    """The change that left this row (the table's columns and `op`); of a deletion the row that there was."""
-    after = {name: _text(row[name]) for name in table.read}
+    """The change that left this row (what the table tells, and `op`); of a deletion the row that there was."""
+    after = {name: _text(row[name]) for name in table.told}
     return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
 
 

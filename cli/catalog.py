@@ -12,6 +12,7 @@ import typer
 
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.who import ByOption, author, who
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ def _catalog() -> None:
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts` and `prices`.")],
     *,
+    by: ByOption = None,
     timeout: TimeoutOption = 60.0,
     wait: Annotated[
         bool, typer.Option(help="Return when joins prices with them, or as soon as they are stored.")
     ] = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Upsert the file's rows, all or none, and return when joins prices with them.
+    """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
     Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
     """
@@ -48,13 +50,14 @@ def apply(
     from cli.progress import telling
     from deployment.stack import running_deployment
 
+    name = author(by)
     try:
         content = load_catalog_file(file)
     except CatalogFileError as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
     with telling("Applying the catalog …") as tell:
-        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout if wait else None, tell))
+        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout if wait else None, tell, name))
 
 
 @catalog.command()
@@ -95,15 +98,18 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
     typer.echo(f"{rows} accounts and prices deleted once more." if rows else "joins has nothing that was deleted.")
 
 
-def apply_catalog(stack: Deployment, content: CatalogFile, timeout: float | None, tell: Tell) -> str:
+def apply_catalog(
+    stack: Deployment, content: CatalogFile, timeout: float | None, tell: Tell, changed_by: str | None = None
+) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
-    Raises CannotRun when it is refused, or when joins does not have it in time.
+    `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
+    time.
     """
     from catalog.earlier import forget_earlier_keys
     from catalog.store import store
 
-    changes = store(stack.postgres_url, content)
+    changes = store(stack.postgres_url, content, changed_by or who())
     counts = Counter(change.op for change in changes)
     done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
     if timeout is None:

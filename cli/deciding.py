@@ -14,7 +14,7 @@ from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.reading import AccountOption, Database, read_only
-from cli.who import who
+from cli.who import ByOption, who
 from deployment.errors import CannotRun
 from metering.instants import rfc3339
 from metering.words import Decision, UsageCause
@@ -75,7 +75,6 @@ LsnsArgument = Annotated[
 MeterOption = Annotated[list[str] | None, typer.Option("--meter", help="Only of this meter; may be repeated.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All that wait, of --account and --meter where they are given.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with your name.")]
-ByOption = Annotated[str | None, typer.Option("--by", help="Who decides; left out: your user on this machine.")]
 
 
 def approve(

@@ -15,6 +15,7 @@ from catalog.file import CatalogFile
 from catalog.publishing import Offsets, publish
 from catalog.store import TABLES, CatalogTable, change_of, store
 from cli.catalog import apply_catalog, wait_for_joins
+from cli.who import who
 from deployment.draining import Tell, Waiter
 from deployment.positions import describe
 from deployment.stack import Deployment
@@ -27,7 +28,9 @@ CATALOG_SECONDS = 120.0
 def tell_catalog(stack: Deployment, late: Late, tell: Tell) -> None:
     """Store what is known from the start, and wait until joins has it: no event is journalled before."""
     changes = [
-        row for file in late.before.files() for row in store(stack.postgres_url, CatalogFile.model_validate(file))
+        row
+        for file in late.before.files()
+        for row in store(stack.postgres_url, CatalogFile.model_validate(file), who())
     ]
     wait_for_joins(stack, changes, CATALOG_SECONDS, tell, "The catalog of the traffic is stored")
 

@@ -1,10 +1,17 @@
-"""Who runs a command."""
+"""Who runs a command, and whose name is kept with what it changes."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import socket
+from typing import Annotated
+
+import typer
+
+ByOption = Annotated[
+    str | None, typer.Option("--by", help="Whose name is kept with it; left out: your user on this machine.")
+]
 
 
 def who() -> str:
@@ -15,3 +22,13 @@ def who() -> str:
         # A pod's user has a number, and perhaps no name.
         name = f"user {os.getuid()}"
     return f"{name}@{socket.gethostname()}"
+
+
+def author(by: str | None) -> str:
+    """The name that --by gives, or else `who()`. Raises `typer.BadParameter` for one that nothing can be kept under."""
+    from catalog.file import checked_text
+
+    try:
+        return checked_text((by or who()).strip())
+    except ValueError as problem:
+        raise typer.BadParameter(f"--by {problem}") from problem

@@ -170,9 +170,16 @@ the meter of its one entry, whose quantity is null; `dimensions` has the decisio
 `request_lsn` is the lsn of the record that says so. It was received when that was, but not before the F that usage
 had."""
 
-SOURCE = (pa.field("source_lsn", pa.int64()), pa.field("source_at", INSTANT))
+AUTHOR = ("changed_by", "changed_at")
+"""Who made a row of the catalog what it says, and when: in Postgres and in its versions. Null: of a release that did
+not keep it, or a deletion."""
+SOURCE = ("source_lsn", "source_at")
 """Where a change stands in the log of the database that it was captured from, and when it was committed there. Null: it
 was not captured."""
+_CIRCUMSTANCES = (
+    *map(pa.field, AUTHOR, (pa.string(), INSTANT)),
+    *map(pa.field, SOURCE, (pa.int64(), INSTANT)),
+)
 
 ACCOUNTS = pa.schema(
     [
@@ -185,7 +192,7 @@ ACCOUNTS = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("deleted", pa.bool_(), nullable=False),
         pa.field("committed_at", INSTANT),
-        *SOURCE,
+        *_CIRCUMSTANCES,
     ]
 )
 """Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
@@ -200,7 +207,7 @@ PRICES = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("unit_price", UNIT_PRICE),
         pa.field("deleted", pa.bool_(), nullable=False),
-        *SOURCE,
+        *_CIRCUMSTANCES,
     ]
 )
 """Every version of every price; `lsn` is that of its change in the journal."""

@@ -80,10 +80,19 @@ def _price(row: Told) -> Iterator[str]:
     yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _said(
         row["effective_from"]
     )
+    yield f"  {_changed(row)}"
     if record is None:
         yield "  the journal no longer has its record"
     else:
         yield f"  committed {_said(row['committed_at'])}, told by {_said(row['told_by'])} in {_place(record)}"
+
+
+def _changed(row: Told) -> str:
+    """Who made it the price."""
+    if row["changed_by"] is not None:
+        return f"changed by {row['changed_by']}, {_said(row['changed_at'])}"
+    why = "a row that is deleted says it no more" if row["deleted"] else "of a release that did not keep it"
+    return f"changed by unknown ({why})"
 
 
 def _window(row: Told) -> Iterator[str]:

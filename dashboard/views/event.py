@@ -75,6 +75,7 @@ def _explained(text: str, days: int) -> None:
     for difference in document["differences"]:
         st.error(literal(difference), icon=":material/error:")
     _table("On the bill", "bill", list(_on_the_bill(document)))
+    _table("Price versions", "prices", [_price(one) for one in document["prices"]])
     _table("Windows", "windows", [_window(one) for one in document["windows"]])
     _table("Corrections of these windows by it", "corrections", [_correction(one) for one in document["corrections"]])
     _table("Stragglers", "stragglers", [_straggler(one) for one in document["stragglers"]])
@@ -136,6 +137,21 @@ def _on_the_bill(document: Told) -> Iterator[Row]:
                     "currency": window["currency"] or "none",
                     "price version": _number(version["price_version"]),
                 }
+
+
+def _price(one: Told) -> Row:
+    """A version, and who made it the price."""
+    return {
+        "price version": _number(one["price_version"]),
+        "plan": one["plan"],
+        "model": one["model"],
+        "meter": one["meter"],
+        "unit price": "withdrawn" if one["deleted"] else one["unit_price"],
+        "currency": one["currency"],
+        "from (UTC)": one["effective_from"],
+        "changed by": one["changed_by"] or "not kept",
+        "changed (UTC)": one["changed_at"],
+    }
 
 
 def _window(one: Told) -> Row:

@@ -75,6 +75,8 @@ ALONE = pl.Schema(
     }
 )
 """A straggler, or an entry that corrects others: without a decision it is no straggler."""
+MADE_ALONE = pl.Schema({**ALONE, "was_closed": pl.Boolean()})
+"""The same as usage says it; `was_closed`: what corrects others met a closed window (null: usage does not say)."""
 DAY_KEY = ("account", "day", "model", "meter", "currency", "price_version")
 DAYS = pl.Schema(
     {
@@ -97,7 +99,7 @@ DAYS = pl.Schema(
 
 @dataclass(frozen=True)
 class Bills:
-    """WINDOWS, ALONE and DAYS of some usage; each may have several rows of a key, which `added` adds up."""
+    """WINDOWS, MADE_ALONE and DAYS of some usage; each may have several rows of a key, which `added` adds up."""
 
     windows: pl.DataFrame
     alone: pl.DataFrame
@@ -137,9 +139,8 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
         is_put_right=pl.col("cause") != UsageCause.STREAM.value,
     )
     alone = rows.filter(pl.col("usage_lsn").is_not_null() & metered).with_columns(_as_stored("dimensions"))
-    return Bills(
-        added_windows(windows.cast(WINDOWS)), alone.select(ALONE.names()).cast(ALONE), added_days(days.cast(DAYS))
-    )
+    made_alone = alone.select(MADE_ALONE.names()).cast(MADE_ALONE)
+    return Bills(added_windows(windows.cast(WINDOWS)), made_alone, added_days(days.cast(DAYS)))
 
 
 def correcting(usage: pa.Table, history: History) -> pl.DataFrame:

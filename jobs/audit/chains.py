@@ -67,7 +67,7 @@ class Corrections:
 
 
 def explained(stored: pl.DataFrame, alone: pl.DataFrame, windows: pl.DataFrame) -> Corrections:
-    """CORRECTIONS, what is told by itself (bills.ALONE) and WINDOWS as they are stored, of the same windows."""
+    """CORRECTIONS, what is told by itself (bills.MADE_ALONE) and WINDOWS as they are stored, of the same windows."""
     with localcontext(prec=_DIGITS):
         told = {(row["usage_lsn"], row["meter"]): row for row in alone.iter_rows(named=True)}
         rows = stored.sort("number").to_dicts()
@@ -121,9 +121,10 @@ def _wrong(row: Row, of_it: list[Row | None]) -> str:
 
 
 def _left_out(told: dict[tuple[int, str], Row], named: set[tuple[int, str]]) -> Iterator[str]:
-    """A straggler is always a correction; what corrects it may have met a window that nobody had seen closed."""
+    """A straggler is always a correction; what corrects others is where usage says that its window had closed."""
     for (lsn, meter), row in told.items():
-        is_one = row["cause"] == UsageCause.STREAM and row["decision"] in BILLED
+        is_straggler = row["cause"] == UsageCause.STREAM
+        is_one = row["decision"] in BILLED if is_straggler else row["was_closed"] and row["decision"] in (None, *BILLED)
         if is_one and (lsn, meter) not in named:
             window = f"of {row['account']} of {in_words(row['window_start'])}"
             yield f"{meter} of usage {lsn} changed the window {window} and is no correction"

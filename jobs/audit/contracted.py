@@ -15,11 +15,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.audit.pieces import Wanted
-from jobs.audit.recomputed import IS_CONTRACTED
+from jobs.audit.recomputed import IS_CONTRACTED, Pinned
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.kept_contracts import contracts_kept
 from jobs.runtime.families import family
-from jobs.runtime.rules_in_force import read_history
+from jobs.runtime.meters import restored
+from jobs.runtime.rules_in_force import Held, read_history
 from metering.contracts.model import Contract
 from metering.words import BILLABLE, Disposition
 
@@ -90,12 +91,15 @@ class LaterContracts:
         return pl.concat(found)
 
 
-def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str]) -> LaterContracts:
-    """Contracts of types that did not always have one, of the rules that decided rows of the journal below `position`.
+def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
+    """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
 
-    `sums`: the column that each meter adds up, whose limits a contract is within.
+    Rules with a meter that joins has not told yet are passed over: it was started later, has had no outcome since, or
+    never was started with it. What is put meanwhile would be counted without that meter, and for good.
     """
-    history = [held for held in read_history(journal)[0] if held.first < position]
+    sums = pinned.sums
+    known = [held for held in read_history(journal)[0] if held.first < pinned.position]
+    history = [held for held in known if _is_told(held, pinned)]
     kept = [(held.first, contracts_kept(held.rules, sums)) for held in history]
     ever = [set(contracts) for _, contracts in kept]
     late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
@@ -105,6 +109,16 @@ def later_contracts(journal: DeltaTable, position: int, sums: Mapping[str, str])
         for first, contracts in changed
     ]
     return LaterContracts(tuple(later for later in found if later.contracts))
+
+
+def _is_told(held: Held, pinned: Pinned) -> bool:
+    """Whether joins has had all meters of these rules of ingestion since they came: no later telling undoes that."""
+    ends = [*(after.first for after in pinned.history[1:]), held.first + 1]
+    since = [of_joins.rules for of_joins, end in zip(pinned.history, ends, strict=True) if end > held.first]
+    summed = [{meter.sums for meter in restored(rules.get("meters"))} for rules in since]
+    return held.rules.get("max_per_event", {}).keys() <= pinned.sums.keys() and any(
+        columns.issuperset(held.rules.get("summed", ())) for columns in summed
+    )
 
 
 def judged(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:

@@ -38,13 +38,17 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
     return (*columns_read(pinned.schema), "identity")
 
 
-def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+def examined(
+    journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
     Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
     usage tells of a row of the journal that is not read.
+
+    `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
     """
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     if IS_CONTRACTED not in journal.columns:
@@ -58,8 +62,7 @@ def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.D
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
     is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
     now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
-    first = usage.filter(pl.col("sign") > 0).group_by(OUTCOME).agg(usage_lsn=pl.min("lsn"))
-    known = Standing(stream, now, first)
+    known = Standing(stream, now, first_put(usage) if first is None else first)
     judged = carried.filter(~pl.col(IS_CONTRACTED))
     expected = recomputed(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
@@ -78,6 +81,11 @@ def examined(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> pl.D
     )
     parts = [wrong, pl.concat([broken, faults]).with_columns(of=pl.lit(STANDING)), counted]
     return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINED.items())
+
+
+def first_put(usage: pl.DataFrame) -> pl.DataFrame:
+    """Rows of usage (lsn, sign, OUTCOME) → (OUTCOME, usage_lsn) of the first that ever stood."""
+    return usage.filter(pl.col("sign") > 0).group_by(OUTCOME).agg(usage_lsn=pl.min("lsn"))
 
 
 def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -52,7 +52,7 @@ def unequal_windows(made: pl.DataFrame, stored: pl.DataFrame, correcting: pl.Dat
 
 
 def unequal_stragglers(alone: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
-    """ALONE of usage, and STORED_STRAGGLERS."""
+    """MADE_ALONE of usage, and STORED_STRAGGLERS."""
     late = (pl.col("received_at") - pl.col("window_start") - MINUTE).dt.total_microseconds()
     must = alone.filter(pl.col("decision").is_not_null()).with_columns(
         late_us=pl.max_horizontal(late, 0), waits=pl.col("decision") == Decision.HOLD.value

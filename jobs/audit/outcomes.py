@@ -62,7 +62,7 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
     usage = pieces(versions.usage, USAGE_READ, versions.since)
     buckets = 1 + journal.rows // ROWS_PER_BUCKET
-    later = later_contracts(versions.journal, pinned.position, pinned.sums)
+    later = later_contracts(versions.journal, pinned)
     nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
 
     def ship(part: str, rows: pl.DataFrame) -> list[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from jobs.audit.recomputed import Pinned
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
+from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.position import position_in
 from jobs.runtime.delta.table import FRONTIER, instant_of, open_table
 from jobs.runtime.rules_in_force import Held, parse_history, read_history
@@ -49,7 +50,9 @@ def pin(
     history = read_history(usage)[0] or (Held(1, present.deciding),)
     versions = {table: open_table(tables, table) for table in (Table.ACCOUNTS, Table.PRICES)}
     accounts, prices = (
-        SCHEMAS[table].empty_table() if found is None else found.to_pyarrow_table() for table, found in versions.items()
+        # Of an older release they lack columns until joins begins.
+        SCHEMAS[table].empty_table() if found is None else with_stored_columns(found.to_pyarrow_table(), SCHEMAS[table])
+        for table, found in versions.items()
     )
     stored = pl.scan_pyarrow_dataset(usage.to_pyarrow_dataset())
     told = stored.filter(pl.col("rules").is_not_null()).select("lsn", "rules").sort("lsn").collect()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from jobs.audit import stored as held
 from jobs.audit.again import decisions, outside
-from jobs.audit.bills import ALONE, DAYS, WINDOW_KEY, WINDOWS, added_days, bills
+from jobs.audit.bills import DAYS, MADE_ALONE, WINDOW_KEY, WINDOWS, added_days, bills
 from jobs.audit.calendar import STORED_DAYS, unequal_days
 from jobs.audit.chains import CORRECTIONS, Chain, explained, unexplained
 from jobs.audit.decisions import DECIDED, ENTRY, Decisions
@@ -176,7 +176,7 @@ def _of_bucket(parts: Parts, billed: Billed, bucket: int, span: Span) -> tuple[P
     return Proof(sums, corrections.wrong), corrections.chains
 
 
-_MADE = {held.WINDOWS: WINDOWS, _ALONE: ALONE, held.DAYS: DAYS}
+_MADE = {held.WINDOWS: WINDOWS, _ALONE: MADE_ALONE, held.DAYS: DAYS}
 
 
 def proved_sessions(versions: Versions, made: Sessions) -> Wrong:

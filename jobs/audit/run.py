@@ -78,7 +78,7 @@ class Audit:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
         span = span_of(self.asked, held[Table.USAGE].since, versions.usage, made.billed)
         proof = proved(versions, made.billed, span)
-        yield checks.windows(proof, span)
+        yield checks.windows(proof, span, held[Table.USAGE].next - made.billed.position)
         yield checks.standing(found, proof, corrected)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:

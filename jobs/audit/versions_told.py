@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.joins.catalog import SOURCE_NAMES, TABLE_OF, version, without_repeats
-from jobs.streams import SCHEMAS, Table
+from jobs.joins.catalog import CIRCUMSTANCES, TABLE_OF, version, without_repeats
+from jobs.streams import AUTHOR, SCHEMAS, Table
 from metering.words import Disposition
 
 
@@ -30,10 +30,10 @@ def otherwise_told(journal: DeltaTable, held: dict[Table, pa.Table], first: int,
         made = [change for lsn, value in changes if (change := version(topic, value, lsn)) is not None]
         known = pl.DataFrame(held[table].cast(SCHEMAS[table]))
         before = known.filter(pl.col("lsn") < first).to_arrow().cast(SCHEMAS[table])
-        must = without_repeats(table, before, pa.Table.from_pylist(made, schema=SCHEMAS[table]))
+        must = pl.DataFrame(without_repeats(table, before, pa.Table.from_pylist(made, schema=SCHEMAS[table])))
         found = known.filter((pl.col("lsn") >= first) & (pl.col("lsn") < position))
-        names = [name for name in found.columns if name not in ("committed_at", *SOURCE_NAMES)]
-        both = [rows.select(names) for rows in (pl.DataFrame(must), found)]
+        names = [name for name in found.columns if name not in CIRCUMSTANCES]
+        both = [rows.select(names) for rows in (must, found)]
         for one, other, says in (
             (both[0], both[1], "lacks, or says otherwise, what the journal tells"),
             (both[1], both[0], "has what the journal does not tell"),
@@ -41,3 +41,14 @@ def otherwise_told(journal: DeltaTable, held: dict[Table, pa.Table], first: int,
             differs = one.join(other, on=names, how="anti", nulls_equal=True)
             if len(differs):
                 yield f"{table} {says} at lsn {differs['lsn'].sort()[0]} ({len(differs)} in all)"
+        if len(others := _other_authors(must, found)):
+            yield f"{table} has another author than the journal tells at lsn {others.sort()[0]} ({len(others)} in all)"
+
+
+def _other_authors(must: pl.DataFrame, found: pl.DataFrame) -> pl.Series:
+    """The lsns of versions that have another author than they must; one that a joins of before took has none."""
+    differs = pl.any_horizontal(
+        pl.col(f"{name}_found").is_not_null() & pl.col(name).ne_missing(pl.col(f"{name}_found")) for name in AUTHOR
+    )
+    told = must.select("lsn", *AUTHOR).join(found.select("lsn", *AUTHOR), on="lsn", suffix="_found")
+    return told.filter(differs)["lsn"]

@@ -27,6 +27,7 @@ from jobs.runtime.job import Fold
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.remembered import Remembered, Rows, kept_rows, remember, remembered, restore
+from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import place_position, stage
@@ -86,12 +87,13 @@ class Rebuild:
                 records = self._fold_all(cursor, source, known)
                 floor = self._floor(cursor, source.next_lsn)
                 self.plan.ending(cursor, known.config, source.next_lsn, floor)
-                restore(cursor, self.plan.job, known.history)
+                self._restore(cursor, known)
+                history = kept_rows(ownership.connection, self.plan.job)
                 if records:
                     values = {"job": self.job.value, "epoch": ownership.epoch, "records": records}
                     cursor.execute(_BATCH, {**values, "next": source.next_lsn})
                 counted = {name: _one(cursor, statement) for name, statement in self.plan.counted.items()}
-            remember(self.tables, self.job.value, Remembered(ownership.epoch, dumped, known.history))
+            remember(self.tables, self.job.value, Remembered(ownership.epoch, dumped, history))
             ownership.connection.execute(
                 "UPDATE jobs SET state = %s WHERE job = %s AND epoch = %s",
                 [Doing.STOPPED, self.job.value, ownership.epoch],
@@ -116,6 +118,19 @@ class Rebuild:
         history = stored or (beside.history if beside else [])
         return Known(config, history, beside.epoch if beside else 0)
 
+    def _restore(self, cursor: psycopg.Cursor[Any], known: Known, before: int | None = None) -> None:
+        """What decided, from rows `before` an lsn on; what the configuration does where nobody knew stays."""
+        if known.history:
+            rows = [row for row in known.history if before is None or row["first_position"] < before]
+            restore(cursor, self.plan.job, rows)
+
+    def _begin(self, cursor: psycopg.Cursor[Any], known: Known) -> None:
+        """Let the database say what decided; where nobody knows, the configuration, as of a first start."""
+        restore(cursor, self.plan.job, known.history)
+        if not known.history:
+            rules = RulesTable(cursor.connection, self.plan.job, known.config.deciding)
+            rules.keep(cursor, rules.in_force(1, None))
+
     def _empty(self, cursor: psycopg.Cursor[Any]) -> None:
         for statement in self.plan.keeping:
             cursor.execute(statement)
@@ -128,13 +143,13 @@ class Rebuild:
     def _fold_all(self, cursor: psycopg.Cursor[Any], source: Whole, known: Known) -> int:
         """Fold every row as of its place; how many. What decided from a position on is stored when that is reached."""
         job, config, records, before = self.plan.job, known.config, 0, 1
-        restore(cursor, job, known.history)
+        self._begin(cursor, known)
         parts = self.plan.parts(cursor, config)
         frontier: datetime | None = None
         borders = [part.first for part in parts]
         for rows, after in source.chunks(job.name, self.plan.columns, config.rows_at_once, borders):
             first = rows["lsn"][0].as_py()
-            restore(cursor, job, [row for row in known.history if row["first_position"] < first])
+            self._restore(cursor, known, before=first)
             part = next((part for part in reversed(parts) if part.first <= first), parts[0])
             for piece in self.plan.pieces(rows, part, ends_table=after.next_lsn >= source.next_lsn):
                 frontier = self._fold(cursor, piece, part, frontier)
@@ -142,7 +157,7 @@ class Rebuild:
             place_position(cursor, job, after, frontier)
             records, before = records + len(rows), after.next_lsn
             self.tell(f"{records:,} of {source.next_lsn - 1:,} rows of {source.name}")
-        restore(cursor, job, known.history)
+        self._restore(cursor, known)
         last = Piece(job.staged.empty_table(), before, source.frontier)
         if frontier != source.frontier and before > 1:
             if job.is_due(cursor, source.frontier):

@@ -40,7 +40,7 @@ from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
 from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import Table
-from metering.words import Job
+from metering.words import Job, UsageCause
 
 Row = dict[str, Any]
 LOOK_SECONDS = 1.0
@@ -153,11 +153,12 @@ class Replay:
             )
 
     def _is_behind(self, tables: Tables, position: int) -> bool:
-        """Whether usage has something of the period that is not folded."""
+        """Whether usage has something of the period that is not folded, or what somebody decided of whatever."""
         if position >= (tables.usage.transaction_version(LSN) or 1):
             return False
-        occurred = (pc.field("event_time") >= self.start) & (pc.field("event_time") < self.end)
-        waiting = tables.usage.to_pyarrow_dataset().count_rows(filter=(pc.field("lsn") >= position) & occurred)
+        concerns = (pc.field("event_time") >= self.start) & (pc.field("event_time") < self.end)
+        concerns |= pc.field("cause") == UsageCause.DECIDED.value
+        waiting = tables.usage.to_pyarrow_dataset().count_rows(filter=(pc.field("lsn") >= position) & concerns)
         return bool(waiting > 0)
 
     def _billed(self, cursor: psycopg.Cursor[Any], tables: Tables, live: Pinned, frontier: datetime | None) -> Compared:

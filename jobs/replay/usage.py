@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from jobs.audit.appended import AUDIT
 from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
-from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
+from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, first_put, journal_read
 from jobs.audit.recomputed import OUTCOME, Pinned, recomputed
 from jobs.billing.sums import COLUMNS
 from jobs.joins.memory import KEY, column_of
@@ -62,7 +62,7 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
         yield _folded(made)
         if tables.is_audited:
             known = pl.concat([judged(concerned, late=False), contracted.filter(_part(parts) == part)], how="diagonal")
-            put_right, next_lsn = _audited(known, made, supposed, next_lsn)
+            put_right, next_lsn = _audited(known, made, supposed, next_lsn, _first(usage, parts, part))
             late.append(_folded(put_right))
     yield from late
     decided = usage.to_table(
@@ -74,7 +74,7 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
 
 def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Expression) -> pl.DataFrame:
     """Rows of the journal whose contract came after them, as it takes them (`journal_read`); an audit knows them."""
-    later, journal = later_contracts(tables.journal, live.position, live.sums), tables.journal.to_pyarrow_dataset()
+    later, journal = later_contracts(tables.journal, live), tables.journal.to_pyarrow_dataset()
     names = [name for name in journal_read(supposed) if name in journal.schema.names]
     is_late = concerns & pc.field("type").isin(later.types) if later else pc.scalar(False)
     stored = {*names, *JUDGED_FROM, "disposition", "family"} & set(journal.schema.names)
@@ -93,6 +93,13 @@ def _lsns(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
     is_stream = pc.field("cause") == UsageCause.STREAM.value
     found = pl.DataFrame(usage.to_table(columns=["lsn", *OUTCOME], filter=is_stream)).filter(_part(parts) == part)
     return found.unique(OUTCOME).rename({"lsn": "usage_lsn"})
+
+
+def _first(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
+    """(OUTCOME, usage_lsn) of what audits have put: by the meters of then."""
+    is_put = pc.field("cause") != UsageCause.STREAM.value
+    found = pl.DataFrame(usage.to_table(columns=["lsn", "sign", *OUTCOME], filter=is_put))
+    return first_put(found.filter(_part(parts) == part))
 
 
 def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn: int) -> tuple[pl.DataFrame, int]:
@@ -114,10 +121,12 @@ def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn:
     return made, next_lsn + int(numbered.select(is_new.sum()).item())
 
 
-def _audited(journal: pl.DataFrame, made: pl.DataFrame, pinned: Pinned, next_lsn: int) -> tuple[pl.DataFrame, int]:
+def _audited(
+    journal: pl.DataFrame, made: pl.DataFrame, pinned: Pinned, next_lsn: int, first: pl.DataFrame
+) -> tuple[pl.DataFrame, int]:
     """What an audit would append to that, and the next number."""
     read = made.select(name for name in USAGE_READ if name in made.columns)
-    found = examined(journal, read, pinned)
+    found = examined(journal, read, pinned, first)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     rows = pl.DataFrame(as_table(stream))
     numbered = rows.with_columns(

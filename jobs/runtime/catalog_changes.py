@@ -70,6 +70,21 @@ def _text(value: object) -> object:
     return value
 
 
+def _author(value: object) -> object:
+    """No price is refused for who changed it: what is no name is none."""
+    try:
+        return _text(value) if isinstance(value, str) and value else None
+    except ValueError:
+        return None
+
+
+def _when_changed(value: object) -> datetime | None:
+    try:
+        return _instant(value)
+    except ValueError:
+        return None
+
+
 Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
 FreeText = Annotated[str, BeforeValidator(_text)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
@@ -82,17 +97,23 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
+class _Changed(_Part):
+    """Who changed the row, and when: the database says it since there is migration 0029."""
+
+    changed_by: Annotated[str | None, BeforeValidator(_author)] = None
+    changed_at: Annotated[datetime | None, BeforeValidator(_when_changed)] = None
+
+
 class _AccountKey(_Part):
     account: Text
 
 
-class _Account(_AccountKey):
+class _Account(_AccountKey, _Changed):
     name: FreeText | None = None
     plan: Text
     currency: Currency
     timezone: Text | None = None
     effective_from: Instant | None = None
-    changed_at: Instant | None = None
 
 
 class _Plan(_Part):
@@ -107,7 +128,7 @@ class _PriceKey(_Part):
     effective_from: Instant | None = None
 
 
-class _Price(_PriceKey):
+class _Price(_PriceKey, _Changed):
     unit_price: UnitPrice
 
 
@@ -171,8 +192,9 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
-    Without an `effective_from` the version holds from when the row was changed, as an account says itself since
-    changes are captured (a snapshot tells it anew), or else from the change's commit. Of a decision what it says, with
+    Without an `effective_from` the version holds from when the row was changed, as it says itself since changes are
+    captured (a snapshot tells it anew), or else from the change's commit. Who changed it, and when, is null where it is
+    not told, and of a deletion: the row that there was says who changed it before. Of a decision what it says, with
     `lsn` and whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
@@ -190,10 +212,10 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
     if topic == CatalogTopic.DECISIONS:
         return row
-    changed_at = row.pop("changed_at", None) or committed_at
-    row |= {"committed_at": changed_at} if topic == CatalogTopic.ACCOUNTS else {}
+    made_at = row.get("changed_at") or committed_at
+    row |= {"committed_at": made_at} if topic == CatalogTopic.ACCOUNTS else {}
     source = (envelope.source or _Source()).columns()
-    return {**row, "effective_from": row.get("effective_from") or changed_at, **source}
+    return {**row, "effective_from": row.get("effective_from") or made_at, **source}
 
 
 def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:

@@ -32,6 +32,7 @@ from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.remembered import remembered
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.runtime.report import Reporter, went_round
@@ -99,10 +100,18 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
     LOOP.comes_round_within(ROUND_SECONDS)
     refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url, clock)
-    at_least = 1 + max((committed_epoch(environment.tables, table, job.name) for table in job.tables), default=0)
+    at_least = 1 + max(_known_epochs(job, environment.tables), default=0)
     ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
     declare(ownership.connection, config.declared)
     return ownership
+
+
+def _known_epochs(job: AnyJob, tables: str) -> Iterator[int]:
+    """Those of drivers that wrote beside the database, which may know less: it was restored, or is new."""
+    if isinstance(job, PostgresJob) and (beside := remembered(tables, job.name)) is not None:
+        yield beside.epoch
+    for table in job.tables:
+        yield committed_epoch(tables, table, job.name)
 
 
 def _drive(

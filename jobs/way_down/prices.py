@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from jobs.streams import AUTHOR
 from jobs.way_down.arithmetic import Entry
 from jobs.way_down.files import Files
 from metering.instants import EPOCH
 
-PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted")
+PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR)
 TOLD_IN = ("topic", "partition", "offset", "lsn", "received_at")
 
 
 def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> list[dict[str, Any]]:
     """Versions that entries name (PRICE), each with its `record` (TOLD_IN) in the journal.
 
-    `committed_at` and `told_by` are as the record has them: when the change was made, and the name of the connector
-    that published it (`weir` for `weir catalog apply`). No record says which person it was.
+    `changed_by` and `changed_at`: who made it the price, and when; null where a release did not keep it. `committed_at`
+    and `told_by` are as the record has them: when the change was committed, and the name of the connector that
+    published it (`weir` for `weir catalog apply`).
     """
     asked = {
         (version, one.window.model, one.window.meter, one.window.currency)

@@ -126,7 +126,7 @@ class Tables:
         rows = self.of_usage_alone(usage)
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
         lsns = self._mine_of(self._with_repeats(named))
-        told = self.journal.by_lsn(lsns[: self._most_records], RECORD)
+        told = self._mine(self.journal.by_lsn(lsns[: self._most_records], RECORD))
         return Found(rows, told, len(rows), len(told) if len(lsns) <= self._most_records else len(lsns))
 
     def _usage_of(self, request_id: str, period: Period) -> list[int]:

@@ -17,8 +17,8 @@ from typing import Any
 import polars as pl
 import psycopg
 
-from jobs.joins.catalog import KEY_OF, SOURCE_NAMES, TABLE_OF
-from jobs.streams import METERED, CatalogTopic, Table
+from jobs.joins.catalog import CIRCUMSTANCES, KEY_OF, TABLE_OF
+from jobs.streams import METERED, SOURCE, CatalogTopic, Table
 from metering.contracts.schema import COLUMNS
 from metering.meters import REPORTED_COLUMNS, Meter
 from metering.words import BILLABLE, REQUESTS, Disposition, Outcome, Reason, UsageCause
@@ -149,13 +149,12 @@ def _of_versions(found: Metered, rows: dict[Place, Row]) -> Iterator[Problem]:
             yield Problem(f"is {row['reason']}, and {reason} to the second reader", one)
         elif version is not None:
             key = (topic, *(version[name] for name in KEY_OF[TABLE_OF[topic]]))
-            # When it was said says nothing new.
-            said = {name: value for name, value in version.items() if name != "committed_at"}
+            said = {name: value for name, value in version.items() if name not in CIRCUMSTANCES}
             if last.get(key) != said:
                 expected[TABLE_OF[topic]][row["lsn"]], last[key] = version, said
     for table, versions in expected.items():
         # Nobody captured these.
-        held = found.tables[table].drop(SOURCE_NAMES)
+        held = found.tables[table].drop(SOURCE)
         stored = {row.pop("lsn"): row for row in held.iter_rows(named=True)}
         for lsn in versions.keys() | stored.keys():
             if versions.get(lsn) != stored.get(lsn):

@@ -69,6 +69,7 @@ def test_the_setting_ends_with_its_transaction(reader: str) -> None:
 def test_plans_and_prices_are_seen_by_the_accounts_that_have_them(reader: str) -> None:
     assert seen(reader, '["acme"]', "SELECT plan FROM catalog.prices") == ["small"]
     assert seen(reader, '["acme"]', "SELECT plan FROM catalog.plans") == ["small"]
+    assert len(seen(reader, '["acme"]', "SELECT changed_by FROM catalog.prices")) == 1
     assert seen(reader, "*", "SELECT plan FROM catalog.prices ORDER BY 1") == ["large", "small"]
 
 

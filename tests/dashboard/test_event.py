@@ -26,7 +26,7 @@ from jobs.streams import Table
 from metering.meters import Meter
 from tests.dashboard.conftest import Pages, texts
 from tests.pipelines.billing import EXACT, NOON, usage_row
-from tests.pipelines.explaining import GRACE, PRICES, Metered, bill_all, commit, record, stored_usage
+from tests.pipelines.explaining import GRACE, PRICES, Metered, bill_all, commit, price_version, record, stored_usage
 
 EVENT_TIME = NOON + timedelta(seconds=7)
 DAYS = 3_650
@@ -240,6 +240,19 @@ def test_only_whom_all_accounts_are_shown_sees_others_and_nobodys_records(
         return None if found is None else [one["lsn"] for one in found["records"]]
 
     assert (seen(), seen("acme"), seen("bolt")) == ([4, 5, 6], [4, 5], None)
+
+
+def test_who_changed_a_price_is_shown_with_it_and_to_nobody_else(
+    open_page: Pages, connected: str, database: str, tables: Path
+) -> None:
+    store(database, tables, [event(4), event(5, family="completion")], [of_r()])
+    commit(tables, Table.PRICES, [price_version(PRICES[1], changed_by="ann@finance", changed_at=NOON)])
+    commit(tables, Table.PRICES, [price_version(PRICES[0], changed_by="bob@finance", changed_at=NOON)])
+    page = open_page("event", id="r", days=str(DAYS))
+    (price,) = page.dataframe[1].value.to_dict("records")
+    assert (price["price version"], price["unit price"], price["changed by"]) == ("2", "0.123456789012", "ann@finance")
+    known = Settings(postgres_url=connected, tables=str(tables), scope=Scope(frozenset(["bolt"])))
+    assert read_event(Backend(known), "r", DAYS).document is None
 
 
 def test_an_outage_is_said_without_any_secret(

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
+from cli.who import who
 from deployment.stack import Stack, running_stack
 from jobs.streams import Table
 from tests.e2e.metering import drain, weir
@@ -71,11 +72,13 @@ def test_what_was_applied_prices_the_next_event(stack: Stack, tmp_path: Path, na
     assert "3 created, 0 changed, 0 as they were; joins has them." in said
     use(stack, tmp_path, name)
     assert billed(stack, name) == (Decimal("0.000000000007"), Decimal(0))
-    status, said = apply(stack, tmp_path, catalog(name, "0.5"))
+    status, said = apply(stack, tmp_path, catalog(name, "0.5"), "--by", "ann@finance")
     assert status == 0, said
     assert "0 created, 1 changed, 2 as they were" in said
     use(stack, tmp_path, name)
     assert billed(stack, name) == (Decimal("0.500000000007"), Decimal(0))
+    line = weir(stack, "explain", "--line", f"{datetime.now(UTC):%Y-%m}", "--account", name, "--format", "json")
+    assert [row["changed_by"] for row in json.loads(line.stdout)["prices"]] == [who(), "ann@finance"]
 
 
 def test_applying_a_file_twice_changes_nothing(stack: Stack, tmp_path: Path, name: str) -> None:

@@ -50,10 +50,11 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
         return None
     assert committed_ms is not None
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
-    changed_at = row.pop("changed_at", None) or committed_at
+    row |= dict.fromkeys(("changed_by", "changed_at")) if op == "d" else _author(state)
+    made_at = row["changed_at"] or committed_at
     if topic is CatalogTopic.ACCOUNTS:
-        row["committed_at"] = changed_at
-    return {**row, "effective_from": row["effective_from"] or changed_at, "deleted": op == "d"}
+        row["committed_at"] = made_at
+    return {**row, "effective_from": row["effective_from"] or made_at, "deleted": op == "d"}
 
 
 def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[str, Any]:
@@ -75,9 +76,19 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
         row |= {"plan": _name(state.get("plan")), "currency": _currency(state.get("currency"))}
         row["name"] = _name(state["name"], least=0) if state.get("name") is not None else None
         row["timezone"] = _name(state["timezone"]) if state.get("timezone") is not None else None
-        row["changed_at"] = _instant(state["changed_at"]) if state.get("changed_at") is not None else None
     row["effective_from"] = _instant(state["effective_from"]) if state.get("effective_from") is not None else None
     return row
+
+
+def _author(state: dict[str, Any]) -> dict[str, Any]:
+    """Who changed it, and when; what cannot be that is nobody's fault."""
+    author: dict[str, Any] = {}
+    for name, read in (("changed_by", _name), ("changed_at", _instant)):
+        try:
+            author[name] = read(state.get(name))
+        except Refused:
+            author[name] = None
+    return author
 
 
 def _committed_ms(envelope: dict[str, Any]) -> int | None:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from jobs.audit.check import Check
 from jobs.audit.run import Audit
-from jobs.streams import PRICES, USAGE, Table
+from jobs.streams import AUTHOR, PRICES, USAGE, Table
 from tests.clocks import HandClock
 from tests.planted_faults.faults import FAULTS, InDatabase
 from tests.simulation.applications import JOBS
@@ -133,6 +133,19 @@ def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Mete
     assert found["I10"].examined == causes.count("stream") < len(causes)
 
 
+def test_of_usage_that_is_not_billed_yet_nothing_is_called_proved(spark: SparkSession, metered: Metered) -> None:
+    """As in a database that was lost: windows of nothing are the sum of nothing."""
+    usage = DeltaTable(str(metered.tables / Table.USAGE)).to_pyarrow_table(columns=["lsn"])
+    with a_copy_of(metered.database) as database:
+        with psycopg.connect(database) as connection:
+            for table in ("usage_windows", "usage_days", "stragglers", "corrections", "positions"):
+                connection.execute(f"DELETE FROM {table}".encode())
+        found = checks(spark, Metered(metered.tables, database))
+    assert found["I6"].examined == 0
+    assert f"; {len(usage)} rows of usage are not billed yet" in found["I6"].says
+    assert "not billed yet" not in checks(spark, metered)["I6"].says
+
+
 def is_priced(row: Row) -> bool:
     return any(entry["amount"] for entry in row["meters"])
 
@@ -202,6 +215,11 @@ IN_TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "I10",
         "otherwise",
     ),
+    "a price changed by somebody else": (
+        lambda path: of_prices(path, lambda rows: [{**rows[0], "changed_by": "mallory"}, *rows[1:]]),
+        "I10",
+        "prices has another author than the journal tells",
+    ),
     "no day": (
         lambda path: of_usage(path, lambda rows: [{**row, "day": None} for row in rows]),
         "I10",
@@ -219,6 +237,21 @@ def test_a_fault_in_the_tables_is_found(spark: SparkSession, metered: Metered, t
     assert not found[check].holds
     assert says in found[check].says
     assert set(found) == {"I1", "I4", "I5", "I6", "I8", "I10"}
+
+
+def test_tables_of_a_release_that_kept_no_author_are_proved(
+    spark: SparkSession, metered: Metered, tmp_path: Path
+) -> None:
+    """They grow when joins of this one begins, which an audit does not wait for."""
+    tables = tmp_path / "tables"
+    copytree(metered.tables, tables)
+    for table in (Table.ACCOUNTS, Table.PRICES):
+        versions = DeltaTable(f"{tables}/{table}").to_pyarrow_table()
+        earlier = versions.drop_columns(list(AUTHOR))
+        assert any(versions["changed_by"].to_pylist())
+        write_deltalake(f"{tables}/{table}", earlier, mode="overwrite", schema_mode="overwrite")
+    found = checks(spark, Metered(tables, metered.database))
+    assert {check: one.says for check, one in found.items() if not one.holds} == {}
 
 
 TOLD_AS_STRAGGLER = """

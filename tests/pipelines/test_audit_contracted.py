@@ -10,21 +10,30 @@ from shutil import copytree
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.audit.contracted import Later, LaterContracts
+from jobs.audit.contracted import Later, LaterContracts, later_contracts
+from jobs.audit.recomputed import Pinned
 from jobs.audit.run import Audit, NotBilledError
-from jobs.streams import Table
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
+from jobs.streams import ACCOUNTS, JOURNAL, PRICES, Table
 from metering.contracts.model import Contract
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
 from tests.clocks import HandClock
+from tests.simulation.applications import simulated
 from tests.simulation.audits import audit
-from tests.simulation.declared import OTHER, OTHER_TYPE
+from tests.simulation.calls import Fault
+from tests.simulation.declared import CONTRACTS, OTHER, OTHER_TYPE
 from tests.simulation.left import left_by
-from tests.simulation.world import World
+from tests.simulation.simulate import emptied, quick_database
+from tests.simulation.steps import Configure, Declare, Send, Step
+from tests.simulation.world import ENOUGH_CALLS, World
 
 SEED = 34
 """A history in which such events come alone, before, behind and between known ones of the same requests."""
@@ -114,3 +123,63 @@ def test_no_later_contract_judges_it_again() -> None:
 def test_what_no_contract_takes_stays_as_it_is(value: bytes | None) -> None:
     later = LaterContracts((Later(10, contract()),))
     assert later.takes(rows({**event(1), "value": value}, event(2)), COLUMNS)["lsn"].to_list() == [2]
+
+
+def test_rules_with_a_meter_that_joins_never_had_end_no_audit(tmp_path: Path) -> None:
+    """ingestion was started with it, and before joins was, somebody took it back."""
+    before = IngestionConfig().deciding
+    tried = before | {"max_per_event": {"audio": "100"}}
+    after = IngestionConfig.model_validate({"contracts": [OTHER]}).deciding
+    held = [(1, before), (5, tried), (9, after)]
+    said = {IN_FORCE: [{"from": first, "since": NOW.isoformat(), "rules": rules} for first, rules in held]}
+    row = {"lsn": 9, "log_date": NOW.date(), "rules": json.dumps(said)}
+    schema = pa.schema([field.with_nullable(True) for field in JOURNAL])
+    path = str(tmp_path / Table.JOURNAL)
+    write_deltalake(
+        path,
+        pa.Table.from_pylist([row], schema=schema),
+        partition_by=["log_date"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 9)]),
+    )
+    told = (Held(1, JoinsConfig().deciding),)
+    pinned = Pinned(20, None, told, (), ACCOUNTS.empty_table(), PRICES.empty_table())
+    assert later_contracts(DeltaTable(path), pinned).types == [OTHER_TYPE]
+
+
+@pytest.mark.parametrize("is_audited_at_once", [True, False])
+def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_audit_is(
+    tmp_path: Path, *, is_audited_at_once: bool
+) -> None:
+    """joins tells its meters with an outcome: until there is one, nobody would count what the contract gives."""
+    with quick_database(tmp_path / "postgres") as url:
+        world = World(tmp_path, emptied(url), 0, 1)
+        world._is_settling = True
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            metered(world, Send(0, "usage", 0, 1, 0, 10))
+            metered(world, Send(0, "other", 0, 2, 0, 10, reasoning=7))
+            world.end()
+            metered(world, Configure("ingestion", "contracts", (*CONTRACTS, OTHER)), Declare("reasoning"))
+            if is_audited_at_once:
+                audit(str(world.tables), world.clock.now())
+            metered(world, Send(0, "usage", 0, 3, 0, 10, reasoning=5))
+            said = audit(str(world.tables), world.clock.now())
+            world.close()
+    assert said is not None
+    assert said.faults == []
+    quantities = [
+        entry["quantity"]
+        for row in world.rows(Table.USAGE).values()
+        for entry in row["meters"]
+        if entry["meter"] == "reasoning_tokens"
+    ]
+    assert sorted(quantities) == [5, 7]
+
+
+def metered(world: World, *steps: Step) -> None:
+    for step in steps:
+        step.do(world)
+    for _ in range(3):
+        world.clock.go(60)
+        world.beat()
+        for name in ("ingestion", "joins"):
+            world.run(name, ENOUGH_CALLS, Fault.FREEZE)

@@ -28,7 +28,10 @@ from tests.pipelines.billing import CONFIG, NOON, bill, written
 from tests.pipelines.test_corrections import DROP_OUTPUT, History, close_until
 from tests.pipelines.test_holding import ALL, CORRECTS_THEN, EITHER, LARGE, OLD, Waiting
 from tests.simulation.audits import proved
+from tests.simulation.left import left_by
 
+AUDITED = 31
+"""A history in which audits change windows that were shown closed."""
 MADE_OF_MINUTES = """
 INSERT INTO usage_days (
     account, day, model, meter, currency, price_version, quantity, unit_price, first_window, last_window_end, corrected
@@ -130,3 +133,26 @@ def test_what_was_billed_by_rules_that_nobody_kept_is_left_out_and_said(
         if kept == "none":
             connection.execute("DELETE FROM rules")
     assert (found(tmp_path, database) == {}) is (kept != "all")
+
+
+# As by a billing that never sees that a window had closed: all that it stores agrees with itself.
+FORGOTTEN = """
+DELETE FROM corrections WHERE cause <> 'stream';
+UPDATE usage_windows SET corrected = EXISTS (
+    SELECT FROM corrections AS left_over
+    WHERE (left_over.window_start, left_over.account, left_over.meter)
+        = (usage_windows.window_start, usage_windows.account, usage_windows.meter)
+);
+UPDATE usage_days SET corrected = corrected AND EXISTS (
+    SELECT FROM corrections AS left_over
+    WHERE (left_over.account, left_over.meter) = (usage_days.account, usage_days.meter)
+)
+"""
+
+
+def test_what_an_audit_changed_in_a_closed_window_is_missed_where_no_correction_says_so(tmp_path: Path) -> None:
+    with left_by(AUDITED, tmp_path, is_audited=True) as world:
+        assert found(world.tables, world.database) == {}
+        with psycopg.connect(world.database) as connection:
+            connection.execute(FORGOTTEN)
+        assert "changed the window" in found(world.tables, world.database)["I8"]

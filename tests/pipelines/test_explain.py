@@ -23,7 +23,8 @@ from cli.usage import UsageQuery, usage_rows
 from cli.way_down.printed import print_explanation
 from cli.way_down.question import Question, explanation
 from deployment.errors import CannotRun
-from jobs.streams import JOURNAL, Table
+from jobs.streams import AUTHOR, JOURNAL, Table
+from jobs.streams import PRICES as PRICES_SCHEMA
 from jobs.way_down.files import Files
 from metering.instants import rfc3339
 from metering.meters import Meter
@@ -265,6 +266,40 @@ def test_a_price_is_told_with_its_record_and_when_it_was_committed(told: Told) -
     assert (price["price_version"], price["unit_price"]) == (2, PRICES[1].unit_price)
     assert (price["told_by"], price["committed_at"]) == ("weir", NOON - timedelta(days=9))
     assert (price["record"]["topic"], price["record"]["lsn"]) == ("catalog.prices", 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ({"changed_by": "ann@finance", "changed_at": NOON}, "changed by ann@finance, 2026-03-01T12:00:00Z"),
+        ({}, "changed by unknown (of a release that did not keep it)"),
+        ({"deleted": True}, "changed by unknown (a row that is deleted says it no more)"),
+    ],
+)
+def test_a_price_is_told_with_who_changed_it_and_when(told: Told, version: dict[str, Any], said: str) -> None:
+    told.journal(price_record(PRICES[1]), event(4), event(5, family="completion"))
+    commit(told.tables, Table.PRICES, [price_version(PRICES[1], **version)])
+    told.usage(of_r())
+    document = told.explain("r")
+    (price,) = document["prices"]
+    assert (price["changed_by"], price["changed_at"]) == (version.get("changed_by"), version.get("changed_at"))
+    out = io.StringIO()
+    print_explanation(document, out)
+    assert f"  {said}\n" in out.getvalue()
+
+
+def test_a_table_of_prices_without_authors_is_read(told: Told) -> None:
+    """Of an earlier release: it grows when joins of this one begins."""
+    told.journal(price_record(PRICES[1]), event(4), event(5, family="completion"))
+    earlier = pa.schema([field for field in PRICES_SCHEMA if field.name not in AUTHOR])
+    rows = [{name: price_version(PRICES[1])[name] for name in earlier.names}]
+    write_deltalake(f"{told.tables}/{Table.PRICES}", pa.Table.from_pylist(rows, earlier))
+    told.usage(of_r())
+    found = told.explain("r")
+    assert found["adds_up"]
+    assert [(row["price_version"], row["changed_by"], row["changed_at"]) for row in found["prices"]] == [
+        (2, None, None)
+    ]
 
 
 @pytest.mark.parametrize(

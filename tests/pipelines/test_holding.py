@@ -381,12 +381,12 @@ def emptied(connection: psycopg.Connection[Any]) -> None:
 def decisions_and_refunds(seed: int) -> list[Row]:
     """Stragglers that wait and that correct at once, in one window; decisions about any of them, and a refund of some.
 
-    One of each: which of two come as one correction may depend on the cut.
+    One of each: which of two come as one correction may depend on the cut. What is last approves one that has waited.
     """
-    chance, rows = random.Random(seed), [straggler(1, price=PRICES[2]), straggler(2, price=PRICES[1])]
-    refunded: set[int] = set()
-    while len(rows) < 20:
-        lsn, of = len(rows) + 1, chance.choice([row for row in rows if row["cause"] != "decided"])
+    chance, waits = random.Random(seed), straggler(3, price=PRICES[2])
+    rows, refunded = [straggler(1, price=PRICES[2]), straggler(2, price=PRICES[1]), waits], set[int]()
+    while len(rows) < 19:
+        lsn, of = len(rows) + 1, chance.choice([row for row in rows if row["cause"] != "decided" and row is not waits])
         price = {"price": chance.choice(PRICES)}
         match chance.randint(0, 3):
             case 0:
@@ -396,7 +396,7 @@ def decisions_and_refunds(seed: int) -> list[Row]:
                 rows.append(taken_back(lsn, of["lsn"], sign=-of["sign"], **price))
             case _:
                 rows.append(decided(lsn, of["lsn"], chance.choice(["approve", "approve", "reject"]), RECEIVED))
-    return rows
+    return [*rows, decided(20, waits["lsn"], "approve", RECEIVED)]
 
 
 @pytest.mark.parametrize("end", [None, DEADLINE], ids=["some wait on", "deadlines pass in the end"])

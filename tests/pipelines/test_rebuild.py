@@ -7,26 +7,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, cast
 
 import psycopg
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from cli.main import app
+from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.rebuild.run import PLANS, Rebuild
+from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.remembered import Remembered, remember, remembered
+from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.postgres.sink import PostgresSink
+from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.gaps import take_gap
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import Table
-from metering.words import Job
+from metering.words import Job, LatePolicy
 from tests.simulation.left import left_by
 from tests.simulation.world import World
 from tests.streaming.journals import environment
@@ -43,6 +51,11 @@ COMPARED = {
 }
 """What stands there, without when and in which order it was written."""
 LOST = (*COMPARED, "positions", "batches", "jobs", "unsent_windows", "publications")
+GIVEN = {
+    Job.BILLING: BillingConfig(grace_seconds=0, late_policy={"output_tokens": LatePolicy.DROP}),
+    Job.SESSIONIZATION: SessionizationConfig(session_gap_seconds=1),
+}
+"""Of whoever knows better than anybody who decided."""
 KEY = "window_start, account, model, meter, currency, price_version"
 Row = dict[str, Any]
 
@@ -182,6 +195,18 @@ def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_d
     ownership.close()
 
 
+def test_on_a_backup_that_was_restored_a_driver_is_newer_than_all_that_wrote_beside_the_tables(
+    world: World, tmp_path: Path
+) -> None:
+    remember(str(tmp_path), BILLING.name, Remembered(1_000_000, {}, [{"rules": "of then"}]))
+    ownership = run._own(BILLING, BillingConfig(), environment(world.database, tmp_path), MachineClock())
+    remember(str(tmp_path), BILLING.name, Remembered(ownership.epoch, {}, [{"rules": "of now"}]))
+    ownership.close()
+    kept = remembered(str(tmp_path), BILLING.name)
+    assert kept is not None
+    assert kept.history == [{"rules": "of now"}]
+
+
 def test_the_command_asks_and_then_says_what_there_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"KAFKA_BOOTSTRAP": "x:1", "POSTGRES_URL": world.database, "TABLES": str(world.tables)}.items():
         monkeypatch.setenv(f"WEIR_{name}", value)
@@ -202,6 +227,38 @@ def test_where_nobody_knows_what_decided_a_configuration_is_asked_for(world: Wor
     with pytest.raises(Refused, match="give it with --config FILE"):
         rebuild(world)
     away.rename(kept)
+    rebuild(world)
+
+
+@pytest.mark.parametrize("job", PLANS)
+def test_what_a_given_configuration_has_decided_is_kept_and_the_next_rebuild_decides_it_so_again(
+    world: World, tmp_path: Path, job: Job
+) -> None:
+    lose(world.database)
+    kept = world.tables / "_decided"
+    away = kept.rename(tmp_path / "away")
+    plan, config = PLANS[job], GIVEN[job]
+    Rebuild(job, str(world.tables), world.database, config).run()
+    once = stored(world.database)
+    assert once[plan.job.history]
+    with psycopg.connect(world.database) as connection:
+        # As the next driver's first batch does, which was started with another.
+        position = connection.execute("SELECT next_position FROM positions WHERE job = %s", [job]).fetchone()
+        assert position is not None
+        present = plan.job.config()
+        if job is Job.BILLING:
+            rules = RulesTable(connection, plan.job, present.deciding)
+            rules.keep(connection.cursor(), rules.in_force(position[0], None))
+        else:
+            take_gap(connection.cursor(), present.session_gap, None)
+        dumped = Jsonb(present.model_dump(mode="json"))
+        connection.execute("UPDATE jobs SET config = %s WHERE job = %s", [dumped, job])
+    Rebuild(job, str(world.tables), world.database).run()
+    again = stored(world.database)
+    assert {name: again[name] for name in plan.counted} == {name: once[name] for name in plan.counted}
+    rmtree(kept)
+    away.rename(kept)
+    lose(world.database)
     rebuild(world)
 
 

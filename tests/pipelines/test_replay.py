@@ -24,9 +24,10 @@ from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
 from jobs.replay.run import KEY, Replay
 from jobs.replay.supposed import Supposed
+from jobs.replay.usage import Tables
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.runtime.errors import Refused
-from jobs.streams import PRICES, CatalogTopic, Table
+from jobs.streams import PRICES, USAGE, CatalogTopic, Table
 from metering.instants import rfc3339
 from tests.simulation.applications import simulated
 from tests.simulation.audits import audit
@@ -42,6 +43,8 @@ SEED = 31
 """A history in which prices come late, requests are rejoined, events come twice, and usage comes after grace."""
 OF_CONTRACTS = 34
 """One in which a contract comes for events that there were without one."""
+OF_METERS_SINCE = 206
+"""One in which other meters came after such events were billed."""
 BEGIN, END = datetime(2024, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 JOINS = {"completion_timeout_seconds": 60}
 BILLING = {"grace_seconds": 60, "late_policy": {"requests": "drop", "output_tokens": "hold"}, "hold": {"seconds": 60}}
@@ -210,8 +213,9 @@ def test_without_anything_supposed_nothing_differs(live: Live) -> None:
     assert {total["difference_amount"] for total in found.totals} == {0}
 
 
-def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path) -> None:
-    with left_by(OF_CONTRACTS, tmp_path, is_audited=True) as world:
+@pytest.mark.parametrize("seed", [OF_CONTRACTS, OF_METERS_SINCE])
+def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path, seed: int) -> None:
+    with left_by(seed, tmp_path, is_audited=True) as world:
         causes = DeltaTable(str(world.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"]
         assert "contracted" in causes.to_pylist()
         found = Replay(str(world.tables), world.database, BEGIN, END, "contracted", Supposed()).run()
@@ -266,3 +270,19 @@ def test_a_name_that_could_be_live_is_refused(name: str) -> None:
     ended = CliRunner().invoke(app, ["replay", "--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", name])
     assert ended.exit_code == 2
     assert "is no name for a schema of a replay" in ended.output
+
+
+@pytest.mark.parametrize(("cause", "is_awaited"), [("decided", True), ("stream", False)])
+def test_a_decision_that_billing_has_not_heard_is_awaited_though_it_was_made_after_the_period(
+    tmp_path: Path, cause: str, *, is_awaited: bool
+) -> None:
+    """Else it would be a difference of the replay."""
+    row = {"lsn": 5, "log_date": END.date(), "event_time": END, "cause": cause}
+    schema = pa.schema([field.with_nullable(True) for field in USAGE])
+    said = CommitProperties(app_transactions=[Transaction(LSN, 6)])
+    rows = pa.Table.from_pylist([row], schema=schema)
+    write_deltalake(str(tmp_path), rows, partition_by=["log_date"], commit_properties=said)
+    usage = DeltaTable(str(tmp_path))
+    asked = Replay(str(tmp_path), "", BEGIN, END, "waits", Supposed())
+    assert asked._is_behind(Tables(usage, usage, BEGIN.date()), 5) is is_awaited
+    assert not asked._is_behind(Tables(usage, usage, BEGIN.date()), 6)

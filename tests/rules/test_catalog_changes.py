@@ -33,7 +33,7 @@ def change(after: Any = None, *, before: Any = None, op: str = "c", **fields: An
 def test_an_account_becomes_a_version_that_holds_from_its_commit() -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
     instants = dict.fromkeys(("effective_from", "committed_at"), datetime(2026, 1, 1, tzinfo=UTC))
-    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants}
+    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants, "changed_by": None, "changed_at": None}
     assert pa.Table.from_pylist([row], schema=ACCOUNTS).num_rows == 1
 
 
@@ -53,8 +53,8 @@ def test_a_price_keeps_every_digit_and_its_instant() -> None:
 
 CAPTURED = """
 {"before":null,"after":{"account":"c","name":"C","plan":"p2","currency":"EUR","timezone":"UTC","effective_from":null,
-"changed_at":"2026-11-23T23:16:24.341123Z"},"source":{"version":"3.7.0.Final","connector":"postgresql","name":"weir",
-"ts_ms":1795475784343,"snapshot":"false","db":"weir","sequence":"[null,\\"30186784\\"]","ts_us":1795475784343408,
+"changed_by":"ann@finance","changed_at":"2026-11-23T23:16:24.341123Z"},"source":{"version":"3.7.0.Final",
+"connector":"postgresql","name":"weir","ts_ms":1795475784343,"snapshot":"false","db":"weir","sequence":"[null,\\"30186784\\"]","ts_us":1795475784343408,
 "ts_ns":1795475784343408000,"schema":"catalog","table":"accounts","txId":774,"lsn":30186784,"xmin":null,"origin":null,
 "origin_lsn":null},"transaction":null,"op":"c","ts_ms":1795475784478,"ts_us":1795475784478556,
 "ts_ns":1795475784478556338}
@@ -69,6 +69,7 @@ def test_an_account_that_was_captured_holds_from_when_its_row_changed_and_knows_
     assert row is not None
     changed_at = datetime(2026, 11, 23, 23, 16, 24, 341123, tzinfo=UTC)
     assert (row["effective_from"], row["committed_at"]) == (changed_at, changed_at)
+    assert (row["changed_by"], row["changed_at"]) == ("ann@finance", changed_at)
     assert (row["source_lsn"], row["source_at"]) == (30186784, changed_at + timedelta(microseconds=2285))
     again = json.loads(CAPTURED) | {"op": "r"}
     again["source"] |= {"ts_ms": 1795475999999, "ts_us": 1795475999999000, "snapshot": "first", "lsn": 30999999}
@@ -107,6 +108,44 @@ def test_tombstones_and_plans_are_no_versions() -> None:
     assert parse_change(CatalogTopic.PRICES, None, 1) is None
     assert change_problem(CatalogTopic.PRICES, b'{"plan": "pro"}', None) is None
     assert parse_change(CatalogTopic.PLANS, change({"plan": "pro", "name": "Pro"}), 1) is None
+
+
+def author_of(value: bytes) -> tuple[Any, Any]:
+    """Who made the version that a price's change becomes, and when."""
+    assert change_problem(CatalogTopic.PRICES, None, value) is None
+    [row] = pa.Table.from_pylist([parse_change(CatalogTopic.PRICES, value, 9)], schema=PRICES).to_pylist()
+    return row["changed_by"], row["changed_at"]
+
+
+def test_a_version_says_who_made_it_and_when() -> None:
+    said = {"changed_by": "ann@finance", "changed_at": "2026-02-01T01:00:00.000001+01:00"}
+    at = datetime(2026, 2, 1, microsecond=1, tzinfo=UTC)
+    assert author_of(change(PRICE | said)) == ("ann@finance", at)
+    account = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | said), 7)
+    assert account is not None
+    assert (account["changed_by"], account["changed_at"]) == ("ann@finance", at)
+
+
+def test_the_author_of_a_row_that_is_gone_did_not_delete_it() -> None:
+    gone = PRICE | {"changed_by": "ann@finance", "changed_at": "2026-02-01T00:00:00Z"}
+    assert author_of(change(before=gone, op="d")) == (None, None)
+
+
+@pytest.mark.parametrize("name", [None, "", 5, "a\0", "a" * 513, "\ud800", ["ann"]])
+@pytest.mark.parametrize("at", [None, "", 5, "yesterday", "2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00"])
+def test_no_price_is_refused_for_who_changed_it(name: Any, at: Any) -> None:
+    assert author_of(change(PRICE | {"changed_by": name, "changed_at": at})) == (None, None)
+
+
+@pytest.mark.parametrize("at", [5, "yesterday", "2026-01-01T00:00:00"])
+def test_an_account_whose_change_was_made_nobody_can_say_when_holds_from_its_commit(at: Any) -> None:
+    row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"changed_by": "ann", "changed_at": at}), 7)
+    assert row is not None
+    assert (row["effective_from"], row["changed_by"], row["changed_at"]) == (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        "ann",
+        None,
+    )
 
 
 ACCOUNT_PROBLEMS: list[bytes] = [

@@ -40,6 +40,7 @@ instants = st.sampled_from(
         "\ud800",
     ]
 )
+AUTHORS: dict[str, st.SearchStrategy[Any]] = {"changed_by": st.none() | texts, "changed_at": instants}
 milliseconds = st.integers(-1, 2**64) | st.sampled_from([253_402_300_799_999, 253_402_300_800_000])
 
 
@@ -63,6 +64,7 @@ ACCOUNT_CHANGES = documents(
         "currency": st.just("EUR") | texts,
         "timezone": st.none() | texts,
         "effective_from": instants,
+        **AUTHORS,
     }
 )
 PRICE_CHANGES = documents(
@@ -73,6 +75,7 @@ PRICE_CHANGES = documents(
         "currency": st.just("EUR"),
         "effective_from": instants,
         "unit_price": numbers | st.just(NUMBER) | texts,
+        **AUTHORS,
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.joins.catalog import without_repeats
-from jobs.streams import ACCOUNTS, Table
+from jobs.streams import ACCOUNTS, PRICES, SCHEMAS, Table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Said = tuple[str, str | None, int]
@@ -103,3 +104,48 @@ def placed(records: list[tuple[Said, tuple[int, datetime]]], cuts: set[int]) -> 
         batch = pa.Table.from_pylist(rows[first:end], schema=ACCOUNTS)
         versions, first = pa.concat_tables([versions, without_repeats(Table.ACCOUNTS, versions, batch)]), end
     return versions
+
+
+priced = st.tuples(
+    st.sampled_from("ab"),
+    st.sampled_from([None, 1, 2]),
+    st.integers(0, 1),
+    st.sampled_from([None, "ann", "bob"]),
+)
+"""Plan, unit price (None: deleted), the hour from which it holds, and who said so."""
+
+
+def prices(said: list[tuple[str, int | None, int, str | None]], first_lsn: int) -> pa.Table:
+    rows: list[dict[str, Any]] = [
+        {"lsn": lsn, "plan": plan, "model": "m", "meter": "requests", "currency": "EUR"}
+        | {"effective_from": START + timedelta(hours=hour), "deleted": price is None}
+        | {"unit_price": None if price is None else Decimal(price)}
+        | {"changed_by": author, "changed_at": author and START + timedelta(days=lsn)}
+        for lsn, (plan, price, hour, author) in enumerate(said, start=first_lsn)
+    ]
+    return pa.Table.from_pylist(rows, schema=PRICES)
+
+
+def versions_of(table: Table, batches: list[pa.Table]) -> pa.Table:
+    versions = SCHEMAS[table].empty_table()
+    for batch in batches:
+        versions = pa.concat_tables([versions, without_repeats(table, versions, batch)])
+    return versions
+
+
+@settings(deadline=None)
+@given(batches=st.lists(st.lists(priced, max_size=8), max_size=4))
+def test_oracle_another_author_of_the_same_is_no_version_and_the_first_stands(
+    batches: list[list[tuple[str, int | None, int, str | None]]],
+) -> None:
+    """A version has a line of a bill: of the same price there is one, whoever said it again."""
+    every: list[pa.Table] = []
+    nobodys: list[pa.Table] = []
+    for batch in batches:
+        lsn = 1 + sum(rows.num_rows for rows in every)
+        every.append(prices(batch, lsn))
+        nobodys.append(prices([(plan, price, hour, None) for plan, price, hour, _ in batch], lsn))
+    found = versions_of(Table.PRICES, every).to_pylist()
+    assert [row["lsn"] for row in found] == versions_of(Table.PRICES, nobodys)["lsn"].to_pylist()
+    said_first = {row["lsn"]: row for batch in every for row in batch.to_pylist()}
+    assert found == [said_first[row["lsn"]] for row in found]

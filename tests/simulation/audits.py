@@ -63,7 +63,7 @@ def audit(
     pinned = pin(usage, held.values(), tables, present, Asked(most_rows=most_rows))
     rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
     concerned = judged(rows.filter(is_paired()), late=False)
-    if later := later_contracts(journal, pinned.position, pinned.sums):
+    if later := later_contracts(journal, pinned):
         unknown = rows.filter(later.wanted.is_wanted(rows))
         read = [name for name in journal_read(pinned) if name in rows.columns]
         concerned = pl.concat([concerned, judged(later.takes(unknown, read), late=True)], how="diagonal")

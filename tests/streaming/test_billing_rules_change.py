@@ -7,9 +7,13 @@ closed is never shown otherwise, nor changed without a straggler.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -64,7 +68,8 @@ class Stage:
     def __init__(self, spark: SparkSession, database: str, tables: Path) -> None:
         chance = random.Random(5)
         self.rows = [random_row(chance, lsn) for lsn in range(1, 201)]
-        self._spark, self._database, self._tables = spark, database, tables
+        self.database = database
+        self._spark, self._tables = spark, tables
         self._usage = DeltaWriter(str(tables), Table.USAGE, "joins", 1)
         self._commit(self.rows, {})
 
@@ -84,14 +89,27 @@ class Stage:
             driver.advance()
 
     def driver(self, config: BillingConfig) -> PostgresSink:
-        ownership = Ownership.take(JOB.name, self._database, config.model_dump(mode="json"))
+        ownership = Ownership.take(JOB.name, self.database, config.model_dump(mode="json"))
         return PostgresSink(
-            JOB, Context(config, environment(self._database, self._tables), self._spark, ownership, MachineClock())
+            JOB, Context(config, environment(self.database, self._tables), self._spark, ownership, MachineClock())
         )
 
     def fold(self, driver: PostgresSink, end: int) -> None:
         usage = self._spark.read.parquet(*DeltaTable(f"{self._tables}/{Table.USAGE}").file_uris())
         driver.process(usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*JOB.columns(JOB.config())))
+
+
+@contextmanager
+def restored(database: str, driver: PostgresSink) -> Iterator[str]:
+    """The database as it is now, as a backup that is restored in another place. Its driver is ended."""
+    driver._ownership.close()
+    server, name = urlsplit(database)._replace(path="/postgres").geturl(), f"restored_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {urlsplit(database).path[1:]}")
+        try:
+            yield urlsplit(database)._replace(path=f"/{name}").geturl()
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -224,3 +242,33 @@ def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(st
     ]
     assert [held.closed_before.every is not None for held in history] == [False, *[True] * 7]
     assert any(held.closed_before.own for held in history)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_a_restored_database_what_had_been_decided_is_decided_by_the_rules_that_held_then(
+    stage: Stage, database: str, seed: int
+) -> None:
+    """The rules that came after the backup are kept beside the tables; the driver's own hold for what is new."""
+    chance = random.Random(seed)
+    before = stage.driver(SHORT)
+    stage.fold(before, 41)
+    with restored(database, before) as backup:
+        stage.fold(stage.driver(LONG), 81)
+        stage.fold(stage.driver(DROP), 121)
+        stage.fold(stage.driver(OWN), 201)
+        ends = sorted({*chance.sample(range(42, 200), 3), 201})
+        stage.database = backup
+        for end in ends[: chance.randint(1, 2)]:
+            stage.fold(stage.driver(DROP), end)
+        again = stage.driver(OWN)
+        for end in [end for end in ends if end > again.position()]:
+            stage.fold(again, end)
+        assert held(backup) == held(database)
+        stage.grow([{**random_row(chance, lsn), "lsn": lsn} for lsn in range(201, 221)], NOON)
+        for each in (database, backup):
+            stage.database = each
+            stage.fold(stage.driver(FEWER), 221)
+        assert [first for first, _ in held(backup)] == [1, 41, 81, 121, 201]
+        assert held(backup) == held(database)
+        with psycopg.connect(database) as whole, psycopg.connect(backup) as made_again:
+            assert stored(made_again) == stored(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.job import PostgresJob
-from jobs.runtime.rules_in_force import NOTHING_CLOSED, Held, History, Rules
+from jobs.runtime.rules_in_force import NOTHING_CLOSED, Held, History, Rules, held_at
 from metering.lateness import still_closed
 from metering.meters import OfMeter
 
@@ -37,17 +38,30 @@ def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
 class RulesTable:
     """The newest rules of one Postgres job. One driver's: whoever comes later has moved the position, too."""
 
-    def __init__(self, connection: psycopg.Connection[Any], job: PostgresJob[Any], configured: Rules) -> None:
-        """`configured`: the rules of this driver's configuration; without any, nothing is ever kept."""
+    def __init__(
+        self, connection: psycopg.Connection[Any], job: PostgresJob[Any], configured: Rules, decided_before: int = 1
+    ) -> None:
+        """`configured`: the rules of this driver's configuration; without any, nothing is ever kept.
+
+        A batch that begins below `decided_before` was decided already, by what is stored: the database was restored.
+        """
         self._job = job
-        self._last = next(reversed(stored_history(connection, job.name)), None)
+        self._history = stored_history(connection, job.name)
+        self._last = next(reversed(self._history), None)
         self._present = configured if self._last is None else job.following(self._last.rules, configured)
+        self._decided_before = decided_before if self._history else 1
 
     def in_force(self, first: int, frontier: datetime | None) -> Held:
         """What decides a batch that begins at `first`, when all that was received before `frontier` is folded."""
+        if first < self._decided_before:
+            return held_at(self._history, first)
         if self._last is not None and self._last.rules == self._present:
             return self._last
         return Held(first, self._present, closed_before=self._closed_before(frontier))
+
+    def borders(self, first: int) -> Sequence[int]:
+        """Where other rules decide, within a batch that begins at `first`: only in what was decided already."""
+        return [held.first for held in self._history if held.first > first] if first < self._decided_before else []
 
     def _closed_before(self, frontier: datetime | None) -> OfMeter[datetime | None]:
         """What readers may have seen closed: until other rules are kept they go by the last (view `closed_meters`)."""
@@ -60,12 +74,12 @@ class RulesTable:
 
     def keep(self, cursor: psycopg.Cursor[Any], held: Held) -> None:
         """Write what is `in_force`, if it is new, in the transaction of what it decides: a batch, or what is closed."""
-        if held.rules and held is not self._last:
+        if held.rules and held is not self._last and held not in self._history:
             closed = held.closed_before
             own = {meter: at.isoformat() for meter, at in closed.own.items() if at is not None}
             cursor.execute(_KEEP, [self._job.name, held.first, Jsonb(held.rules), closed.every, Jsonb(own)])
 
     def kept(self, held: Held) -> None:
         """That transaction is committed."""
-        if held.rules:
+        if held.rules and held not in self._history:
             self._last = held

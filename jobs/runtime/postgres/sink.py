@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 import polars as pl
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
 from pyarrow import csv
 from pyspark.sql import DataFrame
 
@@ -23,10 +25,12 @@ from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.meters import outcomes_at_once
 from jobs.runtime.new_rows import few_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
-from jobs.runtime.postgres.remembered import Remembered, kept_rows, remember, remembered
+from jobs.runtime.postgres.remembered import Remembered, kept_rows, remember, remembered, restore
 from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.rules_in_force import Held
 from monitoring.instruments import GaugeMetric
+
+log = structlog.get_logger()
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
 COLUMN_TYPES: dict[pa.DataType, str] = {
@@ -81,13 +85,14 @@ class PostgresSink:
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
             self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
-        self._rules = RulesTable(context.ownership.connection, job, context.config.deciding)
         self._upstream = Upstream(context.environment.tables, job.reads)
         self._untold: Counts = {}
         self._tables = context.environment.tables
         self._remembered: list[dict[str, Any]] = []
         self._has_decided: set[str] = set()
         self._refuse_another_past()
+        decided_before = self._decided_before()
+        self._rules = RulesTable(context.ownership.connection, job, context.config.deciding, decided_before)
         self._remember()
 
     def _stored(self) -> tuple[Position, datetime | None]:
@@ -108,6 +113,34 @@ class PostgresSink:
                 f"decided {self._job.reads}: the database is new, or was emptied; restore it, or make the tables again "
                 f"by those rules with `weir rebuild {self._job.name}`"
             )
+
+    def _decided_before(self) -> int:
+        """The position before which all was decided already, by rules that are stored then; 1: as far as is known.
+
+        A database that was restored from a backup lacks the rules that decided since: they are known beside the tables.
+        (A gap of sessions decides no money: the present one holds for what is folded again.)
+        """
+        stored, known = kept_rows(self._ownership.connection, self._job), remembered(self._tables, self._job.name)
+        if self._job.summarize is None or known is None:
+            return 1
+        newest = max((row["first_position"] for row in stored), default=0)
+        least = max(newest + 1, self._at.next_lsn)
+        lacking = [row for row in known.history if row["first_position"] >= least]
+        if lacking:
+            newest = lacking[-1]["first_position"]
+            with self._ownership.transaction() as cursor:
+                self._assert_position(cursor)
+                restore(cursor, self._job, [*stored, *lacking])
+        if not lacking and newest <= self._at.next_lsn:
+            return 1
+        self._upstream.refresh()
+        log.warning(
+            "the database was restored: what had been decided since is decided again by the rules that held then",
+            job=self._job.name,
+            first=self._at.next_lsn,
+            until=self._upstream.next_lsn,
+        )
+        return self._upstream.next_lsn
 
     def _remember(self, once: str = "") -> None:
         """Keep what decided beside the tables, too; with a name only after the first batch of this kind."""
@@ -173,7 +206,17 @@ class PostgresSink:
                 concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
                 none = self._job.staged.empty_table()
                 found = none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow()
-        return (found if summarize is None else summarize(found, held)), rows
+        return (found if summarize is None else self._summarized(summarize, found, held)), rows
+
+    def _summarized(self, summarize: Callable[[pa.Table, Held], pa.Table], rows: pa.Table, held: Held) -> pa.Table:
+        """Each row by the rules that decide it: several where the past is decided again. The fold adds them up."""
+        first, summaries = self._at.next_lsn, []
+        for border in self._rules.borders(first):
+            part = rows.filter((pc.field("lsn") >= first) & (pc.field("lsn") < border))
+            summaries.append(summarize(part, held))
+            first, held = border, self._rules.in_force(border, self._frontier)
+        rest = rows.filter(pc.field("lsn") >= first) if summaries else rows
+        return pa.concat_tables([*summaries, summarize(rest, held)])
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""

@@ -89,6 +89,7 @@ FROM followed JOIN totals
   ON (totals.window_start, totals.account, totals.meter)
    = (followed.window_start, followed.account, followed.meter)
  AND totals.model IS NOT DISTINCT FROM followed.model AND totals.currency IS NOT DISTINCT FROM followed.currency
+ORDER BY usage_lsn, followed.meter
 """
 
 

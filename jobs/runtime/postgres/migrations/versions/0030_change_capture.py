@@ -1,18 +1,20 @@
 """The catalog is captured from the log of changes: what is published, since when an account is as it is, and beats.
 
-An account without `effective_from` holds from the moment it was changed, which its row says from now on: told anew, by
-a snapshot, it begins when it began. Those of before began when the outbox told them.
+An account without `effective_from` holds from the moment it was changed, which its row says (migration 0029): told
+anew, by a snapshot, it begins when it began. Those of before began when the outbox told them.
 """
 
 from alembic import op
 
 revision = "0030"
-down_revision = "0028"
+down_revision = "0029"
 
 SINCE = """
-ALTER TABLE catalog.accounts ADD COLUMN changed_at timestamptz;
 COMMENT ON COLUMN catalog.accounts.changed_at IS
-    'When it became as it is, kept by a trigger: without effective_from it holds from then on.';
+    'When that was: without effective_from the row holds from then on. Of a row of releases that did not keep it: when '
+    'it was told, or else when the catalog was first captured.';
+-- Nobody changes an account here, so nobody is its author.
+ALTER TABLE catalog.accounts DISABLE TRIGGER keep_author;
 UPDATE catalog.accounts SET changed_at = coalesce(
     (
         SELECT date_trunc('milliseconds', told.committed_at)
@@ -27,24 +29,11 @@ UPDATE catalog.accounts SET changed_at = coalesce(
               WHERE (later.topic, later.key) = (told.topic, told.key) AND later.number > told.number
           )
     ),
+    changed_at,
     now()
 );
+ALTER TABLE catalog.accounts ENABLE TRIGGER keep_author;
 ALTER TABLE catalog.accounts ALTER changed_at SET NOT NULL;
-
-CREATE FUNCTION catalog.keep_changed_at() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        NEW.changed_at := OLD.changed_at;
-        IF NEW IS NOT DISTINCT FROM OLD THEN
-            RETURN NEW;
-        END IF;
-    END IF;
-    -- When its time zone begins, too (migration 0008).
-    NEW.changed_at := now();
-    RETURN NEW;
-END $$;
-CREATE TRIGGER keep_changed_at BEFORE INSERT OR UPDATE ON catalog.accounts
-    FOR EACH ROW EXECUTE FUNCTION catalog.keep_changed_at();
 """
 
 BEATS = """
@@ -88,7 +77,7 @@ CREATE PUBLICATION weir_catalog
 
 
 def upgrade() -> None:
-    """Say since when accounts are as they are, then publish."""
+    """Say since when accounts of before are as they are, then publish."""
     op.execute(SINCE)
     op.execute(BEATS)
     op.execute(PUBLISHED)
@@ -105,7 +94,5 @@ def downgrade() -> None:
         DROP VIEW catalog.capture;
         DROP FUNCTION catalog.beat();
         DROP TABLE catalog.beats;
-        DROP TRIGGER keep_changed_at ON catalog.accounts;
-        DROP FUNCTION catalog.keep_changed_at();
-        ALTER TABLE catalog.accounts DROP COLUMN changed_at;
+        ALTER TABLE catalog.accounts ALTER changed_at DROP NOT NULL;
     """)
