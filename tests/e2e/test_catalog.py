@@ -90,13 +90,18 @@ def test_applying_a_file_twice_changes_nothing(stack: Stack, tmp_path: Path, nam
 
 def test_an_edit_by_sql_prices_what_comes_after_it(stack: Stack, tmp_path: Path, name: str) -> None:
     assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
-    with psycopg.connect(stack.postgres_url) as database:
-        database.execute("UPDATE catalog.prices SET unit_price = 0.25 WHERE plan = %s", [f"plan-{name}"])
+    with psycopg.connect(stack.postgres_url, options="-c weir.changed_by=bob@finance") as database:
+        edited = "UPDATE catalog.prices SET unit_price = 0.25 WHERE plan = %s RETURNING changed_at"
+        [at] = database.execute(edited, [f"plan-{name}"]).fetchone() or [None]
     status, said = apply(stack, tmp_path, catalog(name, "0.25"))
     assert status == 0, said
     assert "0 created, 0 changed, 3 as they were; joins has them." in said
     use(stack, tmp_path, name)
     assert billed(stack, name) == (Decimal("0.25"), Decimal(0))
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.PRICES}").to_pyarrow_table())
+    authors = versions.filter(plan=f"plan-{name}").sort("lsn").select("changed_by", "changed_at").rows()
+    assert [by for by, _ in authors] == [who(), "bob@finance"]
+    assert authors[1][1] == at
 
 
 def test_what_is_applied_while_the_connector_is_dead_holds_from_when_it_was_applied(

@@ -1,4 +1,4 @@
-"""Edits of the catalog by SQL reach its topics, each once in the order of its row, whoever dies on the way.
+"""Edits of the catalog by SQL reach its topics, each once in the order of its row and with who made it, whoever dies.
 
 Method: `oracle`. Each test edits, remembers what every row has said, and asks what joins would hold.
 """
@@ -35,8 +35,17 @@ PLANS = ("small", "large")
 _UPSERT = """
     INSERT INTO catalog.accounts (account, name, plan, currency, effective_from) VALUES (%s, 'A', %s, 'EUR', %s)
     ON CONFLICT (account) DO UPDATE SET plan = excluded.plan, effective_from = excluded.effective_from
-    RETURNING coalesce(effective_from, changed_at)
+    RETURNING coalesce(effective_from, changed_at), changed_by, changed_at
 """
+_PRICED = """
+    INSERT INTO catalog.prices VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (plan, model, meter, currency, effective_from) DO UPDATE SET unit_price = excluded.unit_price
+    RETURNING changed_by, changed_at
+"""
+Author = tuple[str | None, datetime | None]
+Priced = tuple[Decimal, Author]
+Contract = tuple[str, datetime, Author]
+"""Plan, and since when."""
 
 
 @pytest.fixture(scope="module")
@@ -65,28 +74,26 @@ def edited(older: tuple[Chain, Edits]) -> tuple[Chain, Edits]:
 
 
 class Edits:
-    """Edits by SQL, and what each row has said since: (unit price) of a price, (plan, since) of an account."""
+    """Edits by SQL, and what each row has said since, and who said it first, and when. None: it was deleted."""
 
     def __init__(self, chain: Chain, random: Random) -> None:
         self._chain = chain
         self._random = random
-        self.prices: dict[tuple[Any, ...], list[Decimal | None]] = {}
-        self.accounts: dict[str, list[tuple[str, datetime] | None]] = {}
+        self.prices: dict[tuple[Any, ...], list[Priced | None]] = {}
+        self.accounts: dict[str, list[Contract | None]] = {}
 
     def transaction(self) -> psycopg.Connection[Any]:
-        """To be used as a context: commits at its end."""
-        return psycopg.connect(self._chain.url, connect_timeout=10)
+        """One person's, to be used as a context: commits at its end."""
+        name = self._random.choice(("ann", "bob"))
+        return psycopg.connect(self._chain.url, connect_timeout=10, options=f"-c weir.changed_by={name}")
 
     def price(self, sql: psycopg.Connection[Any], *, unit_price: Decimal | None = None, day: int | None = None) -> None:
         """Insert or change one of a few prices."""
         key = self._price_key(day)
         unit_price = Decimal(self._random.randrange(1, 4)) / 8 if unit_price is None else unit_price
-        sql.execute(
-            "INSERT INTO catalog.prices VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (plan, model, meter, currency, "
-            "effective_from) DO UPDATE SET unit_price = excluded.unit_price",
-            [*key, unit_price],
-        )
-        _say(self.prices.setdefault(key, []), unit_price)
+        row = sql.execute(_PRICED, [*key, unit_price]).fetchone()
+        assert row is not None
+        _say(self.prices.setdefault(key, []), (unit_price, row))
 
     def withdraw(self, sql: psycopg.Connection[Any], day: int | None = None) -> None:
         """Delete one of them, if it is there."""
@@ -105,7 +112,8 @@ class Edits:
         since = self._random.choice((None, JANUARY + timedelta(days=self._random.randrange(3))))
         row = sql.execute(_UPSERT, [name, plan, since]).fetchone()
         assert row is not None
-        _say(self.accounts.setdefault(name, []), (plan, row[0]))
+        since, *author = row
+        _say(self.accounts.setdefault(name, []), (plan, since, tuple(author)))
 
     def close(self, sql: psycopg.Connection[Any], name: str | None = None) -> None:
         """Delete an account, if it is there."""
@@ -118,13 +126,19 @@ class Edits:
         self._random.choices((self.price, self.withdraw, self.account, self.close), (4, 2, 4, 1))[0](sql)
 
     def tell_as_older_releases_did(self) -> None:
-        """In Debezium's envelope, by the command itself; instants are texts of another form."""
+        """In Debezium's envelope, by the command itself; instants are texts of another form, and nobody is named."""
+        nobody: Author = None, None
+        self.prices = {key: [(said[-1][0], nobody)] for key, said in self.prices.items() if said[-1] is not None}
+        self.accounts = {
+            name: [(*said[-1][:2], nobody)] for name, said in self.accounts.items() if said[-1] is not None
+        }
         at = datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
         changes = []
         for (plan, model, meter, currency, since), said in self.prices.items():
             key = {"plan": plan, "model": model, "meter": meter, "currency": currency}
             key |= {"effective_from": since.isoformat().replace("+00:00", "Z")}
-            changes.append(Change(CatalogTopic.PRICES, key, {**key, "unit_price": f"{said[-1]:f}"}, "c", at))
+            assert said[-1] is not None
+            changes.append(Change(CatalogTopic.PRICES, key, {**key, "unit_price": f"{said[-1][0]:f}"}, "c", at))
         for name, states in self.accounts.items():
             state = states[-1]
             assert state is not None
@@ -146,35 +160,50 @@ class Edits:
 
     def assert_current(self, versions: dict[Table, list[dict[str, Any]]]) -> None:
         """These say what the database says, and of nothing else that it is there."""
-        names = ("plan", "model", "meter", "currency", "effective_from")
-        prices = {tuple(row[name] for name in names): row for row in versions[Table.PRICES]}
-        accounts = {row["account"]: row for row in versions[Table.ACCOUNTS]}
-        assert {key: row["unit_price"] for key, row in prices.items() if not row["deleted"]} == _there(self.prices)
-        held = {key: (row["plan"], row["effective_from"]) for key, row in accounts.items() if not row["deleted"]}
-        assert held == _there(self.accounts)
+        prices = {_price_key(row): _priced(row) for row in versions[Table.PRICES]}
+        accounts = {row["account"]: _contract(row) for row in versions[Table.ACCOUNTS]}
+        # A version that has no author yet is told by its row again, which has one.
+        assert _of_anybody(prices) == _of_anybody(_last(self.prices))
+        assert _of_anybody(accounts) == _of_anybody(_last(self.accounts))
 
     def assert_told(self, *, only_last: bool = False) -> None:
         """What joins would hold says of every row what it has said, one after the other, or at last."""
         versions = self._chain.versions()
-        prices: dict[tuple[Any, ...], list[Decimal | None]] = {}
+        prices: dict[tuple[Any, ...], list[Priced | None]] = {}
         for row in versions[Table.PRICES]:
-            key = tuple(row[name] for name in ("plan", "model", "meter", "currency", "effective_from"))
-            prices.setdefault(key, []).append(None if row["deleted"] else row["unit_price"])
-        accounts: dict[str, list[tuple[str, datetime] | None]] = {}
+            prices.setdefault(_price_key(row), []).append(_priced(row))
+        accounts: dict[str, list[Contract | None]] = {}
         for row in versions[Table.ACCOUNTS]:
-            said = None if row["deleted"] else (row["plan"], row["effective_from"])
-            accounts.setdefault(row["account"], []).append(said)
+            accounts.setdefault(row["account"], []).append(_contract(row))
         if only_last:
-            assert {key: said[-1] for key, said in prices.items()} == {k: said[-1] for k, said in self.prices.items()}
-            assert {key: said[-1] for key, said in accounts.items()} == {k: s[-1] for k, s in self.accounts.items()}
+            assert _last(prices) == _last(self.prices)
+            assert _last(accounts) == _last(self.accounts)
         else:
             assert prices == self.prices
             assert accounts == self.accounts
 
 
-def _there(said: Mapping[Any, list[Any]]) -> dict[Any, Any]:
-    """What each row has said last, unless it is gone."""
-    return {key: states[-1] for key, states in said.items() if states[-1] is not None}
+def _price_key(version: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(version[name] for name in ("plan", "model", "meter", "currency", "effective_from"))
+
+
+def _priced(version: Mapping[str, Any]) -> Priced | None:
+    return None if version["deleted"] else (version["unit_price"], (version["changed_by"], version["changed_at"]))
+
+
+def _contract(version: Mapping[str, Any]) -> Contract | None:
+    author = version["changed_by"], version["changed_at"]
+    return None if version["deleted"] else (version["plan"], version["effective_from"], author)
+
+
+def _last(said: Mapping[Any, list[Any]]) -> dict[Any, Any]:
+    """What each row has said last."""
+    return {key: states[-1] for key, states in said.items()}
+
+
+def _of_anybody(last: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The rows that there are, without their authors."""
+    return {key: state[:-1] for key, state in last.items() if state is not None}
 
 
 def _say(states: list[Any], state: Any) -> None:
@@ -236,7 +265,9 @@ def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Ch
     values = [json.loads(value or b"{}") for value in told]
     assert [value.get("op") for value in values] == ["c", "d", None]
     assert values[1]["before"]["plan"] == "small"
-    edited[1].accounts[name] = [("small", datetime.fromisoformat(values[0]["after"]["changed_at"])), None]
+    after = values[0]["after"]
+    changed_at = datetime.fromisoformat(after["changed_at"])
+    edited[1].accounts[name] = [("small", changed_at, (after["changed_by"], changed_at)), None]
 
 
 def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Chain, Edits]) -> None:
@@ -273,6 +304,7 @@ def test_a_hundred_edits_are_told_in_their_order_while_worker_and_database_are_k
                 chain.start_database()
     chain.until_captured()
     edits.assert_told()
+    assert {row["changed_by"] for row in chain.versions()[Table.PRICES]} >= {"ann", "bob"}
 
 
 @pytest.mark.timeout(600)
