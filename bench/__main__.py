@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.audited import AuditMeasured, measure_audit
 from bench.declared import DeclaredMeasured, measure_declared
 from bench.idle import IdleMeasured, measure_idle
 from bench.parts import running_parts
@@ -24,14 +25,14 @@ WARM_UP_EVENTS = 1_800_000
 """After 600,000 Java still compiled: the next 600,000 took a third more than the 2,400,000 after them."""
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
 """Whose output each application is measured on."""
-OTHERS = ("declared", "stack", "idle")
+OTHERS = ("declared", "stack", "idle", "audit")
 STACK_RATE = 50
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 1_200_000,
     jobs: Annotated[
-        str, typer.Option(help="Which applications, by commas, and `declared`, `stack`, `idle`.")
+        str, typer.Option(help="Which applications, by commas, and `declared`, `stack`, `idle`, `audit`.")
     ] = ",".join([*Job, *OTHERS]),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
@@ -53,7 +54,8 @@ def main(
         declared = _declared(folder / "declared", events, console) if "declared" in chosen else None
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
-    run = Run(measured, declared, stack, idle)
+        audit = _audit(folder / "audit", plan, 30.0 if quick else 120.0, console) if "audit" in chosen else None
+    run = Run(measured, declared, stack, idle, audit)
     Console().print(table(lines(run)))
     console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
@@ -93,6 +95,10 @@ def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:
 
 def _idle(folder: Path, seconds: float, console: Console) -> IdleMeasured:
     return measure_idle(folder, seconds, _teller("idle", console))
+
+
+def _audit(folder: Path, plan: Plan, seconds: float, console: Console) -> AuditMeasured:
+    return measure_audit(folder, min(1_000_000, plan.warm_up), seconds, STACK_RATE, _teller("audit", console))
 
 
 def _teller(what: str, console: Console) -> Tell:

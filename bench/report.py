@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 from rich.table import Table
 
+from bench.audited import AuditMeasured
 from bench.declared import Case, DeclaredMeasured
 from bench.idle import IdleMeasured
 from bench.stack import StackMeasured
@@ -43,6 +44,7 @@ class Run:
     declared: DeclaredMeasured | None
     stack: StackMeasured | None
     idle: IdleMeasured | None
+    audit: AuditMeasured | None
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ def lines(run: Run) -> list[Line]:
             Line("all four, idle", idle.percent_together, 5.0, "% of a core"),
             Line("first event after idleness to usage_windows", idle.first_result_seconds, None, "s"),
         ]
+    if (audit := run.audit) is not None:
+        found += [
+            Line("audit of all, Spark's start with it", audit.cpu_seconds_per_million, 20.0, "CPU-s per million rows"),
+            Line("the stack's p95 beside an audit, later by", audit.moved_seconds, 1.0, "s"),
+        ]
     return found
 
 
@@ -134,6 +141,7 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
         "declared": None if run.declared is None else _by_case(run.declared),
         "stack": None if run.stack is None else asdict(run.stack),
         "idle": None if run.idle is None else asdict(run.idle),
+        "audit": None if run.audit is None else asdict(run.audit),
     }
     file.write_text(json.dumps(_rounded(content), indent=2) + "\n", encoding="utf-8")
     return file

@@ -55,7 +55,7 @@ def measure_stack(data_dir: Path, seconds: float, rate: int, tell: Tell) -> Stac
         first_result = time.monotonic() - began
         apply_catalog(data_dir)
         tell(f"latency at {rate} events/s")
-        latencies = _trickle(stack, probes, seconds, rate)
+        latencies = trickle(stack, probes, seconds, rate)
         by_process = _memory(stack)
     p95 = statistics.quantiles(latencies, n=20)[-1] if len(latencies) > 1 else latencies[0]
     return StackMeasured(
@@ -74,13 +74,13 @@ def measure_stack(data_dir: Path, seconds: float, rate: int, tell: Tell) -> Stac
 def running(data_dir: Path, *options: str) -> Iterator[Stack]:
     """A stack as `weir up` starts it, stopped after the block."""
     try:
-        _weir(data_dir, "up", "--detach", *options)
+        weir(data_dir, "up", "--detach", *options)
         yield running_stack(data_dir)
     finally:
-        _weir(data_dir, "down")
+        weir(data_dir, "down")
 
 
-def _weir(data_dir: Path, *arguments: str) -> None:
+def weir(data_dir: Path, *arguments: str) -> None:
     """Run a command. Raises RuntimeError with what it said."""
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", *arguments, "--data-dir", str(data_dir)],
@@ -96,7 +96,7 @@ def apply_catalog(data_dir: Path) -> None:
     """Put the catalog that prices the traffic in force."""
     file = data_dir / "catalog.json"
     file.write_text(json.dumps(catalog()))
-    _weir(data_dir, "catalog", "apply", str(file))
+    weir(data_dir, "catalog", "apply", str(file))
 
 
 class Probes:
@@ -155,7 +155,7 @@ def _probe(account: str) -> bytes:
     return json.dumps(event).encode()
 
 
-def _trickle(stack: Stack, probes: Probes, seconds: float, rate: int) -> list[float]:
+def trickle(stack: Stack, probes: Probes, seconds: float, rate: int) -> list[float]:
     """Latencies of one probe a second beside steady traffic."""
     stopping = threading.Event()
     traffic = threading.Thread(target=_steady, args=(stack.kafka_bootstrap, rate, seconds, stopping))

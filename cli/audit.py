@@ -67,6 +67,7 @@ def _checks(stack: Deployment, asked: Asked, admin: AdminClient, memory_mib: int
     from jobs.audit.conservation import conservation
     from jobs.audit.recorded import recorded
     from jobs.audit.run import Audit, NotBilledError
+    from jobs.audit.stored import connected
     from jobs.runtime.clock import MachineClock
     from jobs.runtime.delta.object_store import spark_settings
     from jobs.runtime.errors import Refused
@@ -75,6 +76,9 @@ def _checks(stack: Deployment, asked: Asked, admin: AdminClient, memory_mib: int
     access = kafka_access(stack.kafka_bootstrap)
     conf = {**spark_settings(stack.tables, os.environ), "spark.log.level": "ERROR"}
     with telling("Auditing:") as tell:
+        # Who cannot be asked is told at once, not when Spark has started.
+        with connected(stack.postgres_url) as database:
+            database.execute("SELECT FROM audits LIMIT 0")
         tell("Spark starts")
         session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
         audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), asked, appends=appends, tell=tell)

@@ -18,6 +18,7 @@ from rich.console import Console
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId
 from deployment.stack import KAFKA_VARIABLE, Stack, State, read_stack
+from jobs.runtime.errors import ExitStatus
 from jobs.stack import StackConfig
 from laptop.folders import Folders
 from laptop.jars import broker_jars, connect_jars, connector_jars
@@ -27,6 +28,8 @@ from laptop.supervised import last_lines
 from laptop.watching import keep_alertmanager_config
 
 START_LIMIT_SECONDS = 180.0
+REFUSALS = 2
+"""Who refuses to start that often in a row waits for somebody to change something: there is nothing to wait for."""
 STOP_LIMIT_SECONDS = 150.0
 LAST_LINES = 15
 
@@ -81,7 +84,9 @@ class Launch:
     def start(
         cls, folders: Folders, config: StackConfig, console: Console, alertmanager_config: Path | None = None
     ) -> Iterator[Launch]:
-        """Start a stack and wait until all of it runs. Raises `CannotRun` when it does not within the limit.
+        """Start a stack and wait until all of it runs.
+
+        Raises `CannotRun` when it does not within the limit, or sooner where an application refuses to start.
 
         A signal that asks this process to end ends the block first, and thereby the stack.
         """
@@ -129,6 +134,8 @@ class Launch:
                     status.update(f"Waiting for {', '.join(waiting) or 'the database'} …")
                     if stack.is_ready:
                         return stack
+                    if refused := _refused(stack):
+                        raise CannotRun(refused)
                 if self._supervisor.poll() is not None:
                     words = last_lines(self._folders.log("supervisor"), 3)
                     raise CannotRun("\n".join(["The stack could not be started:", *words]))
@@ -185,6 +192,13 @@ def stop_stack(supervisor: ProcessId, console: Console) -> None:
     with console.status("Stopping …"):
         if not stop_supervisor(supervisor, STOP_LIMIT_SECONDS):
             raise CannotRun("The supervisor did not stop in time and was killed: run `weir down` again.")
+
+
+def _refused(stack: Stack) -> str:
+    """What each application says that refuses to start, and will again; empty without any."""
+    final = (ExitStatus.REFUSED, ExitStatus.BAD_CONFIGURATION)
+    refusing = (one for one in stack.processes if one.exit_status in final and one.restarts >= REFUSALS)
+    return "\n".join(f"{one.name} refuses to start: {one.message}" for one in refusing)
 
 
 def _not_ready(stack: Stack | None, folders: Folders) -> str:

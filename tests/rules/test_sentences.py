@@ -96,6 +96,16 @@ def test_of_a_database_that_is_away_a_command_says_where_it_was_looked_for_and_w
     assert "hidden" not in said
 
 
+def test_of_a_database_that_is_away_an_audit_says_so_before_it_starts_spark(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**POD, "WEIR_TABLES": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("jobs.runtime.spark.spark_session", lambda *_, **__: pytest.fail("Spark has started"))
+    status, said = run("audit")
+    assert (status, "does not answer" in said) == (1, True)
+
+
 @pytest.mark.parametrize("command", sorted(WITH_TABLES_ONLY))
 def test_where_no_table_is_yet_a_command_says_where_it_has_looked(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
