@@ -169,3 +169,16 @@ def test_when_joins_does_not_have_it_in_time_that_is_said(stack: Stack, tmp_path
     assert "still has" in said
     status, said = apply(stack, tmp_path, catalog(name, "0.1"))
     assert status == 0, said
+
+
+def test_usage_that_waited_for_a_price_has_it_when_an_audit_of_the_unpriced_returns(
+    stack: Stack, tmp_path: Path, name: str
+) -> None:
+    priced = catalog(name, "0.125")
+    assert apply(stack, tmp_path, {**priced, "prices": []})[0] == 0
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal(0), Decimal(1))
+    assert apply(stack, tmp_path, priced)[0] == 0
+    audited = weir(stack, "audit", "--unpriced")
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    assert billed(stack, name) == (Decimal("0.125"), Decimal(0))
