@@ -1,4 +1,4 @@
-"""What people decide about stragglers that wait: rows of `catalog.decisions`, told as all changes of the catalog are.
+"""What people decide about stragglers that wait: rows of `catalog.decisions`, captured like all of the catalog.
 
 Billing applies a decision where it comes in the order of usage, and the first that counts holds. One that billing has
 passed while the straggler waits on has not counted (it came too late, was lost, or was about something else that stood
@@ -8,7 +8,8 @@ at this lsn): then another takes its place.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,34 +17,41 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from catalog import outbox as catalog_outbox
 from catalog.change import Change, envelope
+from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.runtime.catalog_changes import change_problem
 from jobs.streams import CatalogTopic
 from metering.instants import EPOCH
 from metering.words import Decision
 
+QUIET_SECONDS = 1.0
+"""Who waits longer for another's decision says so."""
+
+# One that is so already is written again as it stands: the log of changes tells it again.
 _STORE = """
-WITH stored AS (
-    INSERT INTO catalog.decisions AS old (usage_lsn, meter, account, request_id, decision, reason, decided_by)
-    SELECT usage_lsn, meter, account, request_id, %(decision)s, %(reason)s, %(decided_by)s
+WITH asked AS (
+    SELECT usage_lsn, meter, account, request_id, %(decision)s AS decision, %(reason)s AS reason,
+           %(decided_by)s AS decided_by, now() AS decided_at
     FROM unnest(%(lsns)s::bigint[], %(meters)s::text[], %(accounts)s::text[], %(requests)s::text[])
         AS asked (usage_lsn, meter, account, request_id)
+), before AS (
+    SELECT decisions.* FROM catalog.decisions JOIN asked USING (usage_lsn, meter, account, request_id, decision)
+), stored AS (
+    INSERT INTO catalog.decisions (usage_lsn, meter, account, request_id, decision, reason, decided_by, decided_at)
+    SELECT usage_lsn, meter, asked.account, asked.request_id, asked.decision, coalesce(before.reason, asked.reason),
+           coalesce(before.decided_by, asked.decided_by), coalesce(before.decided_at, asked.decided_at)
+    FROM asked LEFT JOIN before USING (usage_lsn, meter)
     ORDER BY usage_lsn, meter
     ON CONFLICT (usage_lsn, meter) DO UPDATE SET
         account = excluded.account, request_id = excluded.request_id, decision = excluded.decision,
         reason = excluded.reason, decided_by = excluded.decided_by, decided_at = excluded.decided_at
-    WHERE (old.account, old.request_id, old.decision)
-       <> (excluded.account, excluded.request_id, excluded.decision)
     RETURNING *
 )
-SELECT *, true AS is_new FROM stored
-UNION ALL
-SELECT *, false FROM catalog.decisions
-WHERE (usage_lsn, meter) IN (SELECT * FROM unnest(%(lsns)s::bigint[], %(meters)s::text[]))
-  AND (usage_lsn, meter) NOT IN (SELECT usage_lsn, meter FROM stored)
-ORDER BY usage_lsn, meter
+SELECT stored.*, NOT EXISTS (
+    SELECT FROM before WHERE (before.usage_lsn, before.meter) = (stored.usage_lsn, stored.meter)
+) AS is_new
+FROM stored ORDER BY usage_lsn, meter
 """
 
 
@@ -70,10 +78,42 @@ class Said:
     decided_by: str
 
 
-def decide(postgres_url: str, stragglers: Sequence[Waiting], said: Said) -> list[Waiting]:
-    """Store a decision of each, all in one transaction, and write to the outbox what must be told.
+@contextmanager
+def alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
+    """Keep others from deciding about stragglers at the same time: whoever decides must know what was decided.
 
-    Nobody may have decided about them with effect, or be doing so (`store.alone`). What was decided otherwise, or about
+    Waits for one who does, and says so. Raises CannotRun when the time is over, or the database does not answer.
+    """
+    with (
+        asking_database(postgres_url),
+        psycopg.connect(postgres_url, autocommit=True, connect_timeout=10) as database,
+    ):
+        quiet_seconds = min(QUIET_SECONDS, limit_seconds)
+        if not _locked(database, quiet_seconds):
+            tell(f"Waiting, {limit_seconds:g} s at most, for another who decides about stragglers here.")
+            if not _locked(database, limit_seconds - quiet_seconds):
+                raise CannotRun(
+                    f"Another `weir stragglers` command was at work on this database for {limit_seconds:g} s: nothing "
+                    "was decided. Run the command again when that one has ended, or with a longer --timeout."
+                )
+        yield
+
+
+def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
+    """Whether the lock is ours within the time."""
+    # 0 would be: wait for ever.
+    database.execute("SELECT set_config('lock_timeout', %s, false)", [f"{max(1, round(limit_seconds * 1_000))}ms"])
+    try:
+        database.execute("SELECT pg_advisory_lock(hashtext('weir catalog apply'))")
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
+
+
+def decide(postgres_url: str, stragglers: Sequence[Waiting], said: Said) -> list[Waiting]:
+    """Store a decision of each, all in one transaction, which is captured from there.
+
+    Nobody may have decided about them with effect, or be doing so (`alone`). What was decided otherwise, or about
     something else at this lsn, is replaced; what was decided so is told again as it stands, which changes nothing if it
     was told before. Returns those that nobody had decided so before. Raises CannotRun for a reason or a name that no
     record can have, and when the database refuses.
@@ -91,20 +131,13 @@ def decide(postgres_url: str, stragglers: Sequence[Waiting], said: Said) -> list
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
             rows = database.execute(_STORE, asked).fetchall()
-            changes = [_stored(row) for row in rows]
-            with database.cursor() as cursor:
-                catalog_outbox.add(cursor, changes)
     except psycopg.Error as problem:
         raise CannotRun(f"The database refused the decision: {str(problem).splitlines()[0]}") from problem
     return [Waiting(*(row[name] for name in NAMES)) for row in rows if row["is_new"]]
 
 
-def _stored(row: dict[str, Any]) -> Change:
-    said = Said(Decision(row["decision"]), row["reason"], row["decided_by"])
-    return _change(Waiting(*(row[name] for name in NAMES)), said, row["decided_at"])
-
-
-def _change(one: Waiting, said: Said, decided_at: datetime) -> Change:
+def change_of(one: Waiting, said: Said, decided_at: datetime) -> Change:
+    """The change that a decision is."""
     key = {"usage_lsn": one.usage_lsn, "meter": one.meter}
     texts = {"decision": said.decision.value, "reason": said.reason, "decided_by": said.decided_by}
     after = {**key, "account": one.account, "request_id": one.request_id, **texts}
@@ -113,6 +146,6 @@ def _change(one: Waiting, said: Said, decided_at: datetime) -> Change:
 
 def _refuse_unfit(said: Said) -> None:
     """Ingestion would make a dead letter of it, which no one who decides would see."""
-    change = _change(Waiting(1, "meter", "account", "request"), said, EPOCH)
+    change = change_of(Waiting(1, "meter", "account", "request"), said, EPOCH)
     if problem := change_problem(change.topic, None, json.dumps(envelope(change)).encode()):
         raise CannotRun(f"This cannot be kept: {problem}.")

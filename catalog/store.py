@@ -1,9 +1,8 @@
-"""The catalog in Postgres: a file's rows are stored in one transaction, and what that changed is told."""
+"""The catalog in Postgres: a file's rows are stored in one transaction, and captured from there like any change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,21 +11,17 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from catalog import outbox as catalog_outbox
 from catalog.change import Change, Row
 from catalog.file import CatalogFile
-from deployment.asking import asking_database
 from deployment.errors import CannotRun
+from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
-
-QUIET_SECONDS = 1.0
-"""Who waits longer for another's catalog says so."""
 
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """A table of the schema `catalog`. What is stored when only `kept` columns differ from the file: nothing."""
+    """A table of the schema `catalog`."""
 
     topic: CatalogTopic
     name: str
@@ -45,7 +40,7 @@ class CatalogTable:
     @property
     def statement(self) -> str:
         """Upsert the rows of a JSON array, sorted by key; gives each row as it is then, and its `op`."""
-        names, key = ", ".join(self.columns), ", ".join(self.key)
+        names, key, told = ", ".join(self.columns), ", ".join(self.key), ", ".join(self.told)
         fields = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         values = [name for name in self.columns if name not in self.key]
         return f"""
@@ -61,12 +56,22 @@ class CatalogTable:
                 )
                 ORDER BY {key}
                 ON CONFLICT ({key}) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in values)}
-                RETURNING {", ".join(self.told)}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
+                RETURNING {told}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
             )
             SELECT * FROM stored
             UNION ALL
             SELECT {_of("t", self.told)}, 'r'
             FROM catalog.{self.name} AS t JOIN before AS b USING ({key}) WHERE NOT differs
+        """
+
+    @property
+    def asked(self) -> str:
+        """The rows of the keys in a JSON array, and when they were read."""
+        key = ", ".join(self.key)
+        fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
+        return f"""
+            SELECT DISTINCT {_of("t", self.told)}, now() AS read_at
+            FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS asked ({fields}) USING ({key})
         """
 
 
@@ -109,54 +114,15 @@ TABLES = (
         " OR f.effective_from IS NULL AND coalesce(t.effective_from > now(), false)",
     ),
 )
-"""In the order in which they are stored and told: an account's usage has a price as soon as it has a contract. (Whoever
-deletes must do it the other way round, accounts first.)"""
+"""In the order in which they are stored, and so captured: an account's usage has a price as soon as it has a contract.
+(Whoever deletes must do it the other way round, accounts first.)"""
 
 
-@contextmanager
-def alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
-    """Keep others from applying a catalog at the same time: changes are published in the order they were made.
+def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None) -> list[Change]:
+    """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
-    Waits for one who does, and says so. Raises CannotRun when the time is over, or the database does not answer.
-    """
-    with (
-        asking_database(postgres_url),
-        psycopg.connect(postgres_url, autocommit=True, connect_timeout=10) as database,
-    ):
-        quiet_seconds = min(QUIET_SECONDS, limit_seconds)
-        if not _locked(database, quiet_seconds):
-            tell(f"Waiting, {limit_seconds:g} s at most, for another `weir catalog` command that is at work here.")
-            if not _locked(database, limit_seconds - quiet_seconds):
-                raise CannotRun(
-                    f"Another `weir catalog` command was at work on this database for {limit_seconds:g} s: nothing was "
-                    "changed. Run the command again when that one has ended, or with a longer --timeout."
-                )
-        yield
-
-
-def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
-    """Whether the lock is ours within the time."""
-    # 0 would be: wait for ever.
-    database.execute("SELECT set_config('lock_timeout', %s, false)", [f"{max(1, round(limit_seconds * 1_000))}ms"])
-    try:
-        database.execute("SELECT pg_advisory_lock(hashtext('weir catalog apply'))")
-    except psycopg.errors.LockNotAvailable:
-        return False
-    return True
-
-
-def store(
-    postgres_url: str,
-    catalog: CatalogFile,
-    is_known: Callable[[Change], bool] = lambda _: True,
-    changed_by: str | None = None,
-) -> list[Change]:
-    """Upsert the file in one transaction, and write to the outbox what must be told.
-
-    Rows that change keep `changed_by` (None: the database's role). Gives every row of the file, in the order of TABLES.
-    What was so already is told again where `is_known` denies that joins has it, with the instants that were told
-    before. Raises CannotRun for an account or price of an unknown plan, for a price of a meter that is not declared,
-    and when the database refuses.
+    Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
+    unknown plan, for a price of a meter that is not declared, and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -174,33 +140,25 @@ def store(
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
-            changes = [change_of(table, row, committed_at["now"]) for table, row in found]
-            with database.cursor() as cursor:
-                catalog_outbox.add(cursor, _untold(cursor, changes, is_known))
-        return changes
+        return [change_of(table, row, committed_at["now"]) for table, row in found]
     except psycopg.Error as problem:
+        if (away := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(away) from None
         raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
 
 
-def _untold(
-    cursor: catalog_outbox.Cursor, changes: Sequence[Change], is_known: Callable[[Change], bool]
-) -> list[Change]:
-    """What changed now, and what is so already but joins does not have.
-
-    The latter as it was told before: an account without `effective_from` would begin anew with every telling.
-    """
-    missing = [change for change in changes if change.op != "r" or not is_known(change)]
-    last = catalog_outbox.last_told(cursor, [change for change in missing if change.op == "r"])
-    told = [last.get(catalog_outbox.identity(change)) for change in missing]
-    return [
-        before if before is not None and _says(before) == _says(change) else change
-        for change, before in zip(missing, told, strict=True)
-    ]
-
-
-def _says(change: Change) -> Row:
-    """Its row, whoever made it so: what was told by a release that did not keep that is told already."""
-    return {name: value for name, value in change.after.items() if name not in AUTHOR}
+def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
+    """What the database says of these rows now, as rows that were so already; of one that is gone, nothing."""
+    keys: dict[CatalogTopic, list[Row]] = {}
+    for change in changes:
+        keys.setdefault(change.topic, []).append(change.key)
+    found = []
+    with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+        database.execute("SET LOCAL TimeZone = 'UTC'")
+        for table in (table for table in TABLES if table.topic in keys):
+            rows = database.execute(table.asked, [Jsonb(keys[table.topic])]).fetchall()
+            found += [change_of(table, {**row, "op": "r"}, row["read_at"]) for row in rows]
+    return found
 
 
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:

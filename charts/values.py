@@ -8,7 +8,7 @@ from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
-from charts.workloads import Audit, Batch, Dashboard, Job, JobSettings, RunName, Setup
+from charts.workloads import Audit, Batch, Connect, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
@@ -114,6 +114,7 @@ class Values(Part):
     audit: Audit
     batch: dict[RunName, Batch]
     setup: Setup
+    connect: Connect
     dashboard: Dashboard
     pod_monitor: PodMonitor
     prometheus_rule: PrometheusRule

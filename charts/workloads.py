@@ -133,6 +133,17 @@ class Setup(Part):
     resources: Resources
 
 
+class Connect(Part):
+    """`connect`."""
+
+    enabled: bool
+    resources: Resources
+    scheduling: Scheduling
+    env: list[Kubernetes]
+    labels: Labels
+    annotations: Labels
+
+
 class Service(Part):
     """`dashboard.service`."""
 

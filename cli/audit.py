@@ -13,7 +13,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
 from jobs.audit.listed import COLUMNS, listed
-from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
+from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, Unpriced, period
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -31,6 +31,7 @@ def audit(
     end: OccurredTo = None,
     day: OneDay = None,
     last: Last = None,
+    unpriced: Unpriced = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
     memory_mib: Annotated[int, typer.Option(min=512, help="Java heap, in MiB.")] = 1024,
     form: FormatOption = Format.TABLE,
@@ -50,10 +51,19 @@ def audit(
     from deployment.asking import asking_database, asking_kafka
     from deployment.stack import running_deployment
     from jobs.audit.pinned import Asked
+    from jobs.audit.unpriced import unpriced_from
     from jobs.runtime.clock import MachineClock
 
-    asked = Asked(*period(start, end, day, last, MachineClock().now()))
+    asked = Asked(*period(start, end, day, last, MachineClock().now(), unpriced=unpriced))
     stack = running_deployment(data_dir)
+    if unpriced:
+        with asking_database(stack.postgres_url):
+            since = unpriced_from(stack.postgres_url)
+        if since is None:
+            typer.echo("All usage that billing has folded has its price: nothing to audit.", err=True)
+            print_rows([], COLUMNS, form)
+            return
+        asked = Asked(since)
     with asking_database(stack.postgres_url), asking_kafka(stack.kafka_bootstrap) as admin:
         found = list(_checks(stack, asked, admin, memory_mib, appends=not dry_run))
     print_rows(listed(found), COLUMNS, form)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +16,12 @@ from cli.who import ByOption, author, who
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from catalog.change import Change
     from catalog.file import CatalogFile
-    from catalog.publishing import Offsets
     from deployment.draining import Tell
     from deployment.stack import Deployment
-
-say = partial(typer.echo, err=True)
 
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
 
@@ -36,12 +37,14 @@ def apply(
     *,
     by: ByOption = None,
     timeout: TimeoutOption = 60.0,
+    wait: Annotated[
+        bool, typer.Option(help="Return when joins prices with them, or as soon as they are stored.")
+    ] = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
-    Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then), or
-    when another `weir catalog` command does not end in time (nothing is stored then).
+    Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
     """
     from catalog.file import CatalogFileError, load_catalog_file
     from cli.progress import telling
@@ -54,73 +57,78 @@ def apply(
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
     with telling("Applying the catalog …") as tell:
-        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout, tell, name))
+        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout if wait else None, tell, name))
 
 
 @catalog.command()
-def publish(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Send changes that the database holds and Kafka does not have, after an `apply` that was interrupted.
+def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Print, as JSON, what another Kafka Connect must be told to capture the catalog: for whoever runs one already.
 
-    Exit status 1 when joins does not have it in time (it is published then), or when another `weir catalog` command
-    does not end in time (nothing is published then).
+    Its workers need Debezium's connector for Postgres, JSON converters without schemas, and the password in the
+    environment variable WEIR_CAPTURE_PASSWORD, by Kafka's EnvVarConfigProvider named `env`.
     """
-    from catalog.publishing import publish_pending
-    from catalog.store import alone
+    from catalog.capture import CONNECTOR
+    from catalog.capture import connector as told
+    from deployment.capture import refuse_without_log
+    from deployment.stack import running_deployment
+
+    url = running_deployment(data_dir).postgres_url
+    refuse_without_log(url)
+    config = told(url, os.environ)
+    typer.echo(json.dumps({"name": CONNECTOR, "config": config}, indent=2))
+
+
+@catalog.command()
+def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Delete once more what was deleted while nobody captured it: after a replication slot was lost.
+
+    What there is a new snapshot tells by itself; what is gone stands in none. Accounts end now.
+    Exit status 1 when joins does not have what was committed before in time (nothing is done then).
+    """
+    from catalog.gone import delete_again
     from cli.progress import telling
+    from deployment.asking import asking_database
+    from deployment.draining import Waiter
     from deployment.stack import running_deployment
 
     stack = running_deployment(data_dir)
-    with telling("Publishing the catalog …") as tell:
-        with alone(stack.postgres_url, timeout, say):
-            offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
-        wait_for_joins(stack, offsets, timeout, tell, "The catalog is published")
-    typer.echo("The catalog is published; joins has it." if offsets else "Nothing was left to publish.")
+    with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
+        Waiter(stack, timeout, tell).until_catalog_joined()
+        rows = delete_again(stack.tables, stack.postgres_url)
+    typer.echo(f"{rows} accounts and prices deleted once more." if rows else "joins has nothing that was deleted.")
 
 
 def apply_catalog(
-    stack: Deployment, content: CatalogFile, timeout: float, tell: Tell, changed_by: str | None = None
+    stack: Deployment, content: CatalogFile, timeout: float | None, tell: Tell, changed_by: str | None = None
 ) -> str:
-    """Store a catalog, publish its changes, and wait until joins has them; says what changed.
+    """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
-    Raises CannotRun when it is refused, or when joins does not have it in time.
+    `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
+    time.
     """
-    done, offsets = change_catalog(stack, content, timeout, changed_by)
-    wait_for_joins(stack, offsets, timeout, tell, f"The catalog is stored ({done})")
+    from catalog.earlier import forget_earlier_keys
+    from catalog.store import store
+
+    changes = store(stack.postgres_url, content, changed_by or who())
+    counts = Counter(change.op for change in changes)
+    done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
+    if timeout is None:
+        return f"{done}; joins will have them."
+    wait_for_joins(stack, changes, timeout, tell, f"The catalog is stored ({done})")
+    forget_earlier_keys(stack.kafka_bootstrap, stack.postgres_url)
     return f"{done}; joins has them."
 
 
-def change_catalog(
-    stack: Deployment, content: CatalogFile, timeout: float, changed_by: str | None = None
-) -> tuple[str, Offsets]:
-    """Store a catalog and publish its changes; what changed, and the offsets after what was published.
+def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
+    """Wait until joins prices with these rows as the database has them. Raises CannotRun when it does not in time.
 
-    `changed_by` None: whoever runs the command.
-
-    An event that is sent from now on is journalled after it. Raises CannotRun when it is refused.
+    What is asked is what joins holds, not how it came there: whatever was lost, killed or told twice on the way.
     """
-    from catalog.publishing import Known, publish_pending
-    from catalog.store import alone, store
+    from catalog.known import Missing
+    from deployment.draining import CAPTURE, Stuck, Waiter, condition
 
-    with alone(stack.postgres_url, timeout, say):
-        # First what a crash left behind: the changes of a row are told in the order in which they were made.
-        offsets = publish_pending(stack.kafka_bootstrap, stack.postgres_url)
-        changes = store(stack.postgres_url, content, Known(stack.tables), changed_by or who())
-        offsets |= publish_pending(stack.kafka_bootstrap, stack.postgres_url)
-    counts = Counter(change.op for change in changes)
-    return f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were", offsets
-
-
-def wait_for_joins(stack: Deployment, offsets: Offsets, timeout: float, tell: Tell, done: str) -> None:
-    """Wait until joins has what stands below these offsets of topics. Raises CannotRun when it has not in time."""
-    from deployment.draining import Stuck, Waiter
-    from deployment.positions import describe
-
-    if not offsets:
-        return
-    positions = {topic.name: topic for topic in describe(stack.kafka_bootstrap, {topic for topic, _ in offsets})}
-    waiter = Waiter(stack, timeout, tell)
     try:
-        required = {positions[topic].position(partition): offset for (topic, partition), offset in offsets.items()}
-        waiter.until_joined(waiter.until_journalled(required))
+        Waiter(stack, timeout, tell).until_known(Missing(stack.tables, stack.postgres_url, changes))
     except Stuck as stuck:
-        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}") from stuck
+        captured = condition(stack, CAPTURE)
+        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

@@ -216,42 +216,35 @@ def _decide(asked: Asked, said: Said, timeout: float, form: Format, data_dir: Pa
 
 
 def decided_by(stack: Deployment, asked: Asked, said: Said, timeout: float, tell: Tell) -> list[Waiting]:
-    """Store decisions, publish them, and wait until billing has them; all that are as `asked` now or were before.
+    """Store decisions, and wait until billing has them; all that are as `asked` now or were before.
 
     Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.
     """
-    from catalog.decisions import decide
-    from catalog.publishing import publish_pending
-    from catalog.store import alone
+    from catalog.decisions import alone, decide
     from deployment.draining import Waiter
 
     waiter = Waiter(stack, timeout, tell)
     with alone(stack.postgres_url, timeout, say):
-        # First what a crash left behind.
-        publish_pending(stack.kafka_bootstrap, stack.postgres_url)
         with read_only(stack.postgres_url) as database:
             has_said = is_said(database, asked)
         if has_said:
             unsure = "Some were decided about before, and whether it counts is not known yet: nothing was decided now."
-            _wait_for_billing(stack, waiter, unsure)
+            _wait_for_billing(waiter, unsure)
         with read_only(stack.postgres_url) as database:
             waiting, before = to_decide(database, asked, said.decision)
         decide(stack.postgres_url, waiting, said)
-        publish_pending(stack.kafka_bootstrap, stack.postgres_url)
     if waiting:
-        _wait_for_billing(stack, waiter, "The decision is stored, but billing does not have it yet.")
+        _wait_for_billing(waiter, "The decision is stored, but billing does not have it yet.")
     return [*waiting, *before]
 
 
-def _wait_for_billing(stack: Deployment, waiter: Waiter, otherwise: str) -> None:
+def _wait_for_billing(waiter: Waiter, otherwise: str) -> None:
     """Until billing has heard all that was decided. Raises CannotRun with `otherwise` when the time is over."""
     from deployment.draining import Stuck
-    from deployment.positions import describe, ends
-    from jobs.streams import CatalogTopic, Table
+    from jobs.streams import Table
 
     try:
-        required = ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, [CatalogTopic.DECISIONS]))
-        waiter.until_joined(waiter.until_journalled(required))
+        waiter.until_catalog_joined()
         waiter.until_billed(waiter.positions.next_lsn(Table.USAGE))
     except Stuck as stuck:
         raise CannotRun(f"{otherwise} {stuck}") from stuck

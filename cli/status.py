@@ -15,6 +15,7 @@ from metering.reports import STALE, WORKING, is_stale
 from metering.words import Job
 
 if TYPE_CHECKING:
+    from deployment.capture import Capture
     from deployment.job_states import JobRow, Unpublished
     from deployment.stack import Deployment, Process, Stack
 
@@ -36,11 +37,12 @@ COLUMNS = (
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Show each application: state, records and seconds behind, last batch, restarts.
 
-    `unpublished_changes` are stored but not in their topics: of the catalog ingestion cannot see them yet; of billing
-    they are corrections, and minutes of an account in which windows changed, for whoever follows.
+    `unpublished_changes` of billing are stored but not in their topics: corrections, and minutes of an account in which
+    windows changed, for whoever follows. Beside the table it says how far behind the catalog's changes are.
 
     Exit status 0 when everything runs, else 1.
     """
+    from deployment.capture import Capture
     from deployment.stack import State, deployment_of, read_stack
 
     if (deployment := deployment_of(os.environ)) is not None:
@@ -56,17 +58,18 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
         raise typer.Exit(1)
     rows: dict[str, JobRow] = {}
     unpublished: dict[Job, Unpublished] = {}
+    capture = Capture()
     try:
         if stack.postgres_url:
-            rows, unpublished = _read(stack)
+            rows, unpublished, capture = _read(stack)
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
     listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
-    typer.echo("\n".join(_others(stack, others)), err=True)
-    do_others_run = all(process.state is State.RUNNING for process in others)
+    typer.echo("\n".join([*_others(stack, others), _capitalized(capture)]), err=True)
+    do_others_run = all(process.state is State.RUNNING for process in others) and not capture.is_late
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
@@ -75,20 +78,27 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
     from deployment.stack import Process, State
 
-    rows, unpublished = _read(deployment)
+    rows, unpublished, capture = _read(deployment)
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
-    if not all(row["state"] in WORKING for row in listed):
+    typer.echo(_capitalized(capture), err=True)
+    if capture.is_late or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
-def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished]]:
+def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture]:
     from deployment.asking import asking_database
+    from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
 
-    with asking_database(deployment.postgres_url):
-        return read_jobs(deployment.postgres_url), read_unpublished(deployment.postgres_url)
+    url = deployment.postgres_url
+    with asking_database(url):
+        return read_jobs(url), read_unpublished(url), read_capture(url)
+
+
+def _capitalized(capture: Capture) -> str:
+    return f"{capture.sentence[0].upper()}{capture.sentence[1:]}."
 
 
 def state_of(process: Process | None, row: JobRow | None) -> str:

@@ -72,7 +72,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
     kafka = kafka_client(stack.kafka_bootstrap)
     catalog = catalog_of(seed, _now_ms(), placement.policy.meters)
     late = late_changes(catalog)
-    tell_catalog(stack, late)
+    tell_catalog(stack, late, tell)
     start_ms = _now_ms() + round(PREPARING_SECONDS * 1000)
     beginning = begin(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog)
     journalled = send(beginning.records, placement.slack_ms, kafka, EVENTS_TOPIC, tell)

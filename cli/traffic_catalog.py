@@ -10,10 +10,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from catalog.change import Change
 from catalog.file import CatalogFile
 from catalog.publishing import Offsets, publish
-from catalog.store import TABLES, CatalogTable, change_of
-from cli.catalog import change_catalog, wait_for_joins
+from catalog.store import TABLES, CatalogTable, change_of, store
+from cli.catalog import apply_catalog, wait_for_joins
+from cli.who import who
 from deployment.draining import Tell, Waiter
 from deployment.positions import describe
 from deployment.stack import Deployment
@@ -23,10 +25,14 @@ from traffic.late_catalog import Deletion, Late
 CATALOG_SECONDS = 120.0
 
 
-def tell_catalog(stack: Deployment, late: Late) -> None:
-    """Store and publish what is known from the start. No event that is sent from now on is journalled before it."""
-    for file in late.before.files():
-        change_catalog(stack, CatalogFile.model_validate(file), CATALOG_SECONDS)
+def tell_catalog(stack: Deployment, late: Late, tell: Tell) -> None:
+    """Store what is known from the start, and wait until joins has it: no event is journalled before."""
+    changes = [
+        row
+        for file in late.before.files()
+        for row in store(stack.postgres_url, CatalogFile.model_validate(file), who())
+    ]
+    wait_for_joins(stack, changes, CATALOG_SECONDS, tell, "The catalog of the traffic is stored")
 
 
 def wait_until_journalled(stack: Deployment, offsets: Offsets, tell: Tell) -> None:
@@ -38,28 +44,34 @@ def wait_until_journalled(stack: Deployment, offsets: Offsets, tell: Tell) -> No
 
 
 def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
-    """Delete and change, as Debezium would tell it who sees it late, and wait until joins has it."""
-    deleted = _delete(stack, late.deletions, instant_of(late.gone_ms))
-    _, offsets = change_catalog(stack, CatalogFile.model_validate(late.file), CATALOG_SECONDS)
-    wait_for_joins(stack, deleted | offsets, CATALOG_SECONDS, tell, "The catalog of the traffic is stored")
+    """Delete and change, as Debezium would tell it who sees it late, and wait until joins has it.
+
+    That something was deleted hours ago no database says: it is told as if, before the rows are deleted.
+    """
+    gone = _delete(stack, late.deletions, instant_of(late.gone_ms), is_told=True)
+    for table in reversed(TABLES):
+        offsets = publish(stack.kafka_bootstrap, [change for change in gone if change.topic is table.topic])
+        wait_until_journalled(stack, offsets, tell)
+    _delete(stack, late.deletions, instant_of(late.gone_ms))
+    apply_catalog(stack, CatalogFile.model_validate(late.file), CATALOG_SECONDS, tell)
 
 
-def _delete(stack: Deployment, deletions: Sequence[Deletion], committed_at: datetime) -> Offsets:
-    """Accounts first, plans last: nobody may see an account without its prices."""
+def _delete(
+    stack: Deployment, deletions: Sequence[Deletion], committed_at: datetime, *, is_told: bool = False
+) -> list[Change]:
+    """Accounts first, plans last: nobody may see an account without its prices. `is_told`: only say what would go."""
     with psycopg.connect(stack.postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
-        rows = [
-            (table, row)
+        gone = [
+            change_of(table, {**row, "op": "d"}, committed_at)
             for table in reversed(TABLES)
             for deletion in deletions
             if deletion.table == table.name
             for row in _deleted(database, table, deletion.key)
         ]
-    offsets: Offsets = {}
-    for table in reversed(TABLES):
-        gone = [change_of(of, {**row, "op": "d"}, committed_at) for of, row in rows if of is table]
-        offsets |= publish(stack.kafka_bootstrap, gone)
-    return offsets
+        if is_told:
+            database.rollback()
+    return gone
 
 
 def _deleted(

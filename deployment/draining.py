@@ -9,9 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import psycopg
 
+from deployment.asking import asking_database
+from deployment.capture import read_capture
 from deployment.errors import CannotRun
 from deployment.job_states import read_jobs
 from deployment.positions import Positions, describe, ends
@@ -20,6 +23,8 @@ from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from metering.words import Job
 
 POLL_SECONDS = 0.25
+CAPTURE = "connect"
+"""What captures the catalog, beside the jobs that have a row of their own."""
 
 
 class Stuck(CannotRun):
@@ -55,6 +60,30 @@ class Waiter:
     def until_joined(self, target: int) -> None:
         """Wait until usage was made from the journal below `target`."""
         self._until(Job.JOINS, "rows of the journal", lambda: target - self.positions.joined())
+
+    def until_known(self, missing: Callable[[], int]) -> None:
+        """Wait until none of these changes of the catalog is missing in what joins prices with."""
+        self._until(Job.JOINS, "changes of the catalog", missing)
+
+    def until_captured(self, moment: datetime) -> None:
+        """Wait until Kafka has whatever was committed in the catalog before `moment`, by the database's clock."""
+
+        def uncaptured_seconds() -> int:
+            return read_capture(self._stack.postgres_url).lacks_seconds(moment)
+
+        self._until(CAPTURE, "seconds of the catalog's changes", uncaptured_seconds)
+
+    def until_catalog_joined(self) -> None:
+        """Wait until usage was made with whatever is committed in the catalog now."""
+        with (
+            asking_database(self._stack.postgres_url),
+            psycopg.connect(self._stack.postgres_url, connect_timeout=10) as database,
+        ):
+            now = database.execute("SELECT clock_timestamp()").fetchone()
+        assert now is not None
+        self.until_captured(now[0])
+        bootstrap = self._stack.kafka_bootstrap
+        self.until_joined(self.until_journalled(ends(bootstrap, describe(bootstrap, CatalogTopic))))
 
     def until_sessions(self, target: int) -> None:
         """Wait until sessions hold the journal below `target`."""
@@ -118,6 +147,8 @@ def condition(stack: Deployment, job: str) -> str:
     """What supervisor and database say about a job, in a sentence without its end."""
     said = _supervised(stack, job) if isinstance(stack, Stack) else []
     try:
+        if job == CAPTURE:
+            return ", ".join([*said, read_capture(stack.postgres_url).sentence]) + f"; see {_log(stack, job)}"
         row = read_jobs(stack.postgres_url).get(job)
     except psycopg.Error:
         said.append("the database does not answer")
@@ -126,8 +157,13 @@ def condition(stack: Deployment, job: str) -> str:
             said.append("it has never started on this database")
         else:
             said.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
-    log = stack.data_dir / "logs" / f"{job}.log" if isinstance(stack, Stack) else "the log of its driver"
-    return ", ".join(said) + f"; see {log}"
+    return ", ".join(said) + f"; see {_log(stack, job)}"
+
+
+def _log(stack: Deployment, job: str) -> str:
+    if isinstance(stack, Stack):
+        return str(stack.data_dir / "logs" / f"{job}.log")
+    return "the log of Kafka Connect" if job == CAPTURE else "the log of its driver"
 
 
 def _supervised(stack: Stack, job: str) -> list[str]:

@@ -44,7 +44,6 @@ class Unpublished:
 
 
 _UNPUBLISHED = {
-    Job.INGESTION: "SELECT count(*), min(committed_at) FROM catalog_outbox WHERE published_at IS NULL",
     Job.BILLING: """
         SELECT count(*), min(changed_at) FROM (
             SELECT changed_at FROM unsent_windows
@@ -56,10 +55,7 @@ _UNPUBLISHED = {
 
 
 def read_unpublished(postgres_url: str) -> dict[Job, Unpublished]:
-    """What waits in an outbox: the catalog's, which ingestion cannot see yet, and billing's. Raises `psycopg.Error`.
-
-    The catalog's wait for the next `weir catalog apply` or `publish`; billing publishes by itself.
-    """
+    """What waits in the outbox of billing, which publishes by itself. Raises `psycopg.Error`."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         found = {job: database.execute(statement).fetchone() for job, statement in _UNPUBLISHED.items()}
     return {job: Unpublished(*row) for job, row in found.items() if row is not None}

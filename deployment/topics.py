@@ -16,7 +16,7 @@ from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from jobs.runtime.kafka.topic_settings import doubts, refusals
 from jobs.runtime.unreachable import kafka_sentence
-from jobs.streams import EVENTS_TOPIC, CatalogTopic
+from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
 from metering.words import Published
 
 RETENTION_HOURS = 36 * 24
@@ -114,7 +114,11 @@ def _topics() -> list[NewTopic]:
     published = [
         NewTopic(topic, num_partitions=2, replication_factor=-1, config=config) for topic, config in kept.items()
     ]
-    return [events, *catalog, *published]
+    # Nobody reads them; without the topic the connector would wait for it, and with it all changes.
+    beats = NewTopic(
+        HEARTBEATS_TOPIC, num_partitions=1, replication_factor=-1, config={**append_time, "retention.ms": "3600000"}
+    )
+    return [events, *catalog, *published, beats]
 
 
 def _client(bootstrap: str) -> dict[str, str | int | float | bool]:

@@ -22,6 +22,10 @@ class CatalogTopic(StrEnum):
     DECISIONS = "catalog.decisions"
 
 
+HEARTBEATS_TOPIC = "heartbeats.weir"
+"""Of the connector that captures the catalog: with it moves on what it has done, also while nothing changes."""
+
+
 class Table(StrEnum):
     """Delta tables, by their folder below the tables' root."""
 
@@ -169,7 +173,13 @@ had."""
 AUTHOR = ("changed_by", "changed_at")
 """Who made a row of the catalog what it says, and when: in Postgres and in its versions. Null: of a release that did
 not keep it, or a deletion."""
-_AUTHOR = tuple(map(pa.field, AUTHOR, (pa.string(), INSTANT)))
+SOURCE = ("source_lsn", "source_at")
+"""Where a change stands in the log of the database that it was captured from, and when it was committed there. Null: it
+was not captured."""
+_CIRCUMSTANCES = (
+    *map(pa.field, AUTHOR, (pa.string(), INSTANT)),
+    *map(pa.field, SOURCE, (pa.int64(), INSTANT)),
+)
 
 ACCOUNTS = pa.schema(
     [
@@ -182,7 +192,7 @@ ACCOUNTS = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("deleted", pa.bool_(), nullable=False),
         pa.field("committed_at", INSTANT),
-        *_AUTHOR,
+        *_CIRCUMSTANCES,
     ]
 )
 """Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
@@ -197,7 +207,7 @@ PRICES = pa.schema(
         pa.field("effective_from", INSTANT, nullable=False),
         pa.field("unit_price", UNIT_PRICE),
         pa.field("deleted", pa.bool_(), nullable=False),
-        *_AUTHOR,
+        *_CIRCUMSTANCES,
     ]
 )
 """Every version of every price; `lsn` is that of its change in the journal."""

@@ -20,6 +20,11 @@ class Folders:
         return self.data / "kafka"
 
     @property
+    def connect(self) -> Path:
+        """Kafka Connect's configuration; what it has done it keeps in Kafka."""
+        return self.data / "connect"
+
+    @property
     def database(self) -> Path:
         """The embedded Postgres cluster and its password."""
         return self.data / "postgres"

@@ -29,10 +29,11 @@ Report = Callable[[str], None]
 
 
 class JarSet(StrEnum):
-    """Two class paths that must not mix: they hold different versions of `kafka-clients`."""
+    """Class paths that must not mix: they hold different versions of `kafka-clients` and of Jackson."""
 
     CONNECTORS = "connectors"
     BROKER = "broker"
+    CONNECT = "connect"
 
 
 class JarsUnavailable(CannotRun):
@@ -60,7 +61,7 @@ def parse_lock(text: str) -> dict[JarSet, tuple[Jar, ...]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        found = re.fullmatch(r"(connectors|broker) ([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())
+        found = re.fullmatch(r"(connectors|broker|connect) ([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())
         if found is None:
             raise ValueError(f"jars.lock, line {number}: expected `<set> <group>:<artifact>:<version> <sha256>`")
         sets[JarSet(found[1])].append(Jar(*found.groups()[1:]))
@@ -75,6 +76,11 @@ def connector_jars() -> Path:
 def broker_jars() -> Path:
     """The folder with exactly the Kafka broker and what it needs, resolved first. Raises `JarsUnavailable`."""
     return jar_folder(JarSet.BROKER)
+
+
+def connect_jars() -> Path:
+    """The folder with exactly Kafka Connect and Debezium's connector, resolved first. Raises `JarsUnavailable`."""
+    return jar_folder(JarSet.CONNECT)
 
 
 def jar_folder(name: JarSet, lock: Path = LOCK) -> Path:
@@ -214,7 +220,7 @@ def _run(command: Sequence[str], folder: Path, report: Report, tool: str) -> Non
 
 
 def main() -> int:
-    """Fill both folders; 0 when they are there."""
+    """Fill the folders; 0 when they are there."""
     try:
         for name in JarSet:
             print(f"{name}: {jar_folder(name)}")

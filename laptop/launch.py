@@ -21,7 +21,7 @@ from deployment.stack import KAFKA_VARIABLE, Stack, State, read_stack
 from jobs.runtime.errors import ExitStatus
 from jobs.stack import StackConfig
 from laptop.folders import Folders
-from laptop.jars import broker_jars, connector_jars
+from laptop.jars import broker_jars, connect_jars, connector_jars
 from laptop.java import find_java
 from laptop.stopping import stop_supervisor
 from laptop.supervised import last_lines
@@ -168,6 +168,7 @@ def _start_supervisor(
     with locked(folders) as lock:
         find_java()
         connector_jars()
+        connect_jars()
         if KAFKA_VARIABLE not in os.environ:
             broker_jars()
         keep_config(folders, config)

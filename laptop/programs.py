@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from catalog import capture
 from deployment import topics
+from deployment.capture import is_captured, refuse_without_log
 from deployment.job_states import JobStates
+from deployment.kafka_client import kafka_access
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
-from laptop import broker, database
+from laptop import broker, connect, database
 from laptop.broker import BrokerPorts
 from laptop.class_archive import submit_arguments
 from laptop.dashboard import dashboard_command, reader_url
 from laptop.folders import Folders
-from laptop.jars import broker_jars, connector_jars
+from laptop.jars import broker_jars, connect_jars, connector_jars
 from laptop.ports import LOOPBACK
 from laptop.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
 from metering.words import Job
@@ -46,6 +49,7 @@ class Addresses:
     broker: BrokerPorts | None
     kafka_bootstrap: str
     database_port: int | None
+    connect_port: int
     dashboard_port: int
     metrics: Mapping[str, int]
     prometheus_port: int | None = None
@@ -80,6 +84,7 @@ def choose_addresses(folders: Folders) -> Addresses:
         broker=ports,
         kafka_bootstrap=outside_kafka or (ports.bootstrap if ports else ""),
         database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
+        connect_port=folders.kept_port("connect"),
         dashboard_port=folders.kept_port("dashboard"),
         metrics={job: folders.kept_port(f"{job}-metrics") for job in Job},
         prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
@@ -109,8 +114,14 @@ def postgres_url(folders: Folders, addresses: Addresses) -> str:
 
 
 def applications(folders: Folders, addresses: Addresses, url: str) -> list[Program]:
-    """The four jobs, what watches them, and the dashboard. `url` is the database's."""
+    """What captures the catalog, the four jobs, what watches them, and the dashboard. `url` is the database's."""
     states = JobStates(url)
+    capturing = Program(
+        "connect",
+        partial(_connect_command, folders.connect, addresses, url),
+        partial(is_captured, url),
+        {capture.PASSWORD_VARIABLE: capture.password(url)},
+    )
     programs = [
         Program(
             job,
@@ -134,7 +145,7 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
         "WEIR_PROMETHEUS_URL": addresses.prometheus_url,
         "WEIR_ALERTMANAGER_URL": addresses.alertmanager_url,
     }
-    return [*programs, *watchers(folders, addresses), Program("dashboard", command, is_ready, reads)]
+    return [capturing, *programs, *watchers(folders, addresses), Program("dashboard", command, is_ready, reads)]
 
 
 def watchers(folders: Folders, addresses: Addresses) -> list[Program]:
@@ -176,6 +187,14 @@ def _broker_command(folder: Path, ports: BrokerPorts) -> list[str]:
 def _database_command(folder: Path, port: int) -> list[str]:
     database.prepare(folder)
     return database.server_command(folder, port)
+
+
+def _connect_command(folder: Path, addresses: Addresses, postgres_url: str) -> list[str]:
+    jars = connect_jars()
+    refuse_without_log(postgres_url)
+    worker = connect.Worker(kafka_access(addresses.kafka_bootstrap), addresses.connect_port)
+    connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(postgres_url, os.environ))
+    return connect.server_command(folder, jars, worker)
 
 
 def _job_command(job: str, folders: Folders, states: JobStates) -> list[str]:

@@ -1,7 +1,9 @@
-"""`python -m laptop.quickstart broker|database`: the laptop's broker or database alone in a container, to try Weir out.
+"""`python -m laptop.quickstart broker|database|connect`: one of the laptop's servers alone in a container.
 
-One copy, one volume, no backup: not for production. Settings come from `WEIR_DATA` (the folder), `WEIR_ADVERTISED`
-(how clients find the broker, host:port) and `WEIR_DATABASE_PASSWORD`. `wait` returns when WEIR_POSTGRES_URL answers.
+Broker and database are to try Weir out: one copy, one volume, no backup, not for production. Settings come from
+`WEIR_DATA` (the folder), `WEIR_ADVERTISED` (how clients find the broker, host:port) and `WEIR_DATABASE_PASSWORD`.
+`connect` captures the catalog of any database for any Kafka, those of `WEIR_POSTGRES_URL` and `WEIR_KAFKA_*`.
+`wait` returns when the database answers, `captured` says whether the catalog's first snapshot is done.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from typing import NoReturn
 
 import psycopg
 
+from catalog import capture
+from deployment.capture import is_captured, read_capture, refuse_without_log
 from deployment.errors import CannotRun
+from deployment.kafka_client import kafka_access
 from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
-from laptop import broker, database
+from laptop import broker, connect, database
 from laptop.broker import BrokerPorts
 from laptop.folders import Folders
-from laptop.jars import broker_jars
+from laptop.jars import broker_jars, connect_jars
 
 EVERYWHERE = "0.0.0.0"  # a pod's address is not known beforehand, and other pods are the clients
-BROKER_PORT, CONTROLLER_PORT, DATABASE_PORT = 9092, 9093, 5432
+BROKER_PORT, CONTROLLER_PORT, DATABASE_PORT, CONNECT_PORT = 9092, 9093, 5432, 8083
 READY_POLL_SECONDS = 0.5
 WAIT_SECONDS = 120
 
@@ -57,6 +62,34 @@ def run_database(environment: Mapping[str, str]) -> int:
     while server.poll() is None and not database.ensure_database(folder, DATABASE_PORT):
         time.sleep(READY_POLL_SECONDS)
     return server.wait()
+
+
+def run_connect(environment: Mapping[str, str]) -> NoReturn:
+    """Capture the catalog, once there is one: of a slot older than the schema nothing could be read. Raises
+    `CannotRun`.
+    """
+    url = _needed(environment, "WEIR_POSTGRES_URL")
+    worker = connect.Worker(kafka_access(_needed(environment, "WEIR_KAFKA_BOOTSTRAP")), CONNECT_PORT)
+    folder, jars = _folders(environment).connect, connect_jars()
+    connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(url, environment))
+    while not _has_schema(url):
+        time.sleep(READY_POLL_SECONDS)
+    refuse_without_log(url)
+    command = connect.server_command(folder, jars, worker)
+    os.execve(command[0], command, {**environment, capture.PASSWORD_VARIABLE: capture.password(url)})
+
+
+def _has_schema(url: str) -> bool:
+    try:
+        read_capture(url)
+    except psycopg.Error:
+        return False
+    return True
+
+
+def captured(environment: Mapping[str, str]) -> int:
+    """0 when changes are followed."""
+    return 0 if is_captured(_needed(environment, "WEIR_POSTGRES_URL")) else 1
 
 
 def wait(environment: Mapping[str, str]) -> int:
@@ -92,6 +125,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     words: dict[str, Callable[[Mapping[str, str]], int]] = {
         "broker": run_broker,
         "database": run_database,
+        "connect": run_connect,
+        "captured": captured,
         "wait": wait,
     }
     if len(arguments) != 1 or arguments[0] not in words:

@@ -14,6 +14,7 @@ from metering.words import Job
 FIRST_TO_LAST = (
     ("dashboard", "prometheus", "alertmanager"),
     tuple(reversed(Job)),
+    ("connect",),
     ("database",),
     ("broker",),
 )

@@ -69,6 +69,11 @@ Last = Annotated[
     typer.Option("--last", parser=duration, metavar="TIME", help="What was received in the last 1d, 6h or 90m."),
 ]
 
+Unpriced = Annotated[
+    bool,
+    typer.Option("--unpriced", help="What was received since two days before the earliest usage that has no price."),
+]
+
 
 def check_range(start: datetime | None, end: datetime | None) -> None:
     """Raise `typer.BadParameter` for a range that ends before it starts: its empty list would look like an answer."""
@@ -77,12 +82,23 @@ def check_range(start: datetime | None, end: datetime | None) -> None:
 
 
 def period(
-    start: datetime | None, end: datetime | None, day: datetime | None, last: timedelta | None, now: datetime
+    start: datetime | None,
+    end: datetime | None,
+    day: datetime | None,
+    last: timedelta | None,
+    now: datetime,
+    *,
+    unpriced: bool = False,
 ) -> Period:
-    """What one of the three ways says; of `last` the minute in which it began is whole. Raises `typer.BadParameter`."""
+    """What one of the ways says; of `last` the minute in which it began is whole. Raises `typer.BadParameter`.
+
+    With `unpriced` the database is to say it.
+    """
     check_range(start, end)
-    if sum(each is not None for each in (start if start is not None else end, day, last)) > 1:
-        raise typer.BadParameter("--from with --to, --date and --last are each a period by themselves: give one.")
+    if sum(each is not None for each in (start if start is not None else end, day, last, unpriced or None)) > 1:
+        raise typer.BadParameter(
+            "--from with --to, --date, --last and --unpriced are each a period by themselves: give one."
+        )
     if day is not None:
         midnight = instant(day.replace(tzinfo=UTC).isoformat())
         return midnight, midnight + _UNITS["d"]

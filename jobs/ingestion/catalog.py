@@ -1,7 +1,8 @@
 """Catalog changes for the journal: the `catalog.*` topics, read to their end before each batch of events.
 
-Whoever publishes an account publishes its prices before it. So accounts are read first: what comes while they are read
-waits for the next batch, and the prices of those that were read are in their topic when its end is asked for.
+An account is told after its prices: the log of changes has them in that order, and a snapshot reads them so. So
+accounts are read first: what comes while they are read waits for the next batch, and the prices of those that were
+read are in their topic when its end is asked for.
 """
 
 from __future__ import annotations

@@ -33,14 +33,20 @@ _UNKNOWN_TYPES = """
     GROUP BY 1
 """
 _ISOLATED = "SELECT reason, count(*) FROM isolated_records WHERE journalled_at IS NOT NULL GROUP BY reason"
+# Without a slot nothing is known but that it was later than the oldest beat that is kept.
+_CATALOG_BEHIND = """
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at)), 'Infinity')
+    FROM catalog.capture
+"""
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of the tables `sources`, `unknown_types` and `isolated_records`."""
+    """Gauges of the tables `sources`, `unknown_types` and `isolated_records`, and of the catalog's capture."""
     return (
         Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
         Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
         Statement(metrics.UNSEQUENCED, job, _UNSEQUENCED, _SOURCES_KNOWN),
         Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
         Statement(metrics.ISOLATED, job, _ISOLATED),
+        Statement(metrics.CATALOG_BEHIND, job, _CATALOG_BEHIND),
     )

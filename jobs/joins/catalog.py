@@ -15,7 +15,7 @@ from jobs.runtime.delta.position import Position, recall_position, table_hash, t
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import BEGIN_ANEW, Refused
-from jobs.streams import ACCOUNTS, AUTHOR, PRICES, SCHEMAS, CatalogTopic, Table
+from jobs.streams import ACCOUNTS, AUTHOR, PRICES, SCHEMAS, SOURCE, CatalogTopic, Table
 from metering.words import Job
 
 log = structlog.get_logger()
@@ -23,8 +23,8 @@ log = structlog.get_logger()
 TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
 KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", "currency", "effective_from"]}
 """What a change is a version of."""
-CIRCUMSTANCES = ("committed_at", *AUTHOR)
-"""When it was made, and by whom: of what is so already it says nothing new."""
+CIRCUMSTANCES = ("committed_at", *AUTHOR, *SOURCE)
+"""When it was made, by whom, and where it was captured: of what is so already it says nothing new."""
 
 
 class Catalog:
@@ -114,18 +114,24 @@ def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
 def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.Table:
     """The changes that say something else than the version of their key before them, by lsn.
 
-    What was published twice, by whoever did not know that it had been, is no new version: it would only have a line of
-    a bill stand under two. So whoever said it first is the author of a version.
+    What was told twice, by whoever did not know that it had been, is no new version: it would only have a line of a
+    bill stand under two. So whoever said it first is the author of a version. A connector that was killed tells again
+    all that it is not sure of, in order: by where it stands in the database's log, and when it was committed there, it
+    is known from what came since. (Both, because in a database that was restored the log begins anew, and a clock may
+    go back.)
     """
     if changes.num_rows == 0:
         return changes
     key, new = KEY_OF[table], pl.DataFrame(changes)
     concerned = pl.DataFrame(versions.select(changes.column_names)).join(new, on=key, how="semi", nulls_equal=True)
     said = [name for name in new.columns if name not in ("lsn", *CIRCUMSTANCES, *key)]
+    reached = [pl.col(name).cum_max().forward_fill().shift(1).over(key) for name in SOURCE]
+    is_later = pl.any_horizontal(pl.col(n) > before for n, before in zip(SOURCE, reached, strict=True))
     # That there is a version before it is a value too: nulls of the first must not pass for a repeat.
     is_repeat = pl.all_horizontal(
         pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in said]
     )
-    judged = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn").with_columns(is_repeat=is_repeat)
+    both = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn")
+    judged = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
     kept = judged.filter(~pl.col("is_repeat")).join(new.select("lsn"), on="lsn", how="semi")["lsn"]
     return changes.filter(pa.array(new["lsn"].is_in(kept.implode()).to_list()))

@@ -17,6 +17,8 @@ from metering.members import member_twice
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
+LARGEST_POSITION = 200_000_000_000_000_000
+"""Of a log, and of microseconds since 1970: the end of the calendar comes sooner than that of 64 bits."""
 MOST_LEVELS = 64
 """Of objects and arrays in each other. Far more than Debezium writes, and far less than Python's stack takes: how much
 that is depends on who calls, so that one application could read a change which another could not."""
@@ -143,8 +145,22 @@ class _Decision(_DecisionKey):
     decided_by: Text
 
 
+def _position(value: object) -> object:
+    """What is no position is none: earlier versions have accepted whatever stood there."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_POSITION
+    return value if is_number else None
+
+
 class _Source(_Part):
     ts_ms: Milliseconds | None = None
+    lsn: Annotated[int | None, BeforeValidator(_position)] = None
+    ts_us: Annotated[int | None, BeforeValidator(_position)] = None
+
+    def columns(self) -> dict[str, Any]:
+        """`source_lsn` and `source_at`; nothing where either is not known."""
+        if self.lsn is None or self.ts_us is None:
+            return {}
+        return {"source_lsn": self.lsn, "source_at": EPOCH + timedelta(microseconds=self.ts_us)}
 
 
 class _Envelope(_Part):
@@ -176,9 +192,10 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
-    Without an `effective_from` the version holds from the change's commit. Who made it is null where it is not told,
-    and of a deletion: the row that there was says who changed it before. Of a decision what it says, with `lsn` and
-    whether its row was deleted. Raises InvalidChangeError.
+    Without an `effective_from` the version holds from when the row was changed, as it says itself since changes are
+    captured (a snapshot tells it anew), or else from the change's commit. Who changed it, and when, is null where it is
+    not told, and of a deletion: the row that there was says who changed it before. Of a decision what it says, with
+    `lsn` and whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
         return None
@@ -195,8 +212,10 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
     if topic == CatalogTopic.DECISIONS:
         return row
-    row |= {"committed_at": committed_at} if topic == CatalogTopic.ACCOUNTS else {}
-    return {**row, "effective_from": row.get("effective_from") or committed_at}
+    made_at = row.get("changed_at") or committed_at
+    row |= {"committed_at": made_at} if topic == CatalogTopic.ACCOUNTS else {}
+    source = (envelope.source or _Source()).columns()
+    return {**row, "effective_from": row.get("effective_from") or made_at, **source}
 
 
 def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:

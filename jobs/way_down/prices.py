@@ -21,7 +21,7 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
 
     `changed_by` and `changed_at`: who made it the price, and when; null where a release did not keep it. `committed_at`
     and `told_by` are as the record has them: when the change was committed, and the name of the connector that
-    published it (`weir` for `weir catalog apply`).
+    published it (`weir`: our own).
     """
     asked = {
         (version, one.window.model, one.window.meter, one.window.currency)

@@ -10,6 +10,7 @@ DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
+CATALOG_BEHIND_SECONDS = 60
 """Age of a change that Kafka should have had within seconds; all windows there are take minutes, once."""
 
 MONEY = (
@@ -46,6 +47,15 @@ MONEY = (
         "Usage has no price: {{ $labels.meter }}",
         "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount."
         " Add the price with `weir catalog apply`. Completions whose request never came have no model, so no price.",
+    ),
+    Alert(
+        "CatalogNotCaptured",
+        Severity.PAGE,
+        f"max(weir_catalog_behind_seconds) > {CATALOG_BEHIND_SECONDS}",
+        "Changes of the catalog do not arrive",
+        "What was changed in accounts, plans and prices {{ $value | humanizeDuration }} ago may not be in Kafka:"
+        " usage is priced as before. `weir status` and the log of Kafka Connect say why.",
+        timedelta(minutes=2),
     ),
     Alert(
         "PublishingBehind",

@@ -115,6 +115,13 @@ ISOLATED = GaugeMetric(
     jobs=INGESTION,
     from_database=True,
 )
+CATALOG_BEHIND = GaugeMetric(
+    "weir_catalog_behind_seconds",
+    "seconds",
+    "Since when changes of the catalog may be missing in Kafka: seconds while all is well, Inf if never captured.",
+    jobs=INGESTION,
+    from_database=True,
+)
 TOPIC_AT_RISK = GaugeMetric(
     "weir_topic_at_risk",
     "",

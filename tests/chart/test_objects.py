@@ -28,6 +28,7 @@ ALWAYS = {
     "CronJob/weir-compact",
     "CronJob/weir-retain",
     "Job/weir-setup",
+    "Deployment/weir-connect",
     "ConfigMap/weir-test",
     "Pod/weir-test",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +15,9 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from catalog.file import parse_catalog
-from catalog.store import store
 from cli.who import who
-from deployment.stack import Stack
-from jobs.streams import CatalogTopic, Table
+from deployment.stack import Stack, running_stack
+from jobs.streams import Table
 from tests.e2e.metering import drain, weir
 
 
@@ -89,28 +88,64 @@ def test_applying_a_file_twice_changes_nothing(stack: Stack, tmp_path: Path, nam
     assert "0 created, 0 changed, 3 as they were" in said
 
 
-def test_a_crash_before_publishing_moves_no_instant(stack: Stack, tmp_path: Path, name: str) -> None:
+def test_an_edit_by_sql_prices_what_comes_after_it(stack: Stack, tmp_path: Path, name: str) -> None:
     assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
-    changed = catalog(name, "0.25")
-    changed["accounts"][0]["name"] = "Another"
-    committed = {
-        change.topic: change.committed_at for change in store(stack.postgres_url, parse_catalog(json.dumps(changed)))
-    }
-
-    published = weir(stack, "catalog", "publish")
-    assert published.returncode == 0, published.stderr
-    assert "joins has it" in published.stdout
-    assert "Nothing was left" in weir(stack, "catalog", "publish").stdout
-    status, said = apply(stack, tmp_path, changed)
+    with psycopg.connect(stack.postgres_url, options="-c weir.changed_by=bob@finance") as database:
+        edited = "UPDATE catalog.prices SET unit_price = 0.25 WHERE plan = %s RETURNING changed_at"
+        [at] = database.execute(edited, [f"plan-{name}"]).fetchone() or [None]
+    status, said = apply(stack, tmp_path, catalog(name, "0.25"))
     assert status == 0, said
-    assert "0 created, 0 changed, 3 as they were" in said
-
-    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
-    begins = versions.filter(account=name).sort("lsn")["effective_from"].to_list()
-    at = committed[CatalogTopic.ACCOUNTS]
-    assert begins[1:] == [at.replace(microsecond=at.microsecond // 1000 * 1000)]
+    assert "0 created, 0 changed, 3 as they were; joins has them." in said
     use(stack, tmp_path, name)
     assert billed(stack, name) == (Decimal("0.25"), Decimal(0))
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.PRICES}").to_pyarrow_table())
+    authors = versions.filter(plan=f"plan-{name}").sort("lsn").select("changed_by", "changed_at").rows()
+    assert [by for by, _ in authors] == [who(), "bob@finance"]
+    assert authors[1][1] == at
+
+
+def test_what_is_applied_while_the_connector_is_dead_holds_from_when_it_was_applied(
+    stack: Stack, tmp_path: Path, name: str
+) -> None:
+    assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
+    connect = running_stack(stack.data_dir).process("connect").process
+    assert connect is not None
+    connect.signal(signal.SIGKILL)
+    changed = catalog(name, "0.25")
+    changed["accounts"][0]["name"] = "Another"
+    status, said = apply(stack, tmp_path, changed, "--no-wait")
+    assert (status, said.strip()) == (0, "0 created, 2 changed, 1 as they were; joins will have them.")
+    status, said = apply(stack, tmp_path, changed, "--timeout", "120")
+    assert status == 0, said
+    assert "0 created, 0 changed, 3 as they were; joins has them." in said
+
+    with psycopg.connect(stack.postgres_url) as database:
+        row = database.execute("SELECT changed_at FROM catalog.accounts WHERE account = %s", [name]).fetchone()
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
+    begins = versions.filter(account=name).sort("lsn")["effective_from"].to_list()
+    assert row is not None
+    assert begins[1:] == [row[0]]
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal("0.25"), Decimal(0))
+
+
+def test_what_was_captured_is_not_deleted_once_more(stack: Stack, tmp_path: Path, name: str) -> None:
+    assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
+    with psycopg.connect(stack.postgres_url) as database:
+        database.execute("DELETE FROM catalog.accounts WHERE account = %s", [name])
+        database.execute("DELETE FROM catalog.prices WHERE plan = %s", [f"plan-{name}"])
+    reconciled = weir(stack, "catalog", "reconcile")
+    assert (reconciled.returncode, reconciled.stdout.strip()) == (0, "joins has nothing that was deleted.")
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
+    assert versions.filter(account=name).sort("lsn")["deleted"].to_list() == [False, True]
+
+
+def test_what_another_kafka_connect_must_be_told_holds_no_password(stack: Stack) -> None:
+    told = weir(stack, "catalog", "connector")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["config"]["plugin.name"] == "pgoutput"
+    password = psycopg.conninfo.conninfo_to_dict(stack.postgres_url)["password"]
+    assert str(password) not in told.stdout
 
 
 def test_a_file_with_one_bad_row_is_refused_whole(stack: Stack, tmp_path: Path, name: str) -> None:
@@ -134,3 +169,16 @@ def test_when_joins_does_not_have_it_in_time_that_is_said(stack: Stack, tmp_path
     assert "still has" in said
     status, said = apply(stack, tmp_path, catalog(name, "0.1"))
     assert status == 0, said
+
+
+def test_usage_that_waited_for_a_price_has_it_when_an_audit_of_the_unpriced_returns(
+    stack: Stack, tmp_path: Path, name: str
+) -> None:
+    priced = catalog(name, "0.125")
+    assert apply(stack, tmp_path, {**priced, "prices": []})[0] == 0
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal(0), Decimal(1))
+    assert apply(stack, tmp_path, priced)[0] == 0
+    audited = weir(stack, "audit", "--unpriced")
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    assert billed(stack, name) == (Decimal("0.125"), Decimal(0))

@@ -35,6 +35,7 @@ BY_FAULTS: Mapping[str, frozenset[Struck]] = {
     "DatabaseUnreadable": _of("postgres"),
     "WaitingForDatabase": _of("postgres"),
     "WaitingForKafka": _of("kafka"),
+    "CatalogNotCaptured": _of("kafka") | _of("postgres"),
     "PublishingBehind": _of("kafka") | _of("postgres"),
     "WaitingForStore": _of(STORE),
     "WaitingForBrokerClock": frozenset({(Kind.CLOCK_AHEAD, "kafka")}),

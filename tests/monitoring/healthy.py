@@ -45,6 +45,7 @@ GAUGES = {
     "weir_identity_segments_evicted": f"0+0{STEADY}",
     "weir_conservation_residual_records": f"0+0{STEADY}",
     "weir_topic_at_risk": f"0+0{STEADY}",
+    "weir_catalog_behind_seconds": f"3+0{STEADY}",
     "weir_isolated_records": f"1+0{STEADY}",
     "weir_missing_sequence_numbers": f"12+0{STEADY}",
     "weir_unsequenced_sources": f"1+0{STEADY}",

@@ -50,10 +50,11 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
         return None
     assert committed_ms is not None
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
-    if topic is CatalogTopic.ACCOUNTS:
-        row["committed_at"] = committed_at
     row |= dict.fromkeys(("changed_by", "changed_at")) if op == "d" else _author(state)
-    return {**row, "effective_from": row["effective_from"] or committed_at, "deleted": op == "d"}
+    made_at = row["changed_at"] or committed_at
+    if topic is CatalogTopic.ACCOUNTS:
+        row["committed_at"] = made_at
+    return {**row, "effective_from": row["effective_from"] or made_at, "deleted": op == "d"}
 
 
 def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[str, Any]:

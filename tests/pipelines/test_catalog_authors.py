@@ -20,7 +20,6 @@ from psycopg import sql
 
 from catalog.change import envelope
 from catalog.file import parse_catalog
-from catalog.outbox import pending, told
 from catalog.store import TABLES, store
 from cli.who import author, who
 from jobs.runtime.catalog_changes import parse_change
@@ -161,16 +160,13 @@ def test_what_is_applied_is_its_authors_and_the_same_by_another_changes_nothing(
     store(database, file(), changed_by="ann@finance")
     first = authors(database)
     assert {name for name, _ in first.values()} == {"ann@finance"}
-    told(database, [number for number, _ in pending(database)])
 
     assert {change.op for change in store(database, file(), changed_by="bob@finance")} == {"r"}
     assert authors(database) == first
-    assert pending(database) == []
 
-    store(database, file("0.2"), changed_by="bob@finance")
+    _, price, _ = store(database, file("0.2"), changed_by="bob@finance")
     assert by(database) == {"plans": "ann@finance", "accounts": "ann@finance", "prices": "bob@finance"}
-    [(_, change)] = pending(database)
-    said = parse_change(change.topic, json.dumps(envelope(change)).encode(), 1)
+    said = parse_change(price.topic, json.dumps(envelope(price)).encode(), 1)
     assert said is not None
     assert (said["changed_by"], said["changed_at"]) == authors(database)["prices"]
 
@@ -179,27 +175,6 @@ def test_who_logged_in_applied_what_nobody_is_named_for(database: str) -> None:
     store(database, file())
     with psycopg.connect(database) as connection:
         assert [(name,) for name in by(database).values()] == connection.execute("SELECT session_user").fetchall() * 3
-
-
-def test_what_a_release_before_told_is_told_again_as_it_was(database: str) -> None:
-    """Its record knew no author: told anew, an account without `effective_from` would begin again."""
-    with migrator(database) as config:
-        command.downgrade(config, BEFORE)
-    of_before(database)
-    migrate(database)
-    with psycopg.connect(database) as connection:
-        after = json.dumps({**CATALOG["accounts"][0], "effective_from": None}, separators=(",", ":"))
-        row = {"topic": "catalog.accounts", "key": '{"account":"acme"}', "after": after, "op": "c"}
-        at = datetime(2026, 1, 1, tzinfo=UTC)
-        connection.execute(
-            "INSERT INTO catalog_outbox (topic, key, after, op, committed_at, published_at) "
-            "VALUES (%(topic)s, %(key)s, %(after)s, %(op)s, %(at)s, %(at)s)",
-            {**row, "at": at},
-        )
-    store(database, file(), lambda change: change.topic != "catalog.accounts", changed_by="bob@finance")
-    [(_, change)] = pending(database)
-    assert change.committed_at == at
-    assert authors(database) == dict.fromkeys(("plans", "prices", "accounts"), NOBODY)
 
 
 def of_before(database: str) -> None:
@@ -223,14 +198,29 @@ def test_the_release_before_goes_on_and_what_it_changes_is_its_roles(database: s
     assert found == [("p", "u")]
 
 
-def test_there_and_back_again_the_catalog_is_as_it_was(database: str) -> None:
+def test_there_and_back_again_the_catalog_is_as_it_was_and_nobody_is_its_author(database: str) -> None:
+    """An account without `effective_from` begins sometime: when it was told, or else now (test_catalog_store)."""
     of_before(database)
     with migrator(database) as config:
         command.downgrade(config, BEFORE)
+    started = datetime.now(UTC)
     migrate(database)
-    assert authors(database) == dict.fromkeys(("plans", "prices", "accounts"), NOBODY)
+    found = authors(database)
+    _, since = found["accounts"]
+    assert found == {"plans": NOBODY, "prices": NOBODY, "accounts": (None, since)}
+    assert since is not None
+    assert started <= since <= datetime.now(UTC)
     assert {change.op for change in store(database, file(), changed_by="bob")} == {"r"}
-    assert authors(database) == dict.fromkeys(("plans", "prices", "accounts"), NOBODY)
+    assert authors(database) == found
+
+
+def test_all_that_a_transaction_changes_it_changes_at_once_as_time_zones_begin(database: str) -> None:
+    store(database, file())
+    edit(database, "UPDATE catalog.accounts SET timezone = 'Asia/Tokyo'; UPDATE catalog.prices SET unit_price = 0.2")
+    with psycopg.connect(database) as connection:
+        [at] = connection.execute("SELECT max(holds_from) FROM catalog.account_zones").fetchone() or [None]
+    found = authors(database)
+    assert [found[name][1] for name in ("accounts", "prices")] == [at, at]
 
 
 EDITS = st.lists(

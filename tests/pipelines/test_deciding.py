@@ -13,8 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
-from catalog.decisions import Said, Waiting, decide
-from catalog.outbox import pending, told
+from catalog.decisions import Said, Waiting, alone, change_of, decide
 from cli.deciding import Asked, asked_of, is_said, said_of, to_decide
 from cli.main import app
 from cli.reading import read_only
@@ -54,7 +53,7 @@ def of(*lsns: int, **other: Any) -> Asked:
 def test_a_decision_is_told_as_prices_are_and_ingestion_takes_it(database: str) -> None:
     write(database, "stragglers", straggler(7))
     assert decide(database, [Waiting(7, "requests", "a", "r7")], APPROVED) == [Waiting(7, "requests", "a", "r7")]
-    [(_, change)] = pending(database)
+    change = change_of(Waiting(7, "requests", "a", "r7"), APPROVED, NOW)
     key, value = compact_json(change.key).encode(), compact_json(envelope(change)).encode()
     assert (change.topic, json.loads(key)) == (CatalogTopic.DECISIONS, {"usage_lsn": 7, "meter": "requests"})
     assert change_problem(change.topic, key, value) is None
@@ -77,18 +76,36 @@ def kept(database: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
+def transactions(database: str) -> dict[int, int]:
+    """The transaction that wrote each row last."""
+    with psycopg.connect(database) as connection:
+        return dict(connection.execute("SELECT usage_lsn, xmin::text::bigint FROM catalog.decisions").fetchall())
+
+
+def test_who_waits_for_another_who_decides_says_so_and_for_how_long_at_most(database: str) -> None:
+    said: list[str] = []
+    with alone(database, 60.0, said.append):
+        assert said == []
+        with (
+            pytest.raises(CannotRun, match=r"was at work on this database for 1\.2 s: nothing was decided"),
+            alone(database, 1.2, said.append),
+        ):
+            pass
+    assert said == ["Waiting, 1.2 s at most, for another who decides about stragglers here."]
+    with alone(database, 60.0, said.append):
+        assert len(said) == 1
+
+
 def test_the_same_decision_is_told_again_as_it_stands_and_another_takes_its_place(database: str) -> None:
     """Kafka may have lost it; or it came too late for billing, and then it may be decided otherwise."""
     one, other = Waiting(7, "requests", "a", "r7"), Waiting(8, "requests", "a", "r8")
     decide(database, [one], APPROVED)
-    told(database, [number for number, _ in pending(database)])
+    written = transactions(database)
     assert decide(database, [one, other], Said(Decision.APPROVE, "yes", "bob")) == [other]
     assert kept(database) == [(7, "a", "approve", "ann"), (8, "a", "approve", "bob")]
-    assert [change.after["decided_by"] for _, change in pending(database)] == ["ann", "bob"]
-    told(database, [number for number, _ in pending(database)])
+    assert written[7] < transactions(database)[7] == transactions(database)[8], "what is not written is not captured"
     assert decide(database, [one], Said(Decision.REJECT, "no", "eve")) == [one]
     assert kept(database) == [(7, "a", "reject", "eve"), (8, "a", "approve", "bob")]
-    assert [change.after["decision"] for _, change in pending(database)] == ["reject"]
 
 
 def test_what_was_decided_about_former_usage_is_nobodys_word_about_what_stands_there_now(database: str) -> None:
@@ -119,7 +136,7 @@ def test_what_waits_and_was_decided_about_is_asked_of_billing_first(database: st
 def test_what_ingestion_would_reject_is_refused_before_it_is_stored(database: str, reason: str, by: str) -> None:
     with pytest.raises(CannotRun, match="This cannot be kept"):
         decide(database, [Waiting(7, "requests", "a", "r7")], Said(Decision.REJECT, reason, by))
-    assert pending(database) == []
+    assert kept(database) == []
 
 
 def test_all_are_those_that_wait_and_are_not_past_their_deadline(

@@ -78,12 +78,13 @@ def test_a_period_that_ends_before_it_begins_is_refused() -> None:
 @pytest.mark.parametrize("end", [NOW.replace(second=0, microsecond=0), None])
 @pytest.mark.parametrize("day", [DAY, None])
 @pytest.mark.parametrize("last", [timedelta(hours=1), None])
+@pytest.mark.parametrize("unpriced", [True, False])
 def test_two_ways_to_say_a_period_are_refused(
-    start: datetime | None, end: datetime | None, day: datetime | None, last: timedelta | None
+    start: datetime | None, end: datetime | None, day: datetime | None, last: timedelta | None, *, unpriced: bool
 ) -> None:
-    ways = (start is not None or end is not None) + (day is not None) + (last is not None)
+    ways = (start is not None or end is not None) + (day is not None) + (last is not None) + unpriced
     if ways > 1:
         with pytest.raises(typer.BadParameter, match="give one"):
-            period(start, end, day, last, NOW)
+            period(start, end, day, last, NOW, unpriced=unpriced)
     else:
-        period(start, end, day, last, NOW)
+        period(start, end, day, last, NOW, unpriced=unpriced)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -48,7 +48,44 @@ def test_a_price_keeps_every_digit_and_its_instant() -> None:
     assert row is not None
     assert row["unit_price"] == Decimal("0.000003000001")
     assert row["effective_from"] == datetime(2026, 2, 1, tzinfo=UTC)
-    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [row]
+    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [row | dict.fromkeys(("source_lsn", "source_at"))]
+
+
+CAPTURED = """
+{"before":null,"after":{"account":"c","name":"C","plan":"p2","currency":"EUR","timezone":"UTC","effective_from":null,
+"changed_by":"ann@finance","changed_at":"2026-11-23T23:16:24.341123Z"},"source":{"version":"3.7.0.Final",
+"connector":"postgresql","name":"weir","ts_ms":1795475784343,"snapshot":"false","db":"weir","sequence":"[null,\\"30186784\\"]","ts_us":1795475784343408,
+"ts_ns":1795475784343408000,"schema":"catalog","table":"accounts","txId":774,"lsn":30186784,"xmin":null,"origin":null,
+"origin_lsn":null},"transaction":null,"op":"c","ts_ms":1795475784478,"ts_us":1795475784478556,
+"ts_ns":1795475784478556338}
+"""
+"""As Debezium wrote it."""
+
+
+def test_an_account_that_was_captured_holds_from_when_its_row_changed_and_knows_its_place_in_the_log() -> None:
+    key = b'{"account":"c"}'
+    assert change_problem(CatalogTopic.ACCOUNTS, key, CAPTURED.encode()) is None
+    row = parse_change(CatalogTopic.ACCOUNTS, CAPTURED.encode(), 3)
+    assert row is not None
+    changed_at = datetime(2026, 11, 23, 23, 16, 24, 341123, tzinfo=UTC)
+    assert (row["effective_from"], row["committed_at"]) == (changed_at, changed_at)
+    assert (row["changed_by"], row["changed_at"]) == ("ann@finance", changed_at)
+    assert (row["source_lsn"], row["source_at"]) == (30186784, changed_at + timedelta(microseconds=2285))
+    again = json.loads(CAPTURED) | {"op": "r"}
+    again["source"] |= {"ts_ms": 1795475999999, "ts_us": 1795475999999000, "snapshot": "first", "lsn": 30999999}
+    told_anew = parse_change(CatalogTopic.ACCOUNTS, json.dumps(again).encode(), 4)
+    assert told_anew is not None
+    assert told_anew["effective_from"] == changed_at
+
+
+@pytest.mark.parametrize("source", [{"lsn": "7"}, {"lsn": -1}, {"lsn": True}, {"lsn": 10**18}, {"ts_us": 1.5}])
+def test_a_place_in_the_log_that_is_none_is_passed_over(source: dict[str, object]) -> None:
+    """Earlier versions accepted whatever stood there."""
+    said = json.loads(CAPTURED)
+    said["source"] |= source
+    row = parse_change(CatalogTopic.ACCOUNTS, json.dumps(said).encode(), 3)
+    assert row is not None
+    assert "source_lsn" not in row
 
 
 def test_a_price_given_as_a_json_number_is_read_exactly() -> None:
@@ -98,6 +135,17 @@ def test_the_author_of_a_row_that_is_gone_did_not_delete_it() -> None:
 @pytest.mark.parametrize("at", [None, "", 5, "yesterday", "2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00"])
 def test_no_price_is_refused_for_who_changed_it(name: Any, at: Any) -> None:
     assert author_of(change(PRICE | {"changed_by": name, "changed_at": at})) == (None, None)
+
+
+@pytest.mark.parametrize("at", [5, "yesterday", "2026-01-01T00:00:00"])
+def test_an_account_whose_change_was_made_nobody_can_say_when_holds_from_its_commit(at: Any) -> None:
+    row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"changed_by": "ann", "changed_at": at}), 7)
+    assert row is not None
+    assert (row["effective_from"], row["changed_by"], row["changed_at"]) == (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        "ann",
+        None,
+    )
 
 
 ACCOUNT_PROBLEMS: list[bytes] = [

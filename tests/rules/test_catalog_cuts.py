@@ -1,4 +1,4 @@
-"""Whoever publishes an account publishes its prices before it: no cut between two batches takes the account alone."""
+"""An account is told after its prices: no cut between two batches takes the account alone."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from catalog.change import Change, envelope
-from catalog.publishing import Known
+from catalog.known import unknown
 from jobs.joins.catalog import without_repeats
 from jobs.runtime.catalog_changes import parse_change
 from jobs.streams import ACCOUNTS, CatalogTopic, Table
@@ -28,15 +29,15 @@ def versions(*said: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=ACCOUNTS)
 
 
-def row(effective_from: str | None, **values: str) -> Change:
+def row(effective_from: str | None, changed_at: str = "2027-02-01T00:00:00Z", **values: str) -> Change:
     """The account's row in the database, found as it was."""
-    after = {**BOUGHT, **values, "effective_from": effective_from}
+    after = {**BOUGHT, **values, "effective_from": effective_from, "changed_at": changed_at}
     return Change(CatalogTopic.ACCOUNTS, {"account": "acme"}, after, "r", NOW)
 
 
 def is_known(tables: Path, held: pa.Table, change: Change) -> bool:
     write_deltalake(f"{tables}/{Table.ACCOUNTS}", held)
-    return Known(str(tables))(change)
+    return unknown(str(tables), [change]) == []
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,8 @@ def is_known(tables: Path, held: pa.Table, change: Change) -> bool:
         (row("2027-01-01T00:00:00Z"), False),
         (row("2027-06-01T00:00:00.000001Z"), False),
         (row("2027-06-01T00:00:00Z", timezone="Asia/Tokyo"), False),
+        (row(None, changed_at="2027-06-01T00:00:00Z"), True),
+        (row(None, changed_at="2027-06-01T00:00:00.001Z"), False),
     ],
 )
 def test_differential_what_says_from_when_on_is_known_where_it_would_be_a_repeat(
@@ -60,13 +63,18 @@ def test_differential_what_says_from_when_on_is_known_where_it_would_be_a_repeat
     assert is_known(tmp_path, held, catalog_says) is known
 
 
-@pytest.mark.parametrize(("held_from", "known"), [(JANUARY, True), (NOW, True), (JUNE, False)])
-def test_what_holds_from_now_on_is_known_where_it_has_begun(tmp_path: Path, held_from: datetime, known: bool) -> None:
-    """From when on it was told the database's row does not say."""
-    assert is_known(tmp_path, versions({"effective_from": held_from}), row(None)) is known
+@pytest.mark.parametrize("since", [None, "2027-06-01T00:00:00Z"])
+def test_property_a_row_told_anew_makes_no_version_however_late_its_snapshot(since: str | None) -> None:
+    """A snapshot is of a later moment than the change that it tells again."""
+    first, again = (
+        parse_change(change.topic, json.dumps(envelope(change)).encode(), lsn)
+        for lsn, change in enumerate((row(since), replace(row(since), committed_at=NOW + timedelta(days=9))), start=1)
+    )
+    held = pa.Table.from_pylist([first], schema=ACCOUNTS)
+    assert without_repeats(Table.ACCOUNTS, held, pa.Table.from_pylist([again], schema=ACCOUNTS)).num_rows == 0
 
 
 def test_an_account_that_joins_has_as_deleted_or_not_at_all_is_not_known(tmp_path: Path) -> None:
     deleted = versions({"effective_from": JANUARY}, {"effective_from": JANUARY, "deleted": True})
-    assert not Known(f"{tmp_path}/none")(row(None))
+    assert unknown(f"{tmp_path}/none", [row(None)]) == [row(None)]
     assert not is_known(tmp_path, deleted, row("2027-01-01T00:00:00Z"))

@@ -66,6 +66,46 @@ def test_what_was_so_before_and_is_so_again_is_a_version() -> None:
     assert len(taken([[("a", "p", 0), ("a", "q", 1), ("a", "p", 2)]])) == 3
 
 
+@settings(deadline=None)
+@given(
+    said=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, "p", "q"]), st.just(0)), max_size=8),
+    again=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=3),
+    cuts=st.sets(st.integers(0, 30)),
+    restored_before=st.integers(0, 9),
+)
+def test_property_what_a_killed_connector_tells_again_makes_no_version_wherever_batches_are_cut(
+    said: list[Said], again: list[tuple[int, int]], cuts: set[int], restored_before: int
+) -> None:
+    """It goes on from some change that it had told, also twice; in a database that was restored the log begins anew,
+    and what was before is gone."""
+    places = [
+        (number - restored_before if number >= restored_before else 1_000 + number, START + timedelta(seconds=number))
+        for number in range(len(said))
+    ]
+    order = list(range(len(said)))
+    for end, back in sorted(again):
+        # What was told up to a moment, and then once more from a moment before it.
+        at = min(end, len(said))
+        first = order.index(at) if at in order else len(order)
+        order[first:first] = range(max(0 if at <= restored_before else restored_before, at - back), at)
+    records = [(said[number], places[number]) for number in order]
+
+    once, told = placed([(said[n], places[n]) for n in range(len(said))], set()), placed(records, cuts)
+
+    assert said_by(told) == said_by(once)
+
+
+def placed(records: list[tuple[Said, tuple[int, datetime]]], cuts: set[int]) -> pa.Table:
+    """The versions that captured changes leave, taken in batches that end before `cuts`."""
+    rows = table([said for said, _ in records], 1).to_pylist()
+    rows = [{**row, "source_lsn": at[0], "source_at": at[1]} for row, (_, at) in zip(rows, records, strict=True)]
+    versions, first = ACCOUNTS.empty_table(), 0
+    for end in [*sorted(cut for cut in cuts if cut < len(rows)), len(rows)]:
+        batch = pa.Table.from_pylist(rows[first:end], schema=ACCOUNTS)
+        versions, first = pa.concat_tables([versions, without_repeats(Table.ACCOUNTS, versions, batch)]), end
+    return versions
+
+
 priced = st.tuples(
     st.sampled_from("ab"),
     st.sampled_from([None, 1, 2]),

@@ -43,11 +43,12 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return contents
 
 
-def test_the_committed_lock_pins_both_sets() -> None:
+def test_the_committed_lock_pins_every_set() -> None:
     sets = parse_lock(jars.LOCK.read_text())
     names = {name: {jar.file_name for jar in found} for name, found in sets.items()}
     assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in names[JarSet.CONNECTORS]
     assert "kafka_2.13-4.3.1.jar" in names[JarSet.BROKER]
+    assert "debezium-connector-postgres-3.7.0.Final.jar" in names[JarSet.CONNECT]
     assert all(len(found) == len(names[name]) for name, found in sets.items()), "two jars with one file name"
 
 

@@ -21,4 +21,4 @@ def test_a_missing_variable_is_named(
 
 def test_an_unknown_word_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kafka"], {}) == 2
-    assert "broker|database|wait" in capsys.readouterr().err
+    assert "broker|database|connect|captured|wait" in capsys.readouterr().err

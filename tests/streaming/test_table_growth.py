@@ -25,8 +25,18 @@ from jobs.runtime.delta.growth import SCHEMA_VERSION
 from jobs.runtime.delta.position import Position
 from jobs.runtime.delta.table import LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Refused
-from jobs.streams import AUTHOR, JOURNAL, PRICES, SCHEMA_VERSIONS, SCHEMAS, USAGE, CatalogTopic, Table
-from metering.instants import rfc3339
+from jobs.streams import (
+    AUTHOR,
+    JOURNAL,
+    PRICES,
+    SCHEMA_VERSIONS,
+    SCHEMAS,
+    SOURCE,
+    USAGE,
+    CatalogTopic,
+    Table,
+)
+from metering.instants import EPOCH, rfc3339
 from metering.words import Disposition, EventType
 from tests.streaming.drivers import running_driver
 from tests.streaming.journals import START
@@ -58,8 +68,8 @@ def usage_row(lsn: int) -> dict[str, Any]:
 KNOWN = {
     Table.JOURNAL: (4, 47, 870271380),
     Table.USAGE: (5, 40, 1626849689),
-    Table.ACCOUNTS: (3, 11, 3636833918),
-    Table.PRICES: (2, 10, 1663489192),
+    Table.ACCOUNTS: (3, 13, 3379988770),
+    Table.PRICES: (2, 12, 3096643453),
 }
 """By table: the version of its schema, how many columns it has, and the checksum of their names and types."""
 
@@ -110,27 +120,27 @@ def test_a_table_grows_once_also_when_the_driver_that_grew_it_never_committed_a_
     assert DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 3).table.version() == grown + 1
 
 
-def test_prices_that_had_no_author_stay_and_only_new_ones_have_one(tmp_path: Path) -> None:
+def test_prices_that_were_nobodys_and_not_captured_stay_and_only_new_ones_say_by_whom_and_where(tmp_path: Path) -> None:
     key = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR"}
     row = {"lsn": 1, **key, "effective_from": START, "unit_price": Decimal(1), "deleted": False}
-    old = pa.schema([field for field in PRICES if field.name not in AUTHOR])
+    old = pa.schema([field for field in PRICES if field.name not in (*AUTHOR, *SOURCE)])
     made = DeltaTable.create(f"{tmp_path}/{Table.PRICES}", old)
     committed = committing({LSN: 2, "joins.epoch": 1, "journal": 2})
     write_deltalake(made, pa.Table.from_pylist([row], old), mode="append", commit_properties=committed)
 
-    def change(unit_price: int, name: str) -> bytes:
+    def change(unit_price: int, name: str, at: int) -> bytes:
         said = {**key, "effective_from": rfc3339(START), "unit_price": unit_price}
         said |= {"changed_by": name, "changed_at": rfc3339(START)}
-        return json.dumps({"op": "u", "ts_ms": 1, "after": said}).encode()
+        return json.dumps({"op": "u", "ts_ms": 1, "after": said, "source": {"lsn": at, "ts_us": at}}).encode()
 
     told = {"lsn": [2, 3, 4], "topic": [CatalogTopic.PRICES] * 3}
-    values = [change(1, "ann"), change(2, "bob"), change(2, "ann")]
+    values = [change(1, "ann", 7), change(2, "bob", 8), change(2, "ann", 9)]
     Catalog(str(tmp_path), 2, 1).take(pl.DataFrame({**told, "value": values}), Position(5))
     Catalog(str(tmp_path), 3, 2).versions()
     found = DeltaTable(f"{tmp_path}/{Table.PRICES}").to_pyarrow_table().sort_by("lsn").to_pylist()
-    assert [(row["lsn"], row["unit_price"], row["changed_by"], row["changed_at"]) for row in found] == [
-        (1, 1, None, None),
-        (3, 2, "bob", START),
+    assert [tuple(row[name] for name in ("lsn", "unit_price", *AUTHOR, *SOURCE)) for row in found] == [
+        (1, 1, None, None, None, None),
+        (3, 2, "bob", START, 8, EPOCH + timedelta(microseconds=8)),
     ]
 
 

@@ -23,7 +23,8 @@ BEGIN
         END IF;
     END IF;
     NEW.changed_by := coalesce(nullif(btrim(current_setting('weir.changed_by', true)), ''), session_user);
-    NEW.changed_at := clock_timestamp();
+    -- When its time zone begins, too (migration 0008).
+    NEW.changed_at := now();
     IF octet_length(NEW.changed_by) > 512 THEN
         RAISE EXCEPTION 'weir.changed_by has % bytes, and a name has at most 512', octet_length(NEW.changed_by);
     END IF;

@@ -1,0 +1,35 @@
+"""What earlier releases told of prices, under keys of another text, is taken out of the compacted topics.
+
+They wrote an instant without fractions where it has none; Debezium writes six digits. To compaction these are two rows:
+one that is deleted would stand in the topic for ever, for whoever reads it from its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+
+from catalog.publishing import forget
+from deployment.capture import read_capture
+from jobs.streams import CatalogTopic
+
+_TOLD = "SELECT DISTINCT key FROM catalog_outbox WHERE topic = %s"
+
+
+def forget_earlier_keys(bootstrap: str, postgres_url: str) -> int:
+    """Send a tombstone for each such key, once the snapshot has told its row anew; how many.
+
+    Nothing happens before that. Twice is as once: a tombstone says nothing to joins. Raises CannotRun when the broker
+    refuses one, and `psycopg.Error` when the database does.
+    """
+    with psycopg.connect(postgres_url, connect_timeout=10) as database:
+        keys = [key for (key,) in database.execute(_TOLD, [CatalogTopic.PRICES])]
+    capture = read_capture(postgres_url) if keys else None
+    if capture is None or not capture.is_active or capture.captured_until is None:
+        return 0
+    earlier = [key for key in keys if "." not in json.loads(key)["effective_from"]]
+    forget(bootstrap, CatalogTopic.PRICES, earlier)
+    with psycopg.connect(postgres_url, connect_timeout=10) as database:
+        database.execute("DELETE FROM catalog_outbox WHERE topic = %s AND key = ANY (%s)", [CatalogTopic.PRICES, keys])
+    return len(earlier)

@@ -1,0 +1,95 @@
+"""What joins has of the catalog: whether it prices with what the database says, however it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+
+from catalog.change import Change, Row
+from catalog.store import stored
+from jobs.runtime.delta.table import open_table
+from jobs.streams import CatalogTopic, Table
+
+_INSTANT = pl.Datetime("us", "UTC")
+_KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
+    Table.ACCOUNTS: {"account": pl.String},
+    Table.PRICES: {
+        **dict.fromkeys(("plan", "model", "meter", "currency"), pl.String),
+        "effective_from": _INSTANT,
+    },
+}
+
+
+class Missing:
+    """Which rows joins does not have yet as the database has them, asked again and again until there are none."""
+
+    def __init__(self, tables: str, postgres_url: str, changes: Sequence[Change]) -> None:
+        self._tables = tables
+        self._postgres_url = postgres_url
+        self._changes = changes
+
+    def __call__(self) -> int:
+        """How many. Somebody else may have changed or deleted a row meanwhile: what it is now is asked for.
+
+        Raises `psycopg.OperationalError` while the database does not answer.
+        """
+        if self._changes:
+            self._changes = unknown(self._tables, stored(self._postgres_url, self._changes))
+        return len(self._changes)
+
+
+def unknown(tables: str, rows: Sequence[Change]) -> list[Change]:
+    """The rows of the catalog of which the newest version says something else. Plans have no versions."""
+    accounts = [row for row in rows if row.topic is CatalogTopic.ACCOUNTS]
+    prices = [row for row in rows if row.topic is CatalogTopic.PRICES]
+    known_accounts = _newest(tables, Table.ACCOUNTS, [row.key for row in accounts])
+    known_prices = _newest(tables, Table.PRICES, [row.key for row in prices])
+    return [
+        *(row for row in prices if not _is_price(known_prices.get(_key(Table.PRICES, row.key)), row.after)),
+        *(row for row in accounts if not _is_account(known_accounts.get(_key(Table.ACCOUNTS, row.key)), row.after)),
+    ]
+
+
+def versions(tables: str, table: Table) -> pl.DataFrame | None:
+    """All versions that joins has of accounts or prices; None before there is a table."""
+    found = open_table(tables, table)
+    # Not with Arrow's own threads: a process that ends soon after has ended in `terminate` where they still wind down.
+    return None if found is None else pl.DataFrame(found.to_pyarrow_dataset().to_table(use_threads=False))
+
+
+def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The newest versions of these keys, unless they were deleted."""
+    held = versions(tables, table) if keys else None
+    if held is None:
+        return {}
+    asked = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
+    newest = {
+        _key(table, row): row for row in held.join(asked, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
+    }
+    return {key: row for key, row in newest.items() if not row["deleted"]}
+
+
+def _key(table: Table, row: Row) -> tuple[Any, ...]:
+    return tuple(_instant(row[name]) if kind == _INSTANT else row[name] for name, kind in _KEYS[table].items())
+
+
+def _instant(value: str | datetime) -> datetime:
+    return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
+
+
+def _is_price(version: Row | None, row: Row) -> bool:
+    return version is not None and version["unit_price"] == Decimal(row["unit_price"])
+
+
+def _is_account(version: Row | None, row: Row) -> bool:
+    """Whether an account's version is what its row makes (`parse_change`), so that `without_repeats` would drop it."""
+    since = _instant(row["effective_from"] or row["changed_at"])
+    return version is not None and _values(version) == _values(row) and _instant(version["effective_from"]) == since
+
+
+def _values(row: Row) -> tuple[str, ...]:
+    return row["name"], row["plan"], row["currency"], row["timezone"]

@@ -1,0 +1,82 @@
+"""How far the catalog's changes are captured, as Postgres knows it: the connector's slot, and its beats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+
+import psycopg
+
+from deployment.asking import asking_database
+from deployment.errors import CannotRun
+from jobs.runtime.unreachable import place
+from monitoring.alerts.money import CATALOG_BEHIND_SECONDS
+
+_CAPTURE = """
+SELECT is_active, captured_until,
+       extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at))::float8
+FROM catalog.capture
+"""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """`is_active`: the connector reads the log of changes, behind its snapshot.
+
+    Whatever was committed before `captured_until` is in Kafka; None: not known, of a slot that has not said it yet.
+    `behind_seconds` is since then, or at least since (the hour that beats are kept); None: there never was a beat.
+    """
+
+    is_active: bool = False
+    captured_until: datetime | None = None
+    behind_seconds: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether changes do not arrive: what its alert waits for."""
+        return self.behind_seconds is None or self.behind_seconds > CATALOG_BEHIND_SECONDS
+
+    @property
+    def sentence(self) -> str:
+        """How it is, without the end of a sentence."""
+        if self.behind_seconds is None:
+            return "the catalog's changes have never been captured on this database"
+        reads = "reads" if self.is_active else "does not read"
+        behind = f"{self.behind_seconds:.0f} s" if self.captured_until else f"{self.behind_seconds:.0f} s or more"
+        return f"the connector {reads} the catalog's changes and is {behind} behind"
+
+    def lacks_seconds(self, moment: datetime) -> int:
+        """How much it lacks of what was committed before `moment`, at least 1; 0: nothing."""
+        if not self.is_active or self.captured_until is None:
+            return 1
+        return max(0, ceil((moment - self.captured_until).total_seconds()))
+
+
+def read_capture(postgres_url: str) -> Capture:
+    """How far it is. Raises `psycopg.Error` when the database does not answer, or has no schema yet."""
+    with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
+        row = database.execute(_CAPTURE).fetchone()
+    return Capture() if row is None else Capture(*row)
+
+
+def refuse_without_log(postgres_url: str) -> None:
+    """Raises CannotRun where the database does not write what changes are captured from, or does not answer."""
+    with asking_database(postgres_url):
+        read_capture(postgres_url)
+        with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
+            level = database.execute("SHOW wal_level").fetchone()
+    assert level is not None
+    if level[0] != "logical":
+        raise CannotRun(
+            f"The database at {place(postgres_url)} has wal_level={level[0]}, so changes of the catalog cannot be "
+            "captured: set wal_level=logical, and restart it."
+        )
+
+
+def is_captured(postgres_url: str) -> bool:
+    """Whether the first snapshot is done, and changes are followed; False while the database does not answer."""
+    try:
+        return read_capture(postgres_url).is_active
+    except psycopg.Error:
+        return False
