@@ -42,23 +42,26 @@ class DatabaseUnavailable(CannotRun):
 
 
 def prepare(folder: Path) -> None:
-    """Make the cluster in `folder` unless it is there, with a password of its own. Raises `DatabaseUnavailable`."""
-    data = folder / "data"
+    """Make the cluster in `folder` unless it is there, with a password of its own. Raises `DatabaseUnavailable`.
+
+    It gets its name when initdb is done: one that was killed leaves a PG_VERSION, too, and a cluster that never starts.
+    """
+    data, unfinished = folder / "data", folder / "data.unfinished"
     if (data / "PG_VERSION").exists():
         return
-    # A folder without PG_VERSION is an initdb that was cut off: it holds nothing yet.
     shutil.rmtree(data, ignore_errors=True)
-    data.mkdir(parents=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
     password = folder / "password"
     password.touch(mode=0o600)
     password.write_text(secrets.token_urlsafe(24), encoding="ascii")
     if os.geteuid() == 0:
-        os.chown(data, *_server_user())
+        os.chown(unfinished, *_server_user())
     answer = subprocess.run(
         [
             *_as_server_user(),
             str(program("initdb")),
-            *("--pgdata", str(data), "--username", ROLE, "--pwfile", str(password), "--auth", "scram-sha-256"),
+            *("--pgdata", str(unfinished), "--username", ROLE, "--pwfile", str(password), "--auth", "scram-sha-256"),
             *("--encoding", "UTF8", "--locale", "C"),
         ],
         capture_output=True,
@@ -66,7 +69,8 @@ def prepare(folder: Path) -> None:
         check=False,
     )
     if answer.returncode != 0:
-        raise DatabaseUnavailable(f"initdb could not make a database in {data}:\n{answer.stderr.strip()}")
+        raise DatabaseUnavailable(f"initdb could not make a database in {unfinished}:\n{answer.stderr.strip()}")
+    unfinished.rename(data)
 
 
 def server_command(folder: Path, port: int, changed: Mapping[str, str] | None = None) -> list[str]:
@@ -90,7 +94,11 @@ def set_password(folder: Path, password: str) -> None:
         check=False,
     )
     if answer.returncode != 0 or "ERROR" in answer.stderr:
-        raise DatabaseUnavailable(f"The password of {folder} could not be set; the server exited {answer.returncode}.")
+        # The server's own words, but for a line that quotes the statement.
+        said = "\n".join(line for line in answer.stderr.splitlines() if password not in line)
+        raise DatabaseUnavailable(
+            f"The password of {folder} could not be set; the server exited {answer.returncode}:\n{said.strip()}"
+        )
     (folder / "password").write_text(password, encoding="utf-8")
 
 

@@ -1,0 +1,38 @@
+"""The embedded Postgres starts, whenever whoever made it was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from laptop import database
+from tests.waiting import wait_until
+
+PREPARE = "import sys; from pathlib import Path; from laptop import database; database.prepare(Path(sys.argv[1]))"
+
+
+def test_a_killed_initdb_leaves_no_cluster_that_never_starts(tmp_path: Path) -> None:
+    making = subprocess.Popen([sys.executable, "-c", PREPARE, str(tmp_path)], start_new_session=True)
+    # initdb writes PG_VERSION first, and everything else after it.
+    wait_until(lambda: any(tmp_path.glob("data*/PG_VERSION")), "initdb", 30, every_seconds=0.001)
+    os.killpg(making.pid, signal.SIGKILL)
+    making.wait()
+
+    database.prepare(tmp_path)
+    database.set_password(tmp_path, "another-password")
+    with database.embedded_database(tmp_path) as url, psycopg.connect(url) as session:
+        assert session.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_password_that_cannot_be_set_says_why_and_not_which(tmp_path: Path) -> None:
+    database.prepare(tmp_path)
+    (tmp_path / "data" / "global" / "pg_control").unlink()
+    with pytest.raises(database.DatabaseUnavailable, match="pg_control") as refusal:
+        database.set_password(tmp_path, "not-to-be-printed")
+    assert "not-to-be-printed" not in str(refusal.value)
