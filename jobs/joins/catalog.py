@@ -118,7 +118,7 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
     bill stand under two. So whoever said it first is the author of a version. A connector that was killed tells again
     all that it is not sure of, in order: by where it stands in the database's log, and when it was committed there, it
     is known from what came since. (Both, because in a database that was restored the log begins anew, and a clock may
-    go back.)
+    go back. There the changes of one transaction, which have one time, are known from each other by their places.)
     """
     if changes.num_rows == 0:
         return changes
@@ -126,7 +126,11 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
     concerned = pl.DataFrame(versions.select(changes.column_names)).join(new, on=key, how="semi", nulls_equal=True)
     said = [name for name in new.columns if name not in ("lsn", *CIRCUMSTANCES, *key)]
     reached = [pl.col(name).cum_max().forward_fill().shift(1).over(key) for name in SOURCE]
-    is_later = pl.any_horizontal(pl.col(n) > before for n, before in zip(SOURCE, reached, strict=True))
+    place, at = SOURCE
+    of_transaction = pl.col(place).cum_max().shift(1).over([*key, at])
+    is_later = pl.any_horizontal(
+        pl.col(place) > reached[0], pl.col(at) > reached[1], (pl.col(place) > of_transaction).fill_null(value=False)
+    )
     # That there is a version before it is a value too: nulls of the first must not pass for a repeat.
     is_repeat = pl.all_horizontal(
         pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in said]
