@@ -151,6 +151,24 @@ def test_until_when_changes_are_captured_is_not_known_before_there_is_a_slot(dat
     assert 0 <= behind < 60
 
 
+@pytest.mark.parametrize("table", ["plans", "prices", "accounts", "decisions"])
+def test_a_truncate_is_refused_as_no_capture_tells_it(database: str, table: str) -> None:
+    store(database, file())
+    with (
+        psycopg.connect(database) as connection,
+        pytest.raises(psycopg.errors.FeatureNotSupported, match=r"told to nobody, .*: DELETE the rows"),
+    ):
+        connection.execute(f"TRUNCATE catalog.{table} CASCADE")
+
+
+@pytest.mark.parametrize("instant", ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01", "0001-01-01"])
+@pytest.mark.parametrize("table", ["prices", "accounts"])
+def test_an_instant_that_no_record_can_say_is_refused(database: str, table: str, instant: str) -> None:
+    store(database, file())
+    with psycopg.connect(database) as connection, pytest.raises(psycopg.errors.CheckViolation, match="is_a_date"):
+        connection.execute(f"UPDATE catalog.{table} SET effective_from = %s", [instant])
+
+
 def test_a_database_that_keeps_no_logical_log_is_refused_with_what_to_do(tmp_path: Path) -> None:
     embedded.prepare(tmp_path)
     port = free_port()

@@ -1,0 +1,43 @@
+"""What the capture of the catalog would pass over, or joins could not read, Postgres refuses.
+
+Debezium skips a TRUNCATE: prices would hold for ever that the database has no more. An instant without a date, or of a
+year that no calendar has, would make a dead letter of the row, and of all that it says.
+"""
+
+from alembic import op
+
+revision = "0035"
+down_revision = "0030"
+
+TRUNCATED = """
+CREATE FUNCTION catalog.refuse_truncate() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    RAISE EXCEPTION 'TRUNCATE of catalog.% is told to nobody, and usage would go on at what it had: DELETE the rows',
+        TG_TABLE_NAME USING ERRCODE = 'feature_not_supported';
+END $$;
+"""
+TABLES = ("plans", "prices", "accounts", "decisions")
+DATED = ("prices", "accounts")
+
+
+def upgrade() -> None:
+    """Refuse both from now on; a row that is there already stays."""
+    op.execute(TRUNCATED)
+    for table in TABLES:
+        op.execute(
+            f"CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON catalog.{table} EXECUTE FUNCTION catalog.refuse_truncate()"
+        )
+    for table in DATED:
+        op.execute(
+            f"ALTER TABLE catalog.{table} ADD CONSTRAINT {table}_effective_from_is_a_date CHECK "
+            "(effective_from >= '0001-01-02 00:00:00+00' AND effective_from < '9999-12-31 00:00:00+00') NOT VALID"
+        )
+
+
+def downgrade() -> None:
+    """Allow both again."""
+    for table in DATED:
+        op.execute(f"ALTER TABLE catalog.{table} DROP CONSTRAINT {table}_effective_from_is_a_date")
+    for table in TABLES:
+        op.execute(f"DROP TRIGGER refuse_truncate ON catalog.{table}")
+    op.execute("DROP FUNCTION catalog.refuse_truncate()")
