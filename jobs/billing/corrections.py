@@ -24,7 +24,8 @@ _ANALYZE = "ANALYZE staged"
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
 # its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
 # one, what either changed it changes, and what either may change yet it waits with. What had waited until now is in
-# `staged` again. A row takes effect where it stands, and not before the first that bills it does.
+# `staged` again. A row takes effect where it stands, and not before the first that bills it does. A straggler is always
+# a correction, so what takes it back, or its place, is one, too: whether its window had closed nobody keeps meanwhile.
 _INHERIT = f"""
 WITH RECURSIVE named AS (
     SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered
@@ -50,9 +51,11 @@ WITH RECURSIVE named AS (
 UPDATE staged SET
     decision = inherited.decision,
     first_lsn = coalesce(inherited.first_lsn, staged.first_lsn),
-    is_correction = staged.metered_rows > 0 AND {IS_BILLED.replace("decision", "inherited.decision")} AND coalesce(
-        staged.was_closed,
-        staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false
+    is_correction = staged.metered_rows > 0 AND {IS_BILLED.replace("decision", "inherited.decision")} AND (
+        inherited.decision IS NOT NULL OR coalesce(
+            staged.was_closed,
+            staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false
+        )
     )
 FROM staged AS correcting
 LEFT JOIN inherited USING (usage_lsn, meter)

@@ -69,7 +69,7 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
             said = f"{plain(row['quantity'])} at {_price(row['unit_price'])} (version {row['price_version']})"
             made = f"{plain(one.quantity)} at {_price(one.unit_price)} (version {one.price_version})"
             found.append(f"{where}: the straggler says {said}, usage makes {made}")
-        # What takes a straggler back, or its place, is a correction only where its window was shown closed by then.
+        # What takes a straggler back, or its place, is one too; earlier versions told only what had closed.
         must_be = one.decision is not None and one.counts and one.cause == UsageCause.STREAM
         if named[one.part] > 1 or (must_be and not named[one.part]):
             found.append(f"{where}: it is in {named[one.part]} corrections instead of one")

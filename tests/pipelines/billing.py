@@ -150,7 +150,7 @@ def _bill(
         return
     was_closed = closed_until is not None and window.end <= closed_until
     is_billed = decision in (None, *BILLED)
-    corrects = metered and is_billed and (decision is not None if is_judged else was_closed)
+    corrects = metered and is_billed and (decision is not None or (not is_judged and was_closed))
     if corrects:
         result.corrections.add((row["lsn"], meter.value))
     signed = row["sign"] * (quantity or 0)

@@ -470,3 +470,17 @@ def test_which_dimensions_have_a_row_of_their_own_does_not_depend_on_when_time_p
             bill(connection, batch, CORRECTS_THEN, end if number == len(batches) else None, 4)
         found = rows_of(connection, "SELECT dimensions FROM usage_days WHERE NOT is_other")
         assert found == [{"dimensions": {"team": "c"}}]
+
+
+def test_what_takes_back_a_straggler_is_a_correction_as_that_was_whatever_billing_knew_of_f(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """Who adds corrections up would else have one half of the pair; and the audit misses it for good."""
+    close_until(database, NOON)
+    straggler = usage_row(1, NOON, LATE)
+    taken = {**usage_row(2, NOON, LATE), "request_id": "request-1", "sign": -1, "cause": "duplicate"}
+    taken |= {"corrects_lsns": [1], "frontier": NOON + LATE}
+    bill(connection, [straggler, taken], ALL)
+    bill(connection, [decided(3, 1, "approve", RECEIVED)], ALL)
+    made = [(one["usage_lsns"], one["old_quantity"], one["new_quantity"]) for one in corrections(connection)]
+    assert made == [([1], 0, 1), ([2], 1, 0)]

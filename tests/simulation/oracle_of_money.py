@@ -216,16 +216,11 @@ def signed(usage: Row, number: Any) -> Any:
 
 
 def corrections(found: Found) -> Iterator[str]:
-    """I8: each straggler that corrects is one correction; a window is what it was before them and what they made."""
-    causes = {row["lsn"]: row["cause"] for row in found.usage}
-    correcting = {
-        (row["usage_lsn"], row["meter"])
-        for row in found.stragglers
-        if row["decision"] in IN_WINDOWS and causes[row["usage_lsn"]] == UsageCause.STREAM
-    }
+    """I8: each straggler that corrects is one correction, and what takes it back; a window is what all of it makes."""
+    decisions = {(row["usage_lsn"], row["meter"]): row["decision"] for row in found.stragglers}
+    correcting = sorted(each for each, decision in decisions.items() if decision in IN_WINDOWS)
     told = [(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]]
-    of_stream = [each for each in told if causes[each[0]] == UsageCause.STREAM]
-    if sorted(of_stream) != sorted(correcting) or len(told) != len(set(told)):
+    if sorted(each for each in told if each in decisions) != correcting or len(told) != len(set(told)):
         yield f"I8: the corrections are {told}, but {correcting} correct"
     if any(row["usage_lsn"] != min(row["usage_lsns"]) for row in found.corrections):
         yield "I8: a correction is not named by its lowest usage lsn"
