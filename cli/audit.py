@@ -58,9 +58,9 @@ def audit(
     stack = running_deployment(data_dir)
     if unpriced:
         with asking_database(stack.postgres_url):
-            since = unpriced_from(stack.postgres_url)
+            since = unpriced_from(stack.postgres_url, stack.tables)
         if since is None:
-            typer.echo("All usage that billing has folded has its price: nothing to audit.", err=True)
+            typer.echo("No usage that billing has folded waits for a price that has come: nothing to audit.", err=True)
             print_rows([], COLUMNS, form)
             return
         asked = Asked(since)

@@ -71,7 +71,9 @@ Last = Annotated[
 
 Unpriced = Annotated[
     bool,
-    typer.Option("--unpriced", help="What was received since two days before the earliest usage that has no price."),
+    typer.Option(
+        "--unpriced", help="What was received since two days before the earliest usage that a price came for."
+    ),
 ]
 
 

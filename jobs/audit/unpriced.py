@@ -1,30 +1,61 @@
-"""Usage that waits for a price: from when on an audit must take what was received, to find all of it."""
+"""Usage that waits for a price that has come: from when on an audit must take what was received, to find all of it."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, time, timedelta
 
-import psycopg
+import polars as pl
+
+from jobs.audit.stored import connected
+from jobs.runtime.delta.table import open_table
+from jobs.streams import Table
+from metering.windows import MINUTE
 
 EARLIER = timedelta(days=2)
-_EARLIEST = """
-SELECT min(window_start) FROM (
-    SELECT window_start FROM usage_windows WHERE price_version IS NULL AND quantity <> 0
+_GROUPS = """
+SELECT account, model, meter, min(window_start), max(window_start) FROM (
+    SELECT account, model, meter, window_start FROM usage_windows WHERE price_version IS NULL AND quantity <> 0
     UNION ALL
-    SELECT min(window_start) FROM stragglers WHERE price_version IS NULL
+    SELECT account, model, meter, window_start FROM stragglers WHERE price_version IS NULL
     GROUP BY window_start, account, model, meter, currency HAVING sum(quantity) <> 0
-) AS waiting
+) AS waiting GROUP BY 1, 2, 3
 """
+_INSTANT = pl.Datetime("us", "UTC")
+_WAITING = {
+    **dict.fromkeys(("account", "model", "meter"), pl.String),
+    **dict.fromkeys(("first", "last"), _INSTANT),
+}
+_ACCOUNT, _PRICE = ("account", "plan", "currency"), ("plan", "model", "meter", "currency")
 
 
-def unpriced_from(postgres_url: str) -> datetime | None:
-    """The start of the second UTC day before the earliest window with usage without a price; None without any.
+def unpriced_from(postgres_url: str, tables: str) -> datetime | None:
+    """The start of the second UTC day before the earliest window with usage whose price has come; None without any.
 
-    An event is received at most a day before it occurs, and waits for its partner a day at most: whatever belongs to
-    such usage was received since then. Raises `psycopg.Error` when the database does not answer.
+    Some usage waits for ever: of an account that nobody knows, of a meter that its plan gives away, of a completion
+    without its request. Only where a version of a price of a plan that the account ever had holds, there is something
+    to bill. An event is received at most a day before it occurs, and waits for its partner a day at most: whatever
+    belongs to such usage was received since then. Raises `psycopg.Error` when the database does not answer.
     """
-    with psycopg.connect(postgres_url, connect_timeout=10) as database:
-        row = database.execute(_EARLIEST).fetchone()
-    if row is None or row[0] is None:
+    with connected(postgres_url) as database:
+        groups = pl.DataFrame(database.execute(_GROUPS).fetchall(), schema=_WAITING, orient="row")
+    accounts, prices = _versions(tables, Table.ACCOUNTS, _ACCOUNT), _versions(tables, Table.PRICES, _PRICE)
+    begins = prices.group_by(_PRICE).agg(pl.min("effective_from"))
+    found = (
+        groups.join(accounts.select(_ACCOUNT).unique(), on="account")
+        .join(begins, on=_PRICE)
+        .filter(pl.col("effective_from") < pl.col("last") + MINUTE)
+        .select(pl.max_horizontal("first", "effective_from").min())
+        .item()
+    )
+    if found is None:
         return None
-    return datetime.combine(row[0].astimezone(UTC).date(), time(), UTC) - EARLIER
+    return datetime.combine(found.astimezone(UTC).date(), time(), UTC) - EARLIER
+
+
+def _versions(tables: str, table: Table, key: tuple[str, ...]) -> pl.DataFrame:
+    """All that joins has, but for deletions."""
+    columns = [*key, "effective_from", "deleted"]
+    found = open_table(tables, table)
+    if found is None:
+        return pl.DataFrame(schema={**dict.fromkeys(key, pl.String), "effective_from": _INSTANT})
+    return pl.DataFrame(found.to_pyarrow_table(columns=columns)).filter(~pl.col("deleted")).drop("deleted")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from jobs.audit.unpriced import unpriced_from
 from jobs.billing.config import BillingConfig
+from jobs.streams import ACCOUNTS, PRICES, Table
 from metering.meters import Meter
 from metering.windows import MINUTE
 from metering.words import LatePolicy, Outcome
@@ -45,10 +50,59 @@ def unpriced(lsn: int, *at: Any) -> Row:
     ],
     ids=["nothing", "priced", "one", "earliest", "priced_later", "the_other", "dropped", "dropped_and_priced_later"],
 )
-def test_an_audit_of_the_unpriced_begins_two_days_before_the_earliest_that_has_no_price(
-    database: str, connection: psycopg.Connection[Any], rows: list[Row], since: datetime | None
+def test_an_audit_of_the_unpriced_begins_two_days_before_the_earliest_that_a_price_came_for(
+    database: str, connection: psycopg.Connection[Any], tmp_path: Path, rows: list[Row], since: datetime | None
 ) -> None:
     if rows:
         bill(connection, rows, DROP)
         connection.commit()
-    assert unpriced_from(database) == since
+    assert unpriced_from(database, str(tmp_path)) is None
+    known(tmp_path)
+    assert unpriced_from(database, str(tmp_path)) == since
+
+
+def known(tables: Path, begins: datetime = NOON - 9 * DAY, **price: Any) -> None:
+    """What joins has: the account acme, and one price."""
+    at = {"lsn": 1, "effective_from": begins, "deleted": False}
+    account = {"account": "acme", "plan": "pro", "currency": "EUR", "timezone": "UTC", "committed_at": NOON, **at}
+    key = {"plan": "pro", "model": "sonnet", "meter": "requests", "currency": "EUR"}
+    said = {**key, "unit_price": Decimal("0.1"), **at, **price}
+    for table, row, schema in ((Table.ACCOUNTS, account, ACCOUNTS), (Table.PRICES, said, PRICES)):
+        write_deltalake(str(tables / table), pa.Table.from_pylist([row], schema=schema), mode="overwrite")
+
+
+@pytest.mark.parametrize(
+    "forever",
+    [{"model": None}, {"account": "nobody"}, {"model": "opus"}],
+    ids=["orphaned", "of an unknown account", "of a model without a price"],
+)
+def test_what_no_price_came_for_does_not_have_the_whole_journal_read_for_ever(
+    database: str, connection: psycopg.Connection[Any], tmp_path: Path, forever: Row
+) -> None:
+    bill(connection, [unpriced(1, NOON - 300 * DAY) | forever, unpriced(2)], DROP)
+    connection.commit()
+    known(tmp_path, NOON - 400 * DAY)
+    assert unpriced_from(database, str(tmp_path)) == MIDNIGHT - 2 * DAY
+
+
+@pytest.mark.parametrize(
+    ("begins", "since"),
+    [(NOON + MINUTE, None), (NOON + MINUTE / 2, MIDNIGHT - 2 * DAY), (NOON - 3 * DAY, MIDNIGHT - 5 * DAY)],
+    ids=["after all", "within the last minute", "between"],
+)
+def test_usage_waits_for_nothing_before_its_price_begins(
+    database: str, connection: psycopg.Connection[Any], tmp_path: Path, begins: datetime, since: datetime | None
+) -> None:
+    bill(connection, [unpriced(1, NOON - 7 * DAY), unpriced(2)], DROP)
+    connection.commit()
+    known(tmp_path, begins)
+    assert unpriced_from(database, str(tmp_path)) == since
+
+
+def test_a_price_that_was_withdrawn_is_none_that_came(
+    database: str, connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    bill(connection, [unpriced(1)], DROP)
+    connection.commit()
+    known(tmp_path, deleted=True, unit_price=None)
+    assert unpriced_from(database, str(tmp_path)) is None

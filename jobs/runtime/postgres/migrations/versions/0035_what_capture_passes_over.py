@@ -25,7 +25,8 @@ def upgrade() -> None:
     op.execute(TRUNCATED)
     for table in TABLES:
         op.execute(
-            f"CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON catalog.{table} EXECUTE FUNCTION catalog.refuse_truncate()"
+            f"CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON catalog.{table} "
+            "EXECUTE FUNCTION catalog.refuse_truncate()"
         )
     for table in DATED:
         op.execute(
