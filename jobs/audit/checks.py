@@ -49,7 +49,7 @@ def gone(made: Stored) -> Iterator[Check]:
 
 
 def streamed(found: Outcomes, pinned: Pinned, told: Sequence[str]) -> Iterator[Check]:
-    """I4 and I10: what the stream made of the journal; `told`: which versions are not those that the journal tells."""
+    """I4 and I10: what the stream made of the journal; `told`: what else is not as the journal tells it."""
     left_out = "" if pinned.since is None else f"; not what has a row from before {pinned.since}"
     if pinned.known_from > 1:
         left_out += f"; nor what an older release decided by rules that it did not keep, before lsn {pinned.known_from}"

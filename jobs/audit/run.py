@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from jobs.audit import checks
 from jobs.audit.appended import AuditedMeanwhile, append, refuse_unfit
 from jobs.audit.check import Check
+from jobs.audit.decisions_told import otherwise_decided
 from jobs.audit.kept import Kept, is_each_once, kept
 from jobs.audit.outcomes import Outcomes, outcomes
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
@@ -66,7 +67,9 @@ class Audit:
         versions, held = opened
         known = {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices}
         first = held[Table.JOURNAL].first
-        yield from checks.streamed(found, pinned, [*otherwise_told(versions.journal, known, first, pinned.position)])
+        told = otherwise_told(versions.journal, known, first, pinned.position)
+        decided = otherwise_decided(versions.journal, versions.usage, held, pinned.position)
+        yield from checks.streamed(found, pinned, [*told, *decided])
         tables = {Table.JOURNAL: versions.journal, Table.USAGE: versions.usage}
         doubled = [name for name, table in tables.items() if not is_each_once(table, held[name])]
         yield checks.numbers(held, made, doubled)

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from jobs.audit.again import decisions
 from jobs.audit.appended import append
 from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
+from jobs.audit.decisions_told import otherwise_decided
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.kept import is_each_once, kept
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
@@ -81,6 +82,7 @@ def audit(
             held[Table.JOURNAL].first,
             pinned.position,
         ),
+        *otherwise_decided(journal, usage, held, pinned.position),
     ]
     return Examined(pinned, faults, len(corrections))
 

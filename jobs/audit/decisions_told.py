@@ -1,0 +1,77 @@
+"""What people decided as the journal tells it, beside the rows of usage that say so: billing goes by those alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+
+import polars as pl
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from jobs.audit.kept import Kept
+from jobs.joins.decisions import decisions
+from jobs.joins.past import CLOCK_SKEW
+from jobs.streams import CatalogTopic, Table
+from metering.words import Disposition, UsageCause
+
+_SAID = ("request_lsn", "account", "request_id", "sign", "dimensions", "straggler", "meter")
+_READ = ("request_lsn", "account", "request_id", "sign", "dimensions", "corrects_lsns", "meters", "received_at")
+
+
+def otherwise_decided(
+    journal: DeltaTable, usage: DeltaTable, held: Mapping[Table, Kept], position: int
+) -> Iterator[str]:
+    """A sentence for each way in which decisions in usage are not those that the journal below lsn `position` tells.
+
+    Those of days that are not whole in both tables are taken as they stand. joins says that one was received when it
+    was, or when F had come that far before it: F with its row is never less.
+    """
+    begin = _first(journal, held)
+    changes = (
+        pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset())
+        .filter((pl.col("lsn") >= begin) & (pl.col("lsn") < position))
+        .filter((pl.col("topic") == CatalogTopic.DECISIONS.value) & (pl.col("disposition") == Disposition.ACCEPTED))
+        .select("lsn", "topic", "value", "received_at")
+        .collect()
+    )
+    is_one = (
+        (pc.field("cause") == UsageCause.DECIDED.value)
+        & (pc.field("request_lsn") >= begin)
+        & (pc.field("request_lsn") < position)
+    )
+    found = usage.to_pyarrow_dataset().to_table(columns=[*_READ, "frontier"], filter=is_one)
+    must, made = (_placed(pl.DataFrame(rows)) for rows in (decisions(changes, None), found))
+    for one, other, says in (
+        (must, made, "lacks, or says otherwise, what was decided"),
+        (made, must, "has what nobody decided, or another says of it,"),
+    ):
+        differs = one.join(other, on=_SAID, how="anti", nulls_equal=True)["request_lsn"]
+        if len(differs):
+            yield f"usage {says} at lsn {differs.min()} of the journal ({len(differs)} in all)"
+    if len(twice := made.filter(pl.col("request_lsn").is_duplicated())["request_lsn"].unique()):
+        yield f"usage has what was decided at lsn {twice.min()} of the journal more than once ({len(twice)} in all)"
+    both = made.join(must, on=_SAID, suffix="_first", nulls_equal=True)
+    is_moved = (pl.col("received_at") < pl.col("received_at_first")) | (
+        (pl.col("received_at") > pl.col("received_at_first")) & (pl.col("received_at") > pl.col("frontier"))
+    )
+    if len(moved := both.filter(is_moved)["request_lsn"]):
+        yield f"usage has another time of what was decided at lsn {moved.min()} of the journal ({len(moved)} in all)"
+
+
+def _first(journal: DeltaTable, held: Mapping[Table, Kept]) -> int:
+    """The lsn of the journal from which on it is whole, and usage has what was made of it."""
+    first, since = held[Table.JOURNAL].first, held[Table.USAGE].since
+    if since is None:
+        return first
+    files = pl.DataFrame(journal.get_add_actions(flatten=True))
+    later: date = since + CLOCK_SKEW
+    lowest = files.filter(pl.col("partition.log_date").cast(pl.Date) >= later)["min.lsn"].min()
+    return max(first, int(lowest) if lowest is not None else held[Table.JOURNAL].next)  # type: ignore[call-overload]
+
+
+def _placed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of usage that say decisions, with the straggler and the meter that they are about."""
+    return rows.with_columns(
+        straggler=pl.col("corrects_lsns").list.first(), meter=pl.col("meters").list.first().struct.field("meter")
+    ).drop("corrects_lsns", "meters")
