@@ -61,7 +61,8 @@ def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (what stands, as `net` has it; DIFFERENCES).
 
     A row that takes back is a copy of the one row that it names, which nobody else takes back; what replaces others
-    names rows that are taken back. Any other is a difference, and takes nothing back.
+    names rows that are taken back, and is on the day of what occurred when it did. Any other is a difference, and takes
+    nothing back.
     """
     said = [name for name in dict.fromkeys((*SAID, *METERED_COLUMNS)) if name in usage.columns and name not in OUTCOME]
     put, taken = usage.filter(pl.col("sign") > 0), usage.filter(pl.col("sign") <= 0)
@@ -90,8 +91,31 @@ def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         gone, left_on="corrects_lsns", right_on="lsn", how="anti"
     )
     broken = pl.concat([rows.select(*OUTCOME, "lsn") for rows in (named.filter(~pl.col("is_sound")), unfounded)])
-    faults = _told(broken.rename({"lsn": "usage_lsn"}), Kind.REVERSAL)
-    return net(put.join(gone, on="lsn", how="anti")), faults
+    moved = _on_another_day(replacing, put)
+    faults = [_told(broken.rename({"lsn": "usage_lsn"}), Kind.REVERSAL), _told(moved, Kind.OTHERWISE, "day")]
+    return net(put.join(gone, on="lsn", how="anti")), pl.concat(faults)
+
+
+def _on_another_day(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
+    """Rows that name others (one by one) of `put` → those that are not on the day which they had to copy.
+
+    (OUTCOME, usage_lsn, day_found, day.) What occurred when they did is the completion, and a request without one. What
+    an earlier release has written says no day.
+    """
+    occurred = pl.coalesce("completion_lsn", "request_lsn")
+    named = put.select(*[pl.col(part).alias(f"{part}_named") for part in PARTS], corrects_lsns="lsn", day_named="day")
+    is_of_it = pl.any_horizontal(*[(pl.col(f"{part}_named") == occurred).fill_null(value=False) for part in PARTS])
+    return (
+        replacing.join(named, on="corrects_lsns", how="inner")
+        .filter(is_of_it)
+        .sort("lsn", "corrects_lsns")
+        .group_by("lsn", maintain_order=True)
+        .agg(
+            *[pl.first(name) for name in OUTCOME], pl.first("day").alias("day_found"), pl.last("day_named").alias("day")
+        )
+        .filter(pl.col("day") != pl.col("day_found"))
+        .rename({"lsn": "usage_lsn"})
+    )
 
 
 def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -69,6 +69,40 @@ def test_a_row_that_takes_back_otherwise_is_a_fault(rows: list[Row]) -> None:
     _, faults = standing(usage(*rows))
     assert set(faults["kind"]) == {"reversal"}
     assert set(faults["usage_lsn"]) <= {row["lsn"] for row in rows[1:]}
+
+
+NEXT_MONTH = NOON.date() + timedelta(days=31)
+
+
+def pair(lsn: int, day: date) -> list[Row]:
+    """A request that was given up on the day before, its completion, and both together."""
+    alone = {"outcome": "abandoned", "completion_lsn": None, "day": NOON.date() - timedelta(days=1)}
+    other = {"outcome": "orphaned", "request_lsn": None}
+    first, second = said(1, 1) | alone, said(2, 10) | other
+    taken = [said(3, 1, -1, [1]) | alone, said(4, 10, -1, [2]) | other]
+    return [first, second, *taken, said(lsn, 10, 1, [1, 2]) | {"day": day}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "moved"),
+    [
+        ([said(1, 10), said(2, 10, -1, [1]), said(3, 10, 1, [1]) | {"day": NEXT_MONTH}], [3]),
+        (pair(5, NOON.date()), []),
+        (pair(5, NOON.date() - timedelta(days=1)), [5]),
+        ([said(1, 10) | {"day": None}, said(2, 10, -1, [1]) | {"day": None}, said(3, 10, 1, [1])], []),
+        (
+            [
+                *(said(1, 10), said(2, 10, -1, [1]), said(3, 10, 1, [1]) | {"day": NEXT_MONTH}),
+                *(said(4, 10, -1, [3]) | {"day": NEXT_MONTH}, said(5, 10, 1, [3]) | {"day": NEXT_MONTH}),
+            ],
+            [3],
+        ),
+    ],
+    ids=["over the month's end", "of the completion", "of the request", "of an earlier release", "and what names it"],
+)
+def test_what_stands_in_the_place_of_others_is_on_their_day(rows: list[Row], moved: list[int]) -> None:
+    _, faults = standing(usage(*rows))
+    assert faults.select("usage_lsn", "column", "kind").rows() == [(lsn, "day", "otherwise") for lsn in moved]
 
 
 OUTCOMES = ("abandoned", "orphaned", "matched", "superseded")
