@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
@@ -64,6 +64,8 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
     buckets = 1 + journal.rows // ROWS_PER_BUCKET
     later = later_contracts(versions.journal, pinned)
     nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
+    # All that is put right at once passes through the driver, so each bucket has its share: keys spread evenly.
+    share = replace(pinned, most_rows=max(1, pinned.most_rows // buckets))
 
     def ship(part: str, rows: pl.DataFrame) -> list[pa.RecordBatch]:
         return as_batches(shipped({part: (rows, _bucket(buckets))}))
@@ -85,7 +87,7 @@ def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
         shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
         for _, parts in by_part(shipments):
             rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
-            yield from examined(rows, made, pinned).to_arrow().cast(_ARROW).to_batches()
+            yield from examined(rows, made, share).to_arrow().cast(_ARROW).to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
     made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(

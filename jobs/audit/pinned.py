@@ -10,7 +10,7 @@ import polars as pl
 from deltalake import DeltaTable
 
 from jobs.audit.kept import Kept
-from jobs.audit.recomputed import Pinned
+from jobs.audit.recomputed import MOST_ROWS, Pinned
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
@@ -27,7 +27,7 @@ class Asked:
 
     since: datetime | None = None
     until: datetime | None = None
-    most_rows: int = 1_000_000
+    most_rows: int = MOST_ROWS
 
     @property
     def is_everything(self) -> bool:

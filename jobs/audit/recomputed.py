@@ -37,6 +37,8 @@ OUTCOME = ("account", "request_id", *PARTS)
 REJOIN_WITHIN = timedelta(days=35)
 IS_CONTRACTED = "is_contracted"
 """Whether the contract of a row's type came after the row (`contracted.py`)."""
+MOST_ROWS = 250_000
+"""That are put right at once: they pass through the driver, 625 bytes each, and Spark gives it a GiB at most."""
 _NEXT = 2**63 - 1
 """The lsn of what is not in usage yet."""
 
@@ -64,8 +66,8 @@ class Pinned:
     """So long after an abandoned request its completion may come, and is one pair with it."""
     until: datetime | None = None
     """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
-    most_rows: int = 1_000_000
-    """About so many rows of a part of the keys are put right at once."""
+    most_rows: int = MOST_ROWS
+    """About so many rows are put right at once, or those of a key in each part of the keys."""
 
     @cached_property
     def accounts_known(self) -> Versions:

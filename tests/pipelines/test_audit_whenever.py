@@ -9,15 +9,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.audit import outcomes as of_outcomes
 from jobs.audit.appended import append
 from jobs.audit.kept import kept
 from jobs.audit.outcomes import Outcomes, outcomes
 from jobs.audit.pinned import Asked, first_log_date, pin
 from jobs.audit.versions import Versions
 from jobs.joins.config import JoinsConfig
+from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
@@ -92,6 +95,26 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
         assert audited(world, 12 * DAY) == 0
     assert worlds[0].billed() == worlds[1].billed()
     assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
+
+
+def test_the_driver_never_has_more_rows_than_are_put_right_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many parts of the keys there are: a price for the past changes rows of all of them."""
+    world = HandMade(tmp_path)
+    for number in range(40):
+        world.request(HOUR, name=f"r{number}")
+        world.completion(HOUR + MINUTE, name=f"r{number}")
+    world.joined(2 * HOUR)
+    world.price(3 * HOUR, "0.01", begins=timedelta())
+    world.joined(3 * HOUR)
+    monkeypatch.setattr(of_outcomes, "ROWS_PER_BUCKET", 20)
+    asked, parts = Asked(most_rows=20), list[int]()
+    while (found := by_spark(spark, world, 3 * HOUR, asked)).changes:
+        parts.append(len(found.corrections))
+    assert sum(parts) == 80
+    assert max(parts) <= asked.most_rows
+    assert world.billed() == {(0, "m", "0.01"): 4_000}
 
 
 def test_a_repeat_that_was_taken_back_stays_so_when_retention_has_removed_its_first(tmp_path: Path) -> None:
@@ -181,3 +204,20 @@ def test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it(tmp_pa
     world.joined(DAY)
     assert audited(world, DAY) == 0
     assert list(world.billed().values()) == [100]
+
+
+def test_a_replay_has_all_that_an_audit_puts_right_in_parts(tmp_path: Path) -> None:
+    world = HandMade(tmp_path)
+    for number in range(9):
+        world.request(HOUR, name=f"r{number}")
+        world.completion(HOUR + MINUTE, name=f"r{number}")
+    world.joined(2 * HOUR)
+    world.price(3 * HOUR, "0.01", begins=timedelta())
+    world.joined(3 * HOUR)
+    assert audited(world, 3 * HOUR) == 18
+    usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
+    assert usage is not None
+    assert journal is not None
+    live = pin(usage, [], world.tables, DEFAULT, Asked(most_rows=1))
+    rows = pl.concat([pl.DataFrame(part) for part in replayed(Tables(journal, usage, START.date()), live, live)])
+    assert rows.filter(cause="repriced").height == 18
