@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import date
 
 import polars as pl
 import pyarrow.compute as pc
@@ -46,17 +45,20 @@ def otherwise_decided(
         (must, made, "lacks, or says otherwise, what was decided"),
         (made, must, "has what nobody decided, or another says of it,"),
     ):
-        differs = one.join(other, on=_SAID, how="anti", nulls_equal=True)["request_lsn"]
-        if len(differs):
-            yield f"usage {says} at lsn {differs.min()} of the journal ({len(differs)} in all)"
-    if len(twice := made.filter(pl.col("request_lsn").is_duplicated())["request_lsn"].unique()):
-        yield f"usage has what was decided at lsn {twice.min()} of the journal more than once ({len(twice)} in all)"
+        if differs := _lsns(one.join(other, on=_SAID, how="anti", nulls_equal=True)):
+            yield f"usage {says} at lsn {differs[0]} of the journal ({len(differs)} in all)"
+    if twice := _lsns(made.filter(pl.col("request_lsn").is_duplicated())):
+        yield f"usage has what was decided at lsn {twice[0]} of the journal more than once ({len(twice)} in all)"
     both = made.join(must, on=_SAID, suffix="_first", nulls_equal=True)
     is_moved = (pl.col("received_at") < pl.col("received_at_first")) | (
         (pl.col("received_at") > pl.col("received_at_first")) & (pl.col("received_at") > pl.col("frontier"))
     )
-    if len(moved := both.filter(is_moved)["request_lsn"]):
-        yield f"usage has another time of what was decided at lsn {moved.min()} of the journal ({len(moved)} in all)"
+    if moved := _lsns(both.filter(is_moved)):
+        yield f"usage has another time of what was decided at lsn {moved[0]} of the journal ({len(moved)} in all)"
+
+
+def _lsns(rows: pl.DataFrame) -> list[int]:
+    return rows["request_lsn"].unique().sort().to_list()
 
 
 def _first(journal: DeltaTable, held: Mapping[Table, Kept]) -> int:
@@ -65,9 +67,8 @@ def _first(journal: DeltaTable, held: Mapping[Table, Kept]) -> int:
     if since is None:
         return first
     files = pl.DataFrame(journal.get_add_actions(flatten=True))
-    later: date = since + CLOCK_SKEW
-    lowest = files.filter(pl.col("partition.log_date").cast(pl.Date) >= later)["min.lsn"].min()
-    return max(first, int(lowest) if lowest is not None else held[Table.JOURNAL].next)  # type: ignore[call-overload]
+    later = files.filter(pl.col("partition.log_date").cast(pl.Date) >= since + CLOCK_SKEW)["min.lsn"].drop_nulls()
+    return max([first, *([min(later.to_list())] if len(later) else [held[Table.JOURNAL].next])])
 
 
 def _placed(rows: pl.DataFrame) -> pl.DataFrame:

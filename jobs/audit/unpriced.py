@@ -21,10 +21,9 @@ SELECT account, model, meter, min(window_start), max(window_start) FROM (
 ) AS waiting GROUP BY 1, 2, 3
 """
 _INSTANT = pl.Datetime("us", "UTC")
-_WAITING = {
-    **dict.fromkeys(("account", "model", "meter"), pl.String),
-    **dict.fromkeys(("first", "last"), _INSTANT),
-}
+_WAITING = pl.Schema(
+    {**dict.fromkeys(("account", "model", "meter"), pl.String()), **dict.fromkeys(("first", "last"), _INSTANT)}
+)
 _ACCOUNT, _PRICE = ("account", "plan", "currency"), ("plan", "model", "meter", "currency")
 
 
@@ -57,5 +56,5 @@ def _versions(tables: str, table: Table, key: tuple[str, ...]) -> pl.DataFrame:
     columns = [*key, "effective_from", "deleted"]
     found = open_table(tables, table)
     if found is None:
-        return pl.DataFrame(schema={**dict.fromkeys(key, pl.String), "effective_from": _INSTANT})
+        return pl.DataFrame(schema=pl.Schema({**dict.fromkeys(key, pl.String()), "effective_from": _INSTANT}))
     return pl.DataFrame(found.to_pyarrow_table(columns=columns)).filter(~pl.col("deleted")).drop("deleted")
