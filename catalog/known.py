@@ -24,6 +24,9 @@ _KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 
+_TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
+
+
 class Missing:
     """Which rows joins does not have yet as the database has them, asked again and again until there are none."""
 
@@ -40,6 +43,24 @@ class Missing:
         if self._changes:
             self._changes = unknown(self._tables, stored(self._postgres_url, self._changes))
         return len(self._changes)
+
+
+class Held:
+    """Which rows that were deleted joins has all the same, asked again and again until there are none."""
+
+    def __init__(self, tables: str, postgres_url: str, deleted: Sequence[Change]) -> None:
+        self._tables = tables
+        self._postgres_url = postgres_url
+        self._deleted = deleted
+
+    def __call__(self) -> int:
+        """How many. What somebody has put there again meanwhile counts no more.
+
+        Raises `psycopg.OperationalError` while the database does not answer.
+        """
+        again = [(row.topic, row.key) for row in stored(self._postgres_url, self._deleted)]
+        self._deleted = [row for row in self._deleted if (row.topic, row.key) not in again]
+        return sum(len(_newest(self._tables, _TABLE_OF[row.topic], [row.key])) for row in self._deleted)
 
 
 def unknown(tables: str, rows: Sequence[Change]) -> list[Change]:

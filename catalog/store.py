@@ -118,6 +118,11 @@ TABLES = (
 (Whoever deletes must do it the other way round, accounts first.)"""
 
 
+def table_of(topic: CatalogTopic) -> CatalogTable:
+    """The table that a topic tells of."""
+    return next(table for table in TABLES if table.topic is topic)
+
+
 def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None) -> list[Change]:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 

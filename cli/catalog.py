@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.catalog_delete import delete
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author, who
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from deployment.stack import Deployment
 
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
+
+
+catalog.add_typer(delete, name="delete")
 
 
 @catalog.callback()
@@ -82,7 +86,8 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Delete once more what was deleted while nobody captured it: after a replication slot was lost.
 
-    What there is a new snapshot tells by itself; what is gone stands in none. Accounts end now.
+    What there is a new snapshot tells by itself; what is gone stands in none. It ends now: since when it is gone nobody
+    knows, and until now usage was priced by it.
     Exit status 1 when joins does not have what was committed before in time (nothing is done then).
     """
     from catalog.gone import delete_again
@@ -129,6 +134,21 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
 
     try:
         Waiter(stack, timeout, tell).until_known(Missing(stack.tables, stack.postgres_url, changes))
+    except Stuck as stuck:
+        captured = condition(stack, CAPTURE)
+        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck
+
+
+def wait_until_gone(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
+    """Wait until joins goes by these deletions. Raises CannotRun when it does not in time."""
+    from catalog.known import Held
+    from deployment.draining import CAPTURE, Stuck, Waiter, condition
+
+    waiter = Waiter(stack, timeout, tell)
+    try:
+        # What was stored just before may not be there yet: then it would not seem to be held.
+        waiter.until_catalog_joined()
+        waiter.until_known(Held(stack.tables, stack.postgres_url, deleted))
     except Stuck as stuck:
         captured = condition(stack, CAPTURE)
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

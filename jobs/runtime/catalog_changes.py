@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from jobs.streams import UNIT_PRICE, CatalogTopic
+from jobs.streams import AUTHOR, UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
 from metering.members import member_twice
@@ -104,8 +104,18 @@ class _Changed(_Part):
     changed_at: Annotated[datetime | None, BeforeValidator(_when_changed)] = None
 
 
+class _Gone(_Changed):
+    """A row that was deleted, as it was last. Who set `deleted_at` did so to delete it: else it was somebody before."""
+
+    deleted_at: Instant | None = None
+
+
 class _AccountKey(_Part):
     account: Text
+
+
+class _GoneAccount(_AccountKey, _Gone):
+    pass
 
 
 class _Account(_AccountKey, _Changed):
@@ -126,6 +136,10 @@ class _PriceKey(_Part):
     meter: Text
     currency: Currency
     effective_from: Instant | None = None
+
+
+class _GonePrice(_PriceKey, _Gone):
+    pass
 
 
 class _Price(_PriceKey, _Changed):
@@ -181,9 +195,9 @@ class _Envelope(_Part):
 
 
 _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
-    CatalogTopic.ACCOUNTS: (_Account, _AccountKey),
+    CatalogTopic.ACCOUNTS: (_Account, _GoneAccount),
     CatalogTopic.PLANS: (_Plan, _Plan),
-    CatalogTopic.PRICES: (_Price, _PriceKey),
+    CatalogTopic.PRICES: (_Price, _GonePrice),
     CatalogTopic.DECISIONS: (_Decision, _DecisionKey),
 }
 """Per topic: what `after` must hold, and what `before` of a deletion must."""
@@ -193,9 +207,10 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
     Without an `effective_from` the version holds from when the row was changed, as it says itself since changes are
-    captured (a snapshot tells it anew), or else from the change's commit. Who changed it, and when, is null where it is
-    not told, and of a deletion: the row that there was says who changed it before. Of a decision what it says, with
-    `lsn` and whether its row was deleted. Raises InvalidChangeError.
+    captured (a snapshot tells it anew), or else from the change's commit. What is deleted ends at `deleted_at`, or else
+    at the change's commit: a price has that as `ends_at`, an account as `effective_from` of its last version. Who
+    changed it, and when, is null where it is not told, and of a deletion without `deleted_at`. Of a decision what it
+    says, with `lsn` and whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
         return None
@@ -212,9 +227,17 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
     if topic == CatalogTopic.DECISIONS:
         return row
+    source = (envelope.source or _Source()).columns()
+    if isinstance(state, _Gone):
+        given_at = row.pop("deleted_at")
+        if given_at is None:
+            row |= dict.fromkeys(AUTHOR)
+        if topic == CatalogTopic.PRICES:
+            row["ends_at"] = given_at or source.get("source_at") or committed_at
+        else:
+            row["effective_from"] = given_at
     made_at = row.get("changed_at") or committed_at
     row |= {"committed_at": made_at} if topic == CatalogTopic.ACCOUNTS else {}
-    source = (envelope.source or _Source()).columns()
     return {**row, "effective_from": row.get("effective_from") or made_at, **source}
 
 

@@ -43,6 +43,8 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
     _insist(isinstance(state, dict))
     row = _row(topic, state, deleted=op == "d")
     _insist(committed_ms is not None)
+    if op == "d" and topic not in MAKES_NO_VERSION and state.get("deleted_at") is not None:
+        _instant(state["deleted_at"])
     if key is not None:
         named = _object(key)
         _insist(all(state[name] == named[name] for name in named if name in state))
@@ -50,10 +52,17 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
         return None
     assert committed_ms is not None
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
-    row |= dict.fromkeys(("changed_by", "changed_at")) if op == "d" else _author(state)
+    given_at = state.get("deleted_at") if op == "d" else None
+    is_nobodys = op == "d" and given_at is None
+    row |= dict.fromkeys(("changed_by", "changed_at")) if is_nobodys else _author(state)
     made_at = row["changed_at"] or committed_at
     if topic is CatalogTopic.ACCOUNTS:
         row["committed_at"] = made_at
+        row["effective_from"] = row["effective_from"] if given_at is None else _instant(given_at)
+    elif op == "d":
+        row["ends_at"] = _committed_us(envelope) if given_at is None else _instant(given_at)
+    else:
+        row["ends_at"] = None
     return {**row, "effective_from": row["effective_from"] or made_at, "deleted": op == "d"}
 
 
@@ -98,6 +107,17 @@ def _committed_ms(envelope: dict[str, Any]) -> int | None:
     for moment in moments:
         _insist(moment is None or (type(moment) is int and 0 <= moment <= MOST_MS))
     return moments[0] if moments[1] is None else moments[1]
+
+
+def _committed_us(envelope: dict[str, Any]) -> datetime:
+    """When it was committed, as exactly as it is told."""
+    source: dict[str, Any] = envelope.get("source") or {}
+    lsn, micros = source.get("lsn"), source.get("ts_us", "")
+    if all(type(part) is int and 0 <= part < 2 * 10**17 for part in (lsn, micros)):
+        return EPOCH + timedelta(microseconds=int(micros))
+    committed_ms = _committed_ms(envelope)
+    assert committed_ms is not None
+    return EPOCH + timedelta(milliseconds=committed_ms)
 
 
 def _name(value: Any, least: int = 1) -> str:

@@ -48,7 +48,9 @@ def test_a_price_keeps_every_digit_and_its_instant() -> None:
     assert row is not None
     assert row["unit_price"] == Decimal("0.000003000001")
     assert row["effective_from"] == datetime(2026, 2, 1, tzinfo=UTC)
-    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [row | dict.fromkeys(("source_lsn", "source_at"))]
+    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [
+        row | dict.fromkeys(("source_lsn", "source_at", "ends_at"))
+    ]
 
 
 CAPTURED = """
@@ -102,6 +104,52 @@ def test_a_deletion_is_a_version_too() -> None:
     assert price is not None
     assert pa.Table.from_pylist([account], schema=ACCOUNTS)["deleted"].to_pylist() == [True]
     assert pa.Table.from_pylist([price], schema=PRICES)["unit_price"].to_pylist() == [None]
+
+
+PLACED = {"ts_ms": COMMITTED_MS, "ts_us": COMMITTED_MS * 1_000 + 7, "lsn": 42}
+COMMITTED = datetime(2026, 1, 1, tzinfo=UTC)
+AS_OF = {"deleted_at": "2025-12-31T23:00:00.000001Z", "changed_by": "ann", "changed_at": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("before", "source", "ends_at"),
+    [
+        ({}, {"ts_ms": COMMITTED_MS}, COMMITTED),
+        ({}, PLACED, COMMITTED + timedelta(microseconds=7)),
+        ({"deleted_at": None, "changed_by": "bob", "changed_at": "2025-01-01T00:00:00Z"}, PLACED, None),
+        (AS_OF, PLACED, COMMITTED - timedelta(hours=1) + timedelta(microseconds=1)),
+    ],
+)
+def test_a_deleted_price_ends_at_the_moment_that_its_row_says_or_else_when_that_was_committed(
+    before: dict[str, Any], source: dict[str, Any], ends_at: datetime | None
+) -> None:
+    row = parse_change(CatalogTopic.PRICES, change(before=PRICE | before, op="d", source=source), 9)
+    assert row is not None
+    assert row["ends_at"] == (ends_at or COMMITTED + timedelta(microseconds=7))
+    assert row["effective_from"] == datetime(2026, 2, 1, tzinfo=UTC)
+    assert row["changed_by"] == ("ann" if before is AS_OF else None)
+
+
+def test_a_deleted_account_ends_at_the_moment_that_its_row_says() -> None:
+    before = ACCOUNT | AS_OF | {"effective_from": "2025-01-01T00:00:00Z"}
+    row = parse_change(CatalogTopic.ACCOUNTS, change(before=before, op="d", source=PLACED), 9)
+    assert row is not None
+    assert (row["effective_from"], row["committed_at"]) == (datetime.fromisoformat(AS_OF["deleted_at"]), COMMITTED)
+    assert (row["changed_by"], row["deleted"]) == ("ann", True)
+
+
+def test_what_is_not_deleted_ends_never_whatever_its_row_says() -> None:
+    """The moment is told of a row just before it is deleted: until then it is as it was."""
+    told = change(PRICE | AS_OF, op="u", source=PLACED)
+    [row] = pa.Table.from_pylist([parse_change(CatalogTopic.PRICES, told, 9)], schema=PRICES).to_pylist()
+    assert (row["ends_at"], row["deleted"]) == (None, False)
+
+
+@pytest.mark.parametrize("moment", ["infinity", "2026-01-01", 7, "292278994-08-16T23:00:00Z"])
+@pytest.mark.parametrize(("topic", "row"), [(CatalogTopic.PRICES, PRICE), (CatalogTopic.ACCOUNTS, ACCOUNT)])
+def test_a_deletion_as_of_what_is_no_moment_is_a_problem(topic: CatalogTopic, row: Any, moment: Any) -> None:
+    """To end it at another one would cost money that nobody sees."""
+    assert change_problem(topic, None, change(before=row | {"deleted_at": moment}, op="d")) is not None
 
 
 def test_tombstones_and_plans_are_no_versions() -> None:

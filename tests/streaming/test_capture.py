@@ -21,6 +21,7 @@ from deltalake import write_deltalake
 
 from catalog.change import Change, compact_json
 from catalog.decisions import Said, Waiting, decide
+from catalog.deletion import delete_row
 from catalog.earlier import forget_earlier_keys
 from catalog.gone import delete_again
 from catalog.publishing import publish
@@ -268,6 +269,47 @@ def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Ch
     after = values[0]["after"]
     changed_at = datetime.fromisoformat(after["changed_at"])
     edited[1].accounts[name] = [("small", changed_at, (after["changed_by"], changed_at)), None]
+
+
+def test_what_the_command_deletes_is_told_with_its_moment_and_who_did_it_and_begins_nothing_anew(
+    edited: tuple[Chain, Edits],
+) -> None:
+    """As of before, and with SQL: then it is when that was committed, and nobody is named."""
+    chain, edits = edited
+    name, before = uuid4().hex, {table: len(rows) for table, rows in chain.versions().items()}
+    key = {"plan": "large", "model": name, "meter": "requests", "currency": "EUR"}
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("INSERT INTO catalog.accounts VALUES (%s, 'N', 'large', 'EUR', 'UTC')", [name])
+        for day in range(2):
+            sql.execute(_PRICED, [*key.values(), JANUARY + timedelta(days=day), 1])
+    as_of = datetime.now(UTC) - timedelta(days=1)
+    delete_row(chain.url, CatalogTopic.PRICES, {**key, "effective_from": JANUARY}, as_of, "ann")
+    delete_row(chain.url, CatalogTopic.ACCOUNTS, {"account": name}, as_of, "ann")
+    committing = datetime.now(UTC)
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("DELETE FROM catalog.prices WHERE model = %s", [name])
+    committed = datetime.now(UTC)
+    chain.until_captured()
+    versions = chain.versions()
+    assert {table: len(rows) - before[table] for table, rows in versions.items()} == {
+        Table.PRICES: 4,
+        Table.ACCOUNTS: 2,
+    }
+    prices = [row for row in versions[Table.PRICES] if row["model"] == name and row["deleted"]]
+    assert [(row["effective_from"] - JANUARY).days for row in prices] == [0, 1]
+    assert (prices[0]["ends_at"], prices[0]["changed_by"]) == (as_of, "ann")
+    assert committing <= prices[1]["ends_at"] <= committed
+    assert prices[1]["changed_by"] is None
+    account = versions[Table.ACCOUNTS][-1]
+    assert (account["deleted"], account["effective_from"], account["changed_by"]) == (True, as_of, "ann")
+    for day in range(2):
+        edits.prices[*key.values(), JANUARY + timedelta(days=day)] = _of(versions[Table.PRICES], name, day)
+    edits.accounts[name] = [_contract(row) for row in versions[Table.ACCOUNTS] if row["account"] == name]
+
+
+def _of(versions: list[dict[str, Any]], model: str, day: int) -> list[Priced | None]:
+    since = JANUARY + timedelta(days=day)
+    return [_priced(row) for row in versions if (row["model"], row["effective_from"]) == (model, since)]
 
 
 def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Chain, Edits]) -> None:
