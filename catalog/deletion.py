@@ -52,6 +52,7 @@ _USES_PLAN = """
     SELECT array(SELECT account FROM catalog.accounts WHERE plan = %(plan)s ORDER BY account) AS accounts,
            (SELECT count(*) FROM catalog.prices WHERE plan = %(plan)s) AS prices
 """
+_BELOW = "SELECT account FROM catalog.accounts WHERE parent = %(account)s ORDER BY account"
 Key = Mapping[str, Any]
 
 
@@ -73,10 +74,12 @@ class Deleted:
 def delete_row(postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | None, by: str) -> Deleted:
     """Delete the price or account of a key, as of `at` or else of now, in the name of `by`.
 
-    Raises CannotRun where there is none, and when the database refuses.
+    Raises CannotRun where there is none, for an account that is a parent, and when the database refuses.
     """
     table = table_of(topic)
     with _asked(postgres_url) as database:
+        if topic is CatalogTopic.ACCOUNTS and (below := database.execute(_BELOW, key).fetchall()):
+            raise CannotRun(_stands_above(key["account"], [row["account"] for row in below]))
         database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
         row = database.execute(_SAID[topic], {**key, "at": at}).fetchone()
         if row is None:
@@ -117,6 +120,11 @@ def _no_such(database: psycopg.Connection[dict[str, Any]], topic: CatalogTopic, 
     named = f"those that there are begin at {', '.join(others)}" if others else "there is none at all"
     since = rfc3339(key["effective_from"])
     return f"The catalog has no such price from {since} on; of that plan, model, meter and currency {named}."
+
+
+def _stands_above(account: str, below: Sequence[str]) -> str:
+    named = ", ".join([*below[:MOST_NAMED], *(["…"] if len(below) > MOST_NAMED else [])])
+    return f"Account {account!r} is the parent of {len(below)} others ({named}): give them another first, or none."
 
 
 def _used(plan: str, accounts: Sequence[str], prices: int) -> str:

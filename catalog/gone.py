@@ -26,9 +26,10 @@ _PUT = {
         ON CONFLICT DO NOTHING RETURNING plan
     """,
     Table.ACCOUNTS: """
-        INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)
+        INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from, tags, parent)
         VALUES (%(account)s, coalesce(%(name)s, %(account)s), %(plan)s, %(currency)s, coalesce(%(timezone)s, 'UTC'),
-                %(effective_from)s)
+                %(effective_from)s, coalesce(%(tags)s::jsonb, '{}'),
+                (SELECT account FROM catalog.accounts WHERE account = %(parent)s))
         ON CONFLICT DO NOTHING RETURNING account
     """,
 }

@@ -11,8 +11,9 @@ import polars as pl
 
 from catalog.change import Change, Row
 from catalog.store import stored
+from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.table import open_table
-from jobs.streams import CatalogTopic, Table
+from jobs.streams import SCHEMAS, CatalogTopic, Table
 
 _INSTANT = pl.Datetime("us", "UTC")
 _KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -79,7 +80,11 @@ def versions(tables: str, table: Table) -> pl.DataFrame | None:
     """All versions that joins has of accounts or prices; None before there is a table."""
     found = open_table(tables, table)
     # Not with Arrow's own threads: a process that ends soon after has ended in `terminate` where they still wind down.
-    return None if found is None else pl.DataFrame(found.to_pyarrow_dataset().to_table(use_threads=False))
+    if found is None:
+        return None
+    # Of an older release it lacks columns until joins begins.
+    rows = found.to_pyarrow_dataset().to_table(use_threads=False)
+    return pl.DataFrame(with_stored_columns(rows, SCHEMAS[table]))
 
 
 def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -112,5 +117,6 @@ def _is_account(version: Row | None, row: Row) -> bool:
     return version is not None and _values(version) == _values(row) and _instant(version["effective_from"]) == since
 
 
-def _values(row: Row) -> tuple[str, ...]:
-    return row["name"], row["plan"], row["currency"], row["timezone"]
+def _values(row: Row) -> tuple[str | None, ...]:
+    tags = row.get("tags")
+    return row["name"], row["plan"], row["currency"], row["timezone"], None if tags == "{}" else tags, row.get("parent")

@@ -193,9 +193,12 @@ ACCOUNTS = pa.schema(
         pa.field("deleted", pa.bool_(), nullable=False),
         pa.field("committed_at", INSTANT),
         *_CIRCUMSTANCES,
+        pa.field("tags", pa.string()),
+        pa.field("parent", pa.string()),
     ]
 )
-"""Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
+"""Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made. `tags`
+is a JSON object (`metering.tags`); null: none."""
 
 PRICES = pa.schema(
     [
@@ -217,6 +220,6 @@ took which knew no end: that price is withdrawn, and the one before it goes on."
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 3, Table.PRICES: 3}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 4, Table.PRICES: 3}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

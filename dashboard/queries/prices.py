@@ -25,8 +25,8 @@ class PriceVersion:
     effective_from: datetime
     unit_price: Decimal
     state: str
-    """in force, next, later, past, ended (deleted while it was in force), or withdrawn: it was deleted before it began, or
-    another change of the same `effective_from` took its place."""
+    """in force, next, later, past, ended (deleted while it was in force), or withdrawn (deleted before it began, or
+    another change of the same `effective_from` took its place)."""
 
 
 def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:

@@ -14,6 +14,7 @@ from jobs.streams import AUTHOR, UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
 from metering.members import member_twice
+from metering.tags import checked_tags, tags_text
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
@@ -71,10 +72,18 @@ def _text(value: object) -> object:
 
 
 def _author(value: object) -> object:
-    """No price is refused for who changed it: what is no name is none."""
+    """Nothing is refused for it: what is no name is none."""
     try:
         return _text(value) if isinstance(value, str) and value else None
     except ValueError:
+        return None
+
+
+def _tags(value: object) -> str | None:
+    """As Debezium writes them, JSON in a text. What an earlier release took as anything is none: it read nothing."""
+    try:
+        return tags_text(checked_tags(json.loads(value) if isinstance(value, str) else value))
+    except (ValueError, RecursionError):
         return None
 
 
@@ -124,6 +133,8 @@ class _Account(_AccountKey, _Changed):
     currency: Currency
     timezone: Text | None = None
     effective_from: Instant | None = None
+    tags: Annotated[str | None, BeforeValidator(_tags)] = None
+    parent: Annotated[str | None, BeforeValidator(_author)] = None
 
 
 class _Plan(_Part):
@@ -251,6 +262,8 @@ def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | 
         parse_change(topic, value, 0)
         if key is not None and said is not None:
             _check_key(_strict_object(key, "the key"), said)
+        if topic == CatalogTopic.ACCOUNTS and said is not None and said["op"] != "d":
+            _check_growth(said["after"])
     except InvalidChangeError as error:
         return str(error)
     return None
@@ -261,6 +274,16 @@ def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
     state = value["before" if value["op"] == "d" else "after"]
     if other := sorted(field for field in key if field in state and state[field] != key[field]):
         raise InvalidChangeError(f"the key names another {', '.join(other)} than the value")
+
+
+def _check_growth(account: dict[str, Any]) -> None:
+    """What releases of before did not read: they took an account whatever stood there."""
+    try:
+        _text(account.get("parent"))
+        if (tags := account.get("tags")) is not None:
+            checked_tags(_object(tags.encode(), "tags", _each_once) if isinstance(tags, str) else tags)
+    except ValueError as problem:
+        raise InvalidChangeError(f"tags or parent: {problem}") from problem
 
 
 def _strict_object(document: bytes, what: str) -> dict[str, Any]:

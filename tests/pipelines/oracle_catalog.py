@@ -80,13 +80,25 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
         row["currency"] = _currency(state.get("currency"))
         row["unit_price"] = None if deleted else _unit_price(state.get("unit_price"))
     elif deleted:
-        return row | dict.fromkeys(("name", "plan", "currency", "timezone", "effective_from"))
+        return row | dict.fromkeys(("name", "plan", "currency", "timezone", "effective_from", "tags", "parent"))
     else:
         row |= {"plan": _name(state.get("plan")), "currency": _currency(state.get("currency"))}
         row["name"] = _name(state["name"], least=0) if state.get("name") is not None else None
         row["timezone"] = _name(state["timezone"]) if state.get("timezone") is not None else None
+        row["parent"] = _name(state["parent"]) if state.get("parent") else None
+        row["tags"] = _tags(state.get("tags"))
     row["effective_from"] = _instant(state["effective_from"]) if state.get("effective_from") is not None else None
     return row
+
+
+def _tags(value: Any) -> str | None:
+    tags = _object(value.encode()) if isinstance(value, str) else value
+    _insist(tags is None or isinstance(tags, dict))
+    for name, text in (tags or {}).items():
+        _insist(isinstance(text, str) and 1 <= len(name.encode()) <= 64 and len(text.encode()) <= 256)
+    _insist(len(tags or {}) <= 50)
+    said = json.dumps(tags, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return said if tags else None
 
 
 def _author(state: dict[str, Any]) -> dict[str, Any]:

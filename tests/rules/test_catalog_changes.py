@@ -152,6 +152,37 @@ def test_a_deletion_as_of_what_is_no_moment_is_a_problem(topic: CatalogTopic, ro
     assert change_problem(topic, None, change(before=row | {"deleted_at": moment}, op="d")) is not None
 
 
+def test_an_account_has_its_tags_and_parent_as_debezium_tells_them() -> None:
+    row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"tags": '{"b": "é", "a": ""}', "parent": "top"}), 7)
+    assert row is not None
+    assert (row["tags"], row["parent"]) == ('{"a":"","b":"é"}', "top")
+    none = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"tags": "{}", "parent": None}), 7)
+    before = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
+    assert none == before, "an account of before has none, and says nothing new"
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [
+        {"tags": "[]"},
+        {"tags": '{"team": 7}'},
+        {"tags": '{"team": "a", "team": "b"}'},
+        {"tags": json.dumps({"team": "x" * 257})},
+        {"tags": {"": "x"}},
+        {"tags": 7},
+        {"parent": "p" * 513},
+        {"parent": "\0"},
+    ],
+)
+def test_tags_or_a_parent_that_no_database_of_ours_would_take_are_a_problem(grown: dict[str, Any]) -> None:
+    """Releases of before took the account, whatever stood there: they read neither."""
+    value = change(ACCOUNT | grown)
+    assert change_problem(CatalogTopic.ACCOUNTS, None, value) is not None
+    row = parse_change(CatalogTopic.ACCOUNTS, value, 7)
+    assert row is not None
+    assert (row["tags"], row["parent"]) == (None, None)
+
+
 def test_tombstones_and_plans_are_no_versions() -> None:
     assert parse_change(CatalogTopic.PRICES, None, 1) is None
     assert change_problem(CatalogTopic.PRICES, b'{"plan": "pro"}', None) is None

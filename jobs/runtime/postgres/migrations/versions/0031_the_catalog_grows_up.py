@@ -1,7 +1,7 @@
-"""A row of the catalog may be deleted as of a moment, by somebody: whoever deletes it says so on the row first.
+"""Rows of the catalog are deleted as of a moment; accounts have tags and a parent, and zones that somebody knows.
 
-The deletion is told with the row as it was last. A row that says since when it is deleted, and is not, would make a
-later deletion say a moment that nobody meant: it is refused.
+A deletion is told with the row as it was last, so whoever deletes it says on the row since when. A row that says so and
+is not deleted would make a later deletion say a moment that nobody meant: it is refused.
 """
 
 from alembic import op
@@ -50,12 +50,117 @@ ALTER TABLE catalog.prices DROP COLUMN deleted_at;
 ALTER TABLE catalog.accounts DROP COLUMN deleted_at;
 """
 
+# An account that was there before keeps a zone that nobody knows: its months are UTC's, as they were.
+ACCOUNTS = """
+ALTER TABLE catalog.accounts
+    ADD COLUMN tags jsonb NOT NULL DEFAULT '{}',
+    ADD COLUMN parent text REFERENCES catalog.accounts;
+CREATE INDEX accounts_parent ON catalog.accounts (parent) WHERE parent IS NOT NULL;
+COMMENT ON COLUMN catalog.accounts.tags IS
+    'Texts by name: at most 50, names of at most 64 bytes, texts of at most 256.';
+COMMENT ON COLUMN catalog.accounts.parent IS
+    'The account whose bill this one is part of: at most 8 stand above each other, and none above itself.';
+
+CREATE FUNCTION catalog.check_account() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    wrong text;
+BEGIN
+    -- The view reads every file of zones: it is asked for what is new alone.
+    IF (TG_OP = 'INSERT' OR NEW.timezone IS DISTINCT FROM OLD.timezone) AND NEW.timezone <> 'UTC' AND (
+        NEW.timezone ~ '^(posix|right)/|^(localtime|posixrules|Factory)$'
+        OR NOT EXISTS (SELECT FROM pg_timezone_names WHERE name = NEW.timezone)
+    ) THEN
+        RAISE EXCEPTION 'account %: % is no time zone of the IANA database, such as Europe/Berlin',
+            quote_literal(NEW.account), quote_literal(NEW.timezone) USING ERRCODE = 'check_violation';
+    END IF;
+    IF jsonb_typeof(NEW.tags) <> 'object' THEN
+        wrong := 'must be a JSON object of texts';
+    ELSIF (SELECT count(*) FROM jsonb_object_keys(NEW.tags)) > 50 THEN
+        wrong := 'must be at most 50';
+    ELSE
+        SELECT format('%L ', key) || CASE
+            WHEN jsonb_typeof(value) <> 'string' THEN 'must be a text'
+            WHEN octet_length(key) NOT BETWEEN 1 AND 64 THEN 'must have a name of 1 to 64 bytes'
+            WHEN octet_length(value #>> '{}') > 256 THEN 'must be a text of at most 256 bytes' END
+        INTO wrong FROM jsonb_each(NEW.tags)
+        WHERE jsonb_typeof(value) <> 'string' OR octet_length(key) NOT BETWEEN 1 AND 64
+           OR octet_length(value #>> '{}') > 256
+        ORDER BY key LIMIT 1;
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'account %: tags: %', quote_literal(NEW.account), wrong USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER check_account BEFORE INSERT OR UPDATE OF timezone, tags ON catalog.accounts
+    FOR EACH ROW EXECUTE FUNCTION catalog.check_account();
+
+-- When all rows of a transaction are there. Each row above is locked: of two who make a circle together one waits for
+-- the other, and sees it.
+CREATE FUNCTION catalog.check_parent() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    above text[] := ARRAY[NEW.account];
+    upper text;
+    below integer;
+BEGIN
+    LOOP
+        SELECT parent INTO upper FROM catalog.accounts WHERE account = above[cardinality(above)] FOR SHARE;
+        EXIT WHEN upper IS NULL;
+        IF upper = ANY (above) THEN
+            RAISE EXCEPTION 'account % cannot have the parent %: it stands above itself (%)',
+                quote_literal(NEW.account), quote_literal(NEW.parent), array_to_string(above || upper, ' < ')
+                USING ERRCODE = 'check_violation';
+        END IF;
+        above := above || upper;
+        EXIT WHEN cardinality(above) > 8;
+    END LOOP;
+    WITH RECURSIVE lower (account, depth) AS (
+        SELECT NEW.account, 0
+        UNION ALL
+        SELECT a.account, lower.depth + 1 FROM lower JOIN catalog.accounts AS a ON a.parent = lower.account
+        WHERE lower.depth < 8
+    )
+    SELECT max(depth) INTO below FROM lower;
+    IF cardinality(above) + below > 8 THEN
+        RAISE EXCEPTION 'account % cannot have the parent %: more than 8 accounts would stand above each other',
+            quote_literal(NEW.account), quote_literal(NEW.parent) USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER check_parent AFTER INSERT OR UPDATE OF parent ON catalog.accounts
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.parent IS NOT NULL)
+    EXECUTE FUNCTION catalog.check_parent();
+
+-- Who may read an account reads what stands below it, as far as those may be read.
+CREATE VIEW catalog.accounts_below WITH (security_invoker = true) AS
+WITH RECURSIVE below (head, account, depth) AS (
+    SELECT account, account, 0 FROM catalog.accounts
+    UNION ALL
+    SELECT below.head, a.account, below.depth + 1
+    FROM below JOIN catalog.accounts AS a ON a.parent = below.account WHERE below.depth < 8
+)
+SELECT head, account, min(depth) AS depth FROM below GROUP BY head, account;
+COMMENT ON VIEW catalog.accounts_below IS 'Every account with itself and all that stand below it, how far each.';
+"""
+NO_ACCOUNTS = """
+DROP VIEW catalog.accounts_below;
+DROP TRIGGER check_parent ON catalog.accounts;
+DROP TRIGGER check_account ON catalog.accounts;
+DROP FUNCTION catalog.check_parent();
+DROP FUNCTION catalog.check_account();
+ALTER TABLE catalog.accounts DROP COLUMN tags, DROP COLUMN parent;
+"""
+
 
 def upgrade() -> None:
     """Add the columns, empty."""
     op.execute(DELETED_AT)
+    op.execute(ACCOUNTS)
 
 
 def downgrade() -> None:
     """Remove them again."""
+    op.execute(NO_ACCOUNTS)
     op.execute(NO_DELETED_AT)
