@@ -84,13 +84,13 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 
 @catalog.command()
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Delete once more what was deleted while nobody captured it: after a replication slot was lost.
+    """Tell joins once more what it has otherwise than the database: after a slot was lost, or changes were rejected.
 
-    What there is a new snapshot tells by itself; what is gone stands in none. It ends now: since when it is gone nobody
-    knows, and until now usage was priced by it.
+    What is gone stands in no snapshot: it is deleted once more, and ends now. Since when it is gone nobody knows, and
+    until now usage was priced by it.
     Exit status 1 when joins does not have what was committed before in time (nothing is done then).
     """
-    from catalog.gone import delete_again
+    from catalog.gone import delete_again, tell_again
     from cli.progress import telling
     from deployment.asking import asking_database
     from deployment.draining import Waiter
@@ -99,8 +99,10 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
     stack = running_deployment(data_dir)
     with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
         Waiter(stack, timeout, tell).until_catalog_joined()
-        rows = delete_again(stack.tables, stack.postgres_url)
-    typer.echo(f"{rows} accounts and prices deleted once more." if rows else "joins has nothing that was deleted.")
+        gone = delete_again(stack.tables, stack.postgres_url)
+        told = tell_again(stack.tables, stack.postgres_url)
+    typer.echo(f"{gone} accounts and prices deleted once more." if gone else "joins has nothing that was deleted.")
+    typer.echo(f"{told} told again." if told else "It has all others as they are.")
 
 
 def apply_catalog(

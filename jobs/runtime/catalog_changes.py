@@ -214,6 +214,28 @@ _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
 """Per topic: what `after` must hold, and what `before` of a deletion must."""
 
 
+_CHANGED = ("changed_by", "changed_at")
+CAPTURED_COLUMNS: dict[str, tuple[str, ...]] = {
+    CatalogTopic.ACCOUNTS: ("account", "name", "plan", "currency", "timezone", "effective_from", *_CHANGED),
+    CatalogTopic.PLANS: ("plan",),
+    CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from", "unit_price", *_CHANGED),
+    CatalogTopic.DECISIONS: ("usage_lsn", "meter", "account", "request_id", "decision", "reason", "decided_by"),
+}
+"""What a row has that was captured, of any release that captures: without one of them it would say something else."""
+GROWN_COLUMNS: dict[str, tuple[str, ...]] = {
+    CatalogTopic.ACCOUNTS: ("deleted_at", "tags", "parent"),
+    CatalogTopic.PRICES: ("deleted_at",),
+}
+"""What a row has since migration 0031, all of it or (told before) nothing."""
+KEY_COLUMNS: dict[str, tuple[str, ...]] = {
+    CatalogTopic.ACCOUNTS: ("account",),
+    CatalogTopic.PLANS: ("plan",),
+    CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from"),
+    CatalogTopic.DECISIONS: ("usage_lsn", "meter"),
+}
+"""What a row that is deleted has, whatever the table's replica identity."""
+
+
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
@@ -259,6 +281,8 @@ def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | 
     """
     try:
         said = None if value is None else _strict_object(value, "the value")
+        if said is not None:
+            _check_columns(topic, said)
         parse_change(topic, value, 0)
         if key is not None and said is not None:
             _check_key(_strict_object(key, "the key"), said)
@@ -274,6 +298,22 @@ def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
     state = value["before" if value["op"] == "d" else "after"]
     if other := sorted(field for field in key if field in state and state[field] != key[field]):
         raise InvalidChangeError(f"the key names another {', '.join(other)} than the value")
+
+
+def _check_columns(topic: str, said: dict[str, Any]) -> None:
+    """A column that was renamed is not there: one that may be null would be taken for empty, and billed by."""
+    source, is_gone = said.get("source"), said.get("op") == "d"
+    row = said.get("before" if is_gone else "after")
+    is_captured = isinstance(source, dict) and all(_position(source.get(name)) is not None for name in ("lsn", "ts_us"))
+    if not is_captured or not isinstance(row, dict):
+        return
+    grown = GROWN_COLUMNS.get(topic, ())
+    needed = KEY_COLUMNS[topic] if is_gone else CAPTURED_COLUMNS[topic]
+    needed += grown if not is_gone and any(name in row for name in grown) else ()
+    if missing := [name for name in needed if name not in row]:
+        raise InvalidChangeError(
+            f"the row has no {', '.join(missing)}: {topic} has no such column any more, or it is called otherwise"
+        )
 
 
 def _check_growth(account: dict[str, Any]) -> None:

@@ -13,7 +13,9 @@ from alembic import command
 from catalog.deletion import delete_row
 from catalog.file import CatalogFileError, parse_catalog
 from catalog.store import store
+from deployment.capture import read_capture
 from deployment.errors import CannotRun
+from jobs.runtime.catalog_changes import CAPTURED_COLUMNS, GROWN_COLUMNS
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
 
@@ -158,6 +160,24 @@ def test_a_parent_is_not_deleted_and_its_children_are_named(accounts: str) -> No
         delete_row(accounts, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
     delete_row(accounts, CatalogTopic.ACCOUNTS, {"account": "b"}, None, "ann")
     delete_row(accounts, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
+
+
+def test_a_column_that_we_read_and_somebody_has_renamed_is_named_until_it_is_back(accounts: str) -> None:
+    needed = [
+        (topic.value, name)
+        for topic in CatalogTopic
+        for name in (*CAPTURED_COLUMNS[topic], *GROWN_COLUMNS.get(topic, ()))
+    ]
+    assert read_capture(accounts).missing == []
+    with psycopg.connect(accounts) as connection:
+        for table, name in needed:
+            connection.execute(f"ALTER TABLE {table} RENAME COLUMN {name} TO {name}_x".encode())
+    assert set(read_capture(accounts).missing) == {f"{table}.{name}" for table, name in needed}
+    assert read_capture(accounts).is_late
+    with psycopg.connect(accounts) as connection:
+        for table, name in needed:
+            connection.execute(f"ALTER TABLE {table} RENAME COLUMN {name}_x TO {name}".encode())
+    assert read_capture(accounts).missing == []
 
 
 def test_there_and_back_again_the_catalog_is_as_it_was(accounts: str) -> None:

@@ -58,10 +58,10 @@ def test_oracle_an_accounts_sum_is_that_of_all_that_stand_below_it(
             expected[head, currency] = before if amount is None else amount + (before or 0)
     assert {(branch.account, branch.currency): branch.amount for branch in tree} == expected
     assert [branch.depth for branch in tree] == [len(lines[branch.account]) - 1 for branch in tree]
-    for before, branch in pairwise(tree):
-        assert branch.depth <= before.depth + 1
-        if branch.depth > before.depth:
-            assert (before.account, before.currency) == (parents[branch.account], branch.currency)
+    for above, below in pairwise(tree):
+        assert below.depth <= above.depth + 1
+        if below.depth > above.depth:
+            assert (above.account, above.currency) == (parents[below.account], below.currency)
 
 
 def test_of_one_account_what_stands_below_it_is_shown_and_nothing_else() -> None:

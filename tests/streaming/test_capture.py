@@ -23,8 +23,9 @@ from catalog.change import Change, compact_json
 from catalog.decisions import Said, Waiting, decide
 from catalog.deletion import delete_row
 from catalog.earlier import forget_earlier_keys
-from catalog.gone import delete_again
+from catalog.gone import delete_again, tell_again
 from catalog.publishing import publish
+from deployment.capture import read_capture
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.words import Decision
@@ -325,6 +326,61 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
     rows = [parse_change(record.topic, record.value, lsn) or {} for lsn, record in enumerate(records)]
     told = [(row["usage_lsn"], row["decision"], row["decided_by"]) for row in rows]
     assert told == [(7, "approve", "ann"), (7, "approve", "ann"), (7, "reject", "eve")]
+
+
+def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_is_missed_until_it_is_back(
+    edited: tuple[Chain, Edits], tmp_path: Path
+) -> None:
+    """One's own column makes no version. Of a row without ours nothing is believed, and it is told again as it is."""
+    chain, edits = edited
+    for statement in ("ADD COLUMN crm_id text", "RENAME COLUMN crm_id TO crm", "DROP COLUMN crm"):
+        with edits.transaction() as sql:
+            sql.execute(f"ALTER TABLE catalog.accounts {statement}".encode())
+            edits.account(sql, "grown")
+            edits.price(sql)
+        if statement.startswith("ADD"):
+            with psycopg.connect(chain.url) as sql:
+                sql.execute("INSERT INTO catalog.accounts VALUES ('crm', 'C', 'large', 'EUR', 'UTC', '2026-01-01 UTC')")
+            chain.until_captured()
+            versions = chain.versions()
+            with psycopg.connect(chain.url) as sql:
+                sql.execute("UPDATE catalog.accounts SET crm_id = '7' WHERE account = 'crm'")
+            chain.until_captured()
+            assert chain.versions() == versions, "nothing that we read has changed"
+            edits.accounts["crm"] = [_contract(versions[Table.ACCOUNTS][-1])]
+    chain.until_captured()
+    edits.assert_told()
+
+    before = chain.versions()
+    chain.problems.add(
+        "the row has no unit_price: catalog.prices has no such column any more, or it is called otherwise"
+    )
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("ALTER TABLE catalog.prices RENAME COLUMN unit_price TO price_of_unit")
+        sql.execute("UPDATE catalog.prices SET price_of_unit = price_of_unit + 1 WHERE plan = 'large'")
+    chain.until_captured()
+    assert read_capture(chain.url).missing == ["catalog.prices.unit_price"]
+    assert chain.versions() == before
+    assert {change_problem(record.topic, record.key, record.value) for record in chain.told()} == {
+        None,
+        *chain.problems,
+    }
+
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("ALTER TABLE catalog.prices RENAME COLUMN price_of_unit TO unit_price")
+    for table, rows in before.items():
+        write_deltalake(f"{tmp_path}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+    told = tell_again(str(tmp_path), chain.url)
+    chain.until_captured()
+    with psycopg.connect(chain.url) as sql:
+        found = sql.execute(
+            "SELECT plan, model, meter, currency, effective_from, unit_price, changed_by, changed_at "
+            "FROM catalog.prices WHERE plan = 'large'"
+        ).fetchall()
+    for *key, unit_price, changed_by, changed_at in found:
+        _say(edits.prices[tuple(key)], (unit_price, (changed_by, changed_at)))
+    assert told == len(found) > 0
+    edits.assert_told()
 
 
 @pytest.mark.timeout(600)

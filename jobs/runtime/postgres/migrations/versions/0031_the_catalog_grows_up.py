@@ -153,14 +153,36 @@ DROP FUNCTION catalog.check_account();
 ALTER TABLE catalog.accounts DROP COLUMN tags, DROP COLUMN parent;
 """
 
+NEEDED = """
+CREATE VIEW catalog.missing_columns AS
+SELECT table_name, column_name
+FROM (
+    VALUES
+        ('accounts', '{account,name,plan,currency,timezone,effective_from,changed_by,changed_at}'::text[]),
+        ('accounts', '{deleted_at,tags,parent}'),
+        ('plans', '{plan}'),
+        ('prices', '{plan,model,meter,currency,effective_from,unit_price,changed_by,changed_at,deleted_at}'),
+        ('decisions', '{usage_lsn,meter,account,request_id,decision,reason,decided_by}')
+) AS needed (table_name, column_names)
+CROSS JOIN LATERAL unnest(column_names) AS column_name
+WHERE NOT EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('catalog.' || table_name) AND attname = column_name AND NOT attisdropped
+);
+COMMENT ON VIEW catalog.missing_columns IS
+    'Columns without which a change of the catalog is rejected: somebody has renamed or dropped them.';
+"""
+
 
 def upgrade() -> None:
     """Add the columns, empty."""
     op.execute(DELETED_AT)
     op.execute(ACCOUNTS)
+    op.execute(NEEDED)
 
 
 def downgrade() -> None:
     """Remove them again."""
+    op.execute("DROP VIEW catalog.missing_columns")
     op.execute(NO_ACCOUNTS)
     op.execute(NO_DELETED_AT)
