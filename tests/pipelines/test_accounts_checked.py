@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
 
 _INSERT = "INSERT INTO catalog.accounts (account, name, plan, currency) VALUES (%s, 'A', 'p', 'EUR')"
+_INSERT_ZONE = "INSERT INTO catalog.accounts (account, name, plan, currency, timezone) VALUES (%s, 'A', 'p', 'EUR', %s)"
 TOO_DEEP = "more than 8 accounts would stand above each other"
 
 
@@ -57,6 +59,22 @@ def test_zones_that_there_are_are_taken_and_one_of_before_stays(accounts: str) -
         connection.execute("UPDATE catalog.accounts SET timezone = 'Mars/Olympus' WHERE account = 'b'")
         connection.execute("ALTER TABLE catalog.accounts ENABLE TRIGGER check_account")
     edit(accounts, "name", "another", "b")
+    edit(accounts, "timezone", "Mars/Olympus", "b")
+    with psycopg.connect(accounts) as connection:
+        again = "ON CONFLICT (account) DO UPDATE SET timezone = excluded.timezone, name = 'again'"
+        connection.execute(f"{_INSERT_ZONE} {again}".encode(), ["b", "Mars/Olympus"])
+    assert "is no time zone" in refused(accounts, "timezone", "Mars/Olympus", "c")
+
+
+def test_ten_thousand_accounts_of_a_few_zones_are_stored_in_seconds(accounts: str) -> None:
+    """Each zone is looked for once in a transaction: to look takes milliseconds, and reads every file of zones."""
+    zones = ["Europe/Berlin", "Asia/Kolkata", "America/New_York"]
+    begun = monotonic()
+    with psycopg.connect(accounts) as connection:
+        rows = [(f"many-{number}", zones[number % 3]) for number in range(10_000)]
+        connection.cursor().executemany(_INSERT_ZONE, rows)
+    assert monotonic() - begun < 120
+    assert "is no time zone" in refused(accounts, "timezone", "Europe/Berlin Asia/Kolkata")
 
 
 @pytest.mark.parametrize(
