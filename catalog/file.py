@@ -161,6 +161,15 @@ class CatalogFile(Row):
             if plan not in plans
         ]
 
+    def unknown_parents(self, known: set[str]) -> list[str]:
+        """One line for each account with a parent that neither the file nor `known` has."""
+        accounts = known | {row.account for row in self.accounts}
+        return [
+            f"accounts.{number}.parent is {row.parent!r}: must be an account of the file or of the catalog"
+            for number, row in enumerate(self.accounts)
+            if row.parent and row.parent not in accounts
+        ]
+
     def undeclared_meters(self, declared: set[str]) -> list[str]:
         """One line for each price of a meter that the stack does not count."""
         return [

@@ -137,7 +137,8 @@ def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
-    unknown plan, for a price of a meter that is not declared, and when the database refuses.
+    unknown plan, for a parent that is no account, for a price of a meter that is not declared, and when the database
+    refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -149,6 +150,10 @@ def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None
             declared = {row["meter"] for row in database.execute("SELECT meter FROM meters WHERE is_declared")}
             if undeclared := catalog.undeclared_meters(declared):
                 raise CannotRun("\n".join(undeclared))
+            parents = [row.parent for row in catalog.accounts if row.parent]
+            named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [parents])
+            if orphans := catalog.unknown_parents({row["account"] for row in named}):
+                raise CannotRun("\n".join(orphans))
             found = []
             for table in TABLES:
                 rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]

@@ -17,7 +17,7 @@ from monitoring.alerts.money import CATALOG_BEHIND_SECONDS
 _CAPTURE = """
 SELECT is_active, captured_until,
        extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at))::float8,
-       ARRAY(SELECT format('catalog.%s.%s', table_name, column_name) FROM catalog.missing_columns ORDER BY 1)
+       missing_columns
 FROM catalog.capture
 """
 
@@ -67,7 +67,7 @@ def read_capture(postgres_url: str) -> Capture:
     """How far it is. Raises `psycopg.Error` when the database does not answer, or has no schema yet."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         row = database.execute(_CAPTURE).fetchone()
-    return Capture() if row is None else Capture(*row)
+    return Capture() if row is None else Capture(*row[:-1], tuple(row[-1]))
 
 
 def refuse_without_log(postgres_url: str) -> None:

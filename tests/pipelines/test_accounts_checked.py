@@ -172,6 +172,13 @@ def test_a_file_may_name_a_child_before_its_parent(database: str) -> None:
     assert [change.op for change in told] == ["c", "c", "c"]
 
 
+def test_a_parent_that_is_no_account_is_refused_and_named(accounts: str) -> None:
+    with pytest.raises(CannotRun, match=r"accounts\.0\.parent is 'nobody': must be an account of the file or of the"):
+        stored(accounts, parent="nobody")
+    with pytest.raises(CannotRun, match=r"account 'a' cannot have the parent 'a': it stands above itself"):
+        stored(accounts, parent="a")
+
+
 def test_a_parent_is_not_deleted_and_its_children_are_named(accounts: str) -> None:
     edit(accounts, "parent", "a", "b")
     with pytest.raises(CannotRun, match=r"Account 'a' is the parent of 1 others \(b\): give them another first"):
@@ -186,7 +193,7 @@ def test_a_column_that_we_read_and_somebody_has_renamed_is_named_until_it_is_bac
         for topic in CatalogTopic
         for name in (*CAPTURED_COLUMNS[topic], *GROWN_COLUMNS.get(topic, ()))
     ]
-    assert read_capture(accounts).missing == []
+    assert read_capture(accounts).missing == ()
     with psycopg.connect(accounts) as connection:
         for table, name in needed:
             connection.execute(f"ALTER TABLE {table} RENAME COLUMN {name} TO {name}_x".encode())
@@ -195,7 +202,7 @@ def test_a_column_that_we_read_and_somebody_has_renamed_is_named_until_it_is_bac
     with psycopg.connect(accounts) as connection:
         for table, name in needed:
             connection.execute(f"ALTER TABLE {table} RENAME COLUMN {name}_x TO {name}".encode())
-    assert read_capture(accounts).missing == []
+    assert read_capture(accounts).missing == ()
 
 
 def test_there_and_back_again_the_catalog_is_as_it_was(accounts: str) -> None:

@@ -176,6 +176,22 @@ WHERE NOT EXISTS (
 COMMENT ON VIEW catalog.missing_columns IS
     'Columns without which a change of the catalog is rejected: somebody has renamed or dropped them.';
 """
+CAPTURE = """
+CREATE OR REPLACE VIEW catalog.capture AS
+SELECT coalesce(slot.active, false) AS is_active,
+       (SELECT max(beat_at) FROM catalog.beats WHERE position < slot.confirmed_flush_lsn) AS captured_until,
+       (SELECT min(beat_at) FROM catalog.beats) AS first_beat_at{more}
+FROM (SELECT) AS one
+LEFT JOIN pg_replication_slots AS slot
+    ON slot.database = current_database() AND slot.plugin = 'pgoutput' AND starts_with(slot.slot_name, 'weir_catalog');
+COMMENT ON VIEW catalog.capture IS
+    'Whether the connector reads the log of changes, and until when whatever was committed is in Kafka.';
+"""
+# In a view that grows, and so keeps who may read it: whoever may read the one may read the other.
+MISSING = """,
+       ARRAY(
+           SELECT format('catalog.%s.%s', table_name, column_name) FROM catalog.missing_columns ORDER BY 1
+       ) AS missing_columns"""
 
 
 def upgrade() -> None:
@@ -183,10 +199,13 @@ def upgrade() -> None:
     op.execute(DELETED_AT)
     op.execute(ACCOUNTS)
     op.execute(NEEDED)
+    op.execute(CAPTURE.format(more=MISSING))
 
 
 def downgrade() -> None:
     """Remove them again."""
+    op.execute("DROP VIEW catalog.capture")
+    op.execute(CAPTURE.format(more=""))
     op.execute("DROP VIEW catalog.missing_columns")
     op.execute(NO_ACCOUNTS)
     op.execute(NO_DELETED_AT)
