@@ -67,7 +67,10 @@ def read_capture(postgres_url: str) -> Capture:
     """How far it is. Raises `psycopg.Error` when the database does not answer, or has no schema yet."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         row = database.execute(_CAPTURE).fetchone()
-    return Capture() if row is None else Capture(*row[:-1], tuple(row[-1]))
+    if row is None:
+        return Capture()
+    is_active, captured_until, behind_seconds, missing = row
+    return Capture(is_active, captured_until, behind_seconds, tuple(missing))
 
 
 def refuse_without_log(postgres_url: str) -> None:
