@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from catalog.exact_text import read_as_text
 from metering.limits import MAX_NAME_BYTES
+from metering.tags import checked_tags
 
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8
@@ -65,6 +66,14 @@ def _perhaps_instant(value: Any) -> datetime | None:
     return None if value in (None, "", "null", "~") else _instant(value)
 
 
+def _tags(value: Any) -> dict[str, str]:
+    return {} if value in (None, "", "null", "~") else checked_tags(value)
+
+
+def _parent(value: Any) -> str:
+    return "" if value in (None, "", "null", "~") else checked_text(value)
+
+
 def _unit_price(value: Any) -> Decimal:
     if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", value):
         raise ValueError("must be a decimal number, such as 0.0000025")
@@ -83,6 +92,9 @@ Currency = Annotated[Text, AfterValidator(_currency)]
 Zone = Annotated[Text, AfterValidator(_zone)]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
 PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]
+Tags = Annotated[dict[str, str] | None, BeforeValidator(_tags)]
+Parent = Annotated[str | None, BeforeValidator(_parent)]
+"""Both None where the file says nothing, and empty where it says that there is none."""
 UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
 
 
@@ -100,7 +112,10 @@ class Plan(Row):
 
 
 class Account(Row):
-    """A customer. Without `effective_from` a change holds from the moment it is committed."""
+    """A customer. Without `effective_from` a change holds from the moment it is committed.
+
+    Tags or a parent that are left out stay what they are; `tags: {}` and `parent: null` take them away.
+    """
 
     account: Text
     name: Text
@@ -108,6 +123,8 @@ class Account(Row):
     currency: Currency
     timezone: Zone = "UTC"
     effective_from: PerhapsInstant = None
+    tags: Tags = None
+    parent: Parent = None
 
 
 class Price(Row):
@@ -142,6 +159,15 @@ class CatalogFile(Row):
             f"{where}.plan is {plan!r}: must be a plan of the file or of the catalog"
             for where, plan in named
             if plan not in plans
+        ]
+
+    def unknown_parents(self, known: set[str]) -> list[str]:
+        """One line for each account with a parent that neither the file nor `known` has."""
+        accounts = known | {row.account for row in self.accounts}
+        return [
+            f"accounts.{number}.parent is {row.parent!r}: must be an account of the file or of the catalog"
+            for number, row in enumerate(self.accounts)
+            if row.parent and row.parent not in accounts
         ]
 
     def undeclared_meters(self, declared: set[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Rows that joins prices with and the database has no more: deleted while nobody captured it, in no snapshot either.
+"""Rows that joins prices with and the database has otherwise, or no more: nobody captured it, or it was rejected.
 
-They are deleted once more, for the log of changes: put there as joins has them, which is no change to it, and deleted
-in the same transaction.
+What was deleted is in no snapshot either. It is deleted once more, for the log of changes: put there as joins has it,
+which is no change to it, and deleted in the same transaction. What joins has otherwise is told again as it is.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import polars as pl
 import psycopg
 from psycopg.rows import dict_row
 
-from catalog.known import versions
-from jobs.streams import Table
+from catalog.known import unknown, versions
+from catalog.store import change_of, table_of
+from jobs.streams import CatalogTopic, Table
 
 Held = Mapping[str, Any]
 _PRICE = ("plan", "model", "meter", "currency", "effective_from")
@@ -26,9 +27,10 @@ _PUT = {
         ON CONFLICT DO NOTHING RETURNING plan
     """,
     Table.ACCOUNTS: """
-        INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)
+        INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from, tags, parent)
         VALUES (%(account)s, coalesce(%(name)s, %(account)s), %(plan)s, %(currency)s, coalesce(%(timezone)s, 'UTC'),
-                %(effective_from)s)
+                %(effective_from)s, coalesce(%(tags)s::jsonb, '{}'),
+                (SELECT account FROM catalog.accounts WHERE account = %(parent)s))
         ON CONFLICT DO NOTHING RETURNING account
     """,
 }
@@ -38,6 +40,13 @@ _DELETE = {
             = (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s)
     """,
     Table.ACCOUNTS: "DELETE FROM catalog.accounts WHERE account = %(account)s",
+}
+_TOUCH = {
+    CatalogTopic.PRICES: """
+        UPDATE catalog.prices SET plan = plan WHERE (plan, model, meter, currency, effective_from)
+            = (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s)
+    """,
+    CatalogTopic.ACCOUNTS: "UPDATE catalog.accounts SET plan = plan WHERE account = %(account)s",
 }
 _KEYS = {
     Table.PRICES: (_PRICE, f"SELECT {', '.join(_PRICE)} FROM catalog.prices"),
@@ -56,6 +65,25 @@ def delete_again(tables: str, postgres_url: str) -> int:
         gone = {table: _gone(tables, table, database) for table in (Table.ACCOUNTS, Table.PRICES)}
         rows = [(table, row) for table, found in gone.items() for row in found]
         return sum(_deleted(database, table, row) for table, row in rows)
+
+
+def tell_again(tables: str, postgres_url: str) -> int:
+    """Have each account and price told again that joins has otherwise, or not at all; how many rows.
+
+    An update of nothing: it stands in the log of changes with the row, and changes neither it nor who changed it.
+    Raises `psycopg.Error` when the database refuses.
+    """
+    with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+        database.execute("SET LOCAL TimeZone = 'UTC'")
+        rows = [
+            change_of(table, {**row, "op": "r"}, row["read_at"])
+            for table in (table_of(CatalogTopic.PRICES), table_of(CatalogTopic.ACCOUNTS))
+            for row in database.execute(f"SELECT *, now() AS read_at FROM catalog.{table.name}".encode())
+        ]
+        told = unknown(tables, rows)
+        for row in told:
+            database.execute(_TOUCH[row.topic], row.key)
+    return len(told)
 
 
 def _gone(tables: str, table: Table, database: psycopg.Connection[dict[str, Any]]) -> Sequence[Held]:

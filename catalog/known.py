@@ -11,8 +11,9 @@ import polars as pl
 
 from catalog.change import Change, Row
 from catalog.store import stored
+from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.table import open_table
-from jobs.streams import CatalogTopic, Table
+from jobs.streams import SCHEMAS, CatalogTopic, Table
 
 _INSTANT = pl.Datetime("us", "UTC")
 _KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -22,6 +23,9 @@ _KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
         "effective_from": _INSTANT,
     },
 }
+
+
+_TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
 
 
 class Missing:
@@ -42,6 +46,24 @@ class Missing:
         return len(self._changes)
 
 
+class Held:
+    """Which rows that were deleted joins has all the same, asked again and again until there are none."""
+
+    def __init__(self, tables: str, postgres_url: str, deleted: Sequence[Change]) -> None:
+        self._tables = tables
+        self._postgres_url = postgres_url
+        self._deleted = deleted
+
+    def __call__(self) -> int:
+        """How many. What somebody has put there again meanwhile counts no more.
+
+        Raises `psycopg.OperationalError` while the database does not answer.
+        """
+        again = [(row.topic, row.key) for row in stored(self._postgres_url, self._deleted)]
+        self._deleted = [row for row in self._deleted if (row.topic, row.key) not in again]
+        return sum(len(_newest(self._tables, _TABLE_OF[row.topic], [row.key])) for row in self._deleted)
+
+
 def unknown(tables: str, rows: Sequence[Change]) -> list[Change]:
     """The rows of the catalog of which the newest version says something else. Plans have no versions."""
     accounts = [row for row in rows if row.topic is CatalogTopic.ACCOUNTS]
@@ -58,7 +80,11 @@ def versions(tables: str, table: Table) -> pl.DataFrame | None:
     """All versions that joins has of accounts or prices; None before there is a table."""
     found = open_table(tables, table)
     # Not with Arrow's own threads: a process that ends soon after has ended in `terminate` where they still wind down.
-    return None if found is None else pl.DataFrame(found.to_pyarrow_dataset().to_table(use_threads=False))
+    if found is None:
+        return None
+    # Of an older release it lacks columns until joins begins.
+    rows = found.to_pyarrow_dataset().to_table(use_threads=False)
+    return pl.DataFrame(with_stored_columns(rows, SCHEMAS[table]))
 
 
 def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -91,5 +117,6 @@ def _is_account(version: Row | None, row: Row) -> bool:
     return version is not None and _values(version) == _values(row) and _instant(version["effective_from"]) == since
 
 
-def _values(row: Row) -> tuple[str, ...]:
-    return row["name"], row["plan"], row["currency"], row["timezone"]
+def _values(row: Row) -> tuple[str | None, ...]:
+    tags = row.get("tags")
+    return row["name"], row["plan"], row["currency"], row["timezone"], None if tags == "{}" else tags, row.get("parent")

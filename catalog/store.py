@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
+from metering.tags import tags_text
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class CatalogTable:
     changed: str
     """When a row `t` differs from the file's row `f`."""
 
+    filled: Mapping[str, str] = field(default_factory=dict)
+    """By column what a row has of which the file's row `r` may say nothing; `t` is the one that there is, if any."""
+
     @property
     def told(self) -> tuple[str, ...]:
         """What a change tells of a row: its columns, and who the database says changed it."""
@@ -43,9 +47,11 @@ class CatalogTable:
         names, key, told = ", ".join(self.columns), ", ".join(self.key), ", ".join(self.told)
         fields = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         values = [name for name in self.columns if name not in self.key]
+        said = ", ".join(f"{self.filled.get(name, f'r.{name}')} AS {name}" for name in self.columns)
         return f"""
             WITH file AS (
-                SELECT * FROM jsonb_to_recordset(%s) AS r ({fields})
+                SELECT {said}
+                FROM jsonb_to_recordset(%s) AS r ({fields}) LEFT JOIN catalog.{self.name} AS t USING ({key})
             ), before AS (
                 SELECT {key}, ({self.changed}) AS differs FROM file AS f JOIN catalog.{self.name} AS t USING ({key})
             ), stored AS (
@@ -106,23 +112,33 @@ TABLES = (
             "currency": "text",
             "timezone": "text",
             "effective_from": "timestamptz",
+            "tags": "jsonb",
+            "parent": "text",
         },
         # A file without `effective_from` says "from now on", which is no change where all else is so already. What was
         # only announced is not so yet.
-        "(t.name, t.plan, t.currency, t.timezone) <> (f.name, f.plan, f.currency, f.timezone)"
+        "(t.name, t.plan, t.currency, t.timezone, t.tags) <> (f.name, f.plan, f.currency, f.timezone, f.tags)"
+        " OR t.parent IS DISTINCT FROM f.parent"
         " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from"
         " OR f.effective_from IS NULL AND coalesce(t.effective_from > now(), false)",
+        {"tags": "coalesce(r.tags, t.tags, '{}')", "parent": "nullif(coalesce(r.parent, t.parent), '')"},
     ),
 )
 """In the order in which they are stored, and so captured: an account's usage has a price as soon as it has a contract.
 (Whoever deletes must do it the other way round, accounts first.)"""
 
 
+def table_of(topic: CatalogTopic) -> CatalogTable:
+    """The table that a topic tells of."""
+    return next(table for table in TABLES if table.topic is topic)
+
+
 def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None) -> list[Change]:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
-    unknown plan, for a price of a meter that is not declared, and when the database refuses.
+    unknown plan, for a parent that is no account, for a price of a meter that is not declared, and when the database
+    refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -134,6 +150,10 @@ def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None
             declared = {row["meter"] for row in database.execute("SELECT meter FROM meters WHERE is_declared")}
             if undeclared := catalog.undeclared_meters(declared):
                 raise CannotRun("\n".join(undeclared))
+            parents = [row.parent for row in catalog.accounts if row.parent]
+            named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [parents])
+            if orphans := catalog.unknown_parents({row["account"] for row in named}):
+                raise CannotRun("\n".join(orphans))
             found = []
             for table in TABLES:
                 rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]
@@ -174,4 +194,6 @@ def _text(value: Any) -> str | None:
             return value
         case datetime():
             return rfc3339(value)
+        case dict():
+            return tags_text(value) or "{}"
     return f"{value:f}"

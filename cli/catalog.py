@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.catalog_delete import delete
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author, who
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from deployment.stack import Deployment
 
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
+
+
+catalog.add_typer(delete, name="delete")
 
 
 @catalog.callback()
@@ -80,12 +84,13 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 
 @catalog.command()
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Delete once more what was deleted while nobody captured it: after a replication slot was lost.
+    """Tell joins once more what it has otherwise than the database: after a slot was lost, or changes were rejected.
 
-    What there is a new snapshot tells by itself; what is gone stands in none. Accounts end now.
+    What is gone stands in no snapshot: it is deleted once more, and ends now. Since when it is gone nobody knows, and
+    until now usage was priced by it.
     Exit status 1 when joins does not have what was committed before in time (nothing is done then).
     """
-    from catalog.gone import delete_again
+    from catalog.gone import delete_again, tell_again
     from cli.progress import telling
     from deployment.asking import asking_database
     from deployment.draining import Waiter
@@ -94,8 +99,10 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
     stack = running_deployment(data_dir)
     with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
         Waiter(stack, timeout, tell).until_catalog_joined()
-        rows = delete_again(stack.tables, stack.postgres_url)
-    typer.echo(f"{rows} accounts and prices deleted once more." if rows else "joins has nothing that was deleted.")
+        gone = delete_again(stack.tables, stack.postgres_url)
+        told = tell_again(stack.tables, stack.postgres_url)
+    typer.echo(f"{gone} accounts and prices deleted once more." if gone else "joins has nothing that was deleted.")
+    typer.echo(f"{told} told again." if told else "It has all others as they are.")
 
 
 def apply_catalog(
@@ -129,6 +136,21 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
 
     try:
         Waiter(stack, timeout, tell).until_known(Missing(stack.tables, stack.postgres_url, changes))
+    except Stuck as stuck:
+        captured = condition(stack, CAPTURE)
+        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck
+
+
+def wait_until_gone(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
+    """Wait until joins goes by these deletions. Raises CannotRun when it does not in time."""
+    from catalog.known import Held
+    from deployment.draining import CAPTURE, Stuck, Waiter, condition
+
+    waiter = Waiter(stack, timeout, tell)
+    try:
+        # What was stored just before may not be there yet: then it would not seem to be held.
+        waiter.until_catalog_joined()
+        waiter.until_known(Held(stack.tables, stack.postgres_url, deleted))
     except Stuck as stuck:
         captured = condition(stack, CAPTURE)
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

@@ -16,6 +16,7 @@ from cli.progress import telling
 from deployment.errors import CannotRun
 from jobs.audit.period import check_range, instant
 from metering.digits import plain
+from metering.tags import tags_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +128,9 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         raise CannotRun("\n".join(f"{catalog}: {problem}" for problem in problems))
     common = {"lsn": 0, "deleted": False}
     accounts = [
-        {**row.model_dump(), **common, "effective_from": BEGINNING, "committed_at": BEGINNING} for row in file.accounts
+        {**row.model_dump(), **common, "effective_from": BEGINNING, "committed_at": BEGINNING}
+        | {"tags": tags_text(row.tags or {}), "parent": row.parent or None}
+        for row in file.accounts
     ]
     prices = [{**row.model_dump(), **common} for row in file.prices]
     return (

@@ -25,6 +25,7 @@ from cli.reading import (
     select,
     zone,
 )
+from cli.rolled_up import RolledUp
 from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from cli.usage_sources import of_days, of_windows
 from jobs.billed import billing_progress
@@ -46,6 +47,8 @@ class UsageQuery:
     dimensions: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     zone: ZoneInfo = UTC_ZONE
+    rolls_up: bool = False
+    """Whether an account's usage is what all below it used, too, as the catalog has them now."""
 
     @property
     def keys(self) -> list[str]:
@@ -79,6 +82,10 @@ def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
 def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, datetime, DictRow]]:
     """Start and end of each window, and what is in it."""
     parameters: dict[str, Any] = {"start": query.start, "end": query.end, "accounts": list(query.accounts) or None}
+    if query.rolls_up:
+        rolled = RolledUp.of(database, query.accounts)
+        parameters |= {"members": list(rolled.members), "heads": list(rolled.heads)}
+        parameters["accounts"] = sorted(set(rolled.members)) if query.accounts else None
     if query.dimensions:
         parameters |= period_parameters(database, query.window, parameters)
         for row in select(database, _statement(query, of_days(query.window), "window_start, window_end"), parameters):
@@ -94,23 +101,28 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
 
 
 def _statement(query: UsageQuery, source: str, window: str) -> str:
-    columns = [window, *(f'"{key}"' for key in query.keys)]
-    keys = ", ".join(columns)
+    keys = ", ".join([window, *(f'"{key}"' for key in query.keys)])
+    if query.rolls_up:
+        source = f"""
+            SELECT read.*, coalesce(head, account) AS of_account FROM ({source}) AS read
+            LEFT JOIN unnest(%(members)s::text[], %(heads)s::text[]) AS below (member, head) ON member = account
+        """
+    named = keys.replace('"account"', "of_account") if query.rolls_up else keys
     # What a dimension is called is a name as in a contract: letters, digits and _.
     said = "".join(
         f""", CASE WHEN is_other THEN 'other' ELSE dimensions ->> '{name}' END AS "{name}" """
         for name in query.dimensions
     )
     return f"""
-        SELECT {keys},
+        SELECT {named.replace("of_account", 'of_account AS "account"')},
                sum(quantity) AS quantity,
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                bool_or(corrected) AS corrected
         FROM (SELECT *{said} FROM ({source}) AS read) AS said
-        GROUP BY {keys}
+        GROUP BY {named}
         HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0
-        ORDER BY {keys}
+        ORDER BY {named}
     """
 
 
@@ -128,6 +140,14 @@ def usage(
         ),
     ] = ",".join(Key),
     account: AccountOption = None,
+    roll_up: Annotated[
+        bool,
+        typer.Option(
+            "--roll-up",
+            help="Sum an account with all that have it as their parent, and theirs, as the catalog has them now: of "
+            "each --account, or of each that has no parent. Each currency by itself.",
+        ),
+    ] = False,
     timezone: Annotated[
         ZoneInfo | None,
         typer.Option(
@@ -156,12 +176,14 @@ def usage(
     check_range(start, end)
     words = words_of(group_by)
     dimensions = dimensions_of(words)
+    if roll_up and Key.ACCOUNT not in keys_of(words):
+        raise typer.BadParameter("--roll-up sums into accounts: add account to --group-by.")
     if dimensions:
         _refuse_what_days_lack(dimensions, window, timezone)
     with read_only(running_deployment(data_dir).postgres_url) as database:
         refuse_unknown(database, dimensions)
         accounts = tuple(account or ())
-        query = UsageQuery(start, end, window, keys_of(words), dimensions, accounts, timezone or UTC_ZONE)
+        query = UsageQuery(start, end, window, keys_of(words), dimensions, accounts, timezone or UTC_ZONE, roll_up)
         print_rows(usage_rows(database, query), query.columns, form)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -15,7 +16,8 @@ from monitoring.alerts.money import CATALOG_BEHIND_SECONDS
 
 _CAPTURE = """
 SELECT is_active, captured_until,
-       extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at))::float8
+       extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at))::float8,
+       missing_columns
 FROM catalog.capture
 """
 
@@ -31,11 +33,13 @@ class Capture:
     is_active: bool = False
     captured_until: datetime | None = None
     behind_seconds: float | None = None
+    missing: Sequence[str] = ()
+    """Columns without which changes are rejected."""
 
     @property
     def is_late(self) -> bool:
         """Whether changes do not arrive: what its alert waits for."""
-        return self.behind_seconds is None or self.behind_seconds > CATALOG_BEHIND_SECONDS
+        return bool(self.missing) or self.behind_seconds is None or self.behind_seconds > CATALOG_BEHIND_SECONDS
 
     @property
     def sentence(self) -> str:
@@ -44,7 +48,13 @@ class Capture:
             return "the catalog's changes have never been captured on this database"
         reads = "reads" if self.is_active else "does not read"
         behind = f"{self.behind_seconds:.0f} s" if self.captured_until else f"{self.behind_seconds:.0f} s or more"
-        return f"the connector {reads} the catalog's changes and is {behind} behind"
+        said = f"the connector {reads} the catalog's changes and is {behind} behind"
+        if not self.missing:
+            return said
+        return (
+            f"{said}; changes are rejected while there is no {', '.join(self.missing)}: name it so again, and run "
+            "`weir catalog reconcile`"
+        )
 
     def lacks_seconds(self, moment: datetime) -> int:
         """How much it lacks of what was committed before `moment`, at least 1; 0: nothing."""
@@ -57,7 +67,10 @@ def read_capture(postgres_url: str) -> Capture:
     """How far it is. Raises `psycopg.Error` when the database does not answer, or has no schema yet."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         row = database.execute(_CAPTURE).fetchone()
-    return Capture() if row is None else Capture(*row)
+    if row is None:
+        return Capture()
+    is_active, captured_until, behind_seconds, missing = row
+    return Capture(is_active, captured_until, behind_seconds, tuple(missing))
 
 
 def refuse_without_log(postgres_url: str) -> None:

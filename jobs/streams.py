@@ -172,7 +172,7 @@ had."""
 
 AUTHOR = ("changed_by", "changed_at")
 """Who made a row of the catalog what it says, and when: in Postgres and in its versions. Null: of a release that did
-not keep it, or a deletion."""
+not keep it, or of a deletion with SQL."""
 SOURCE = ("source_lsn", "source_at")
 """Where a change stands in the log of the database that it was captured from, and when it was committed there. Null: it
 was not captured."""
@@ -193,9 +193,12 @@ ACCOUNTS = pa.schema(
         pa.field("deleted", pa.bool_(), nullable=False),
         pa.field("committed_at", INSTANT),
         *_CIRCUMSTANCES,
+        pa.field("tags", pa.string()),
+        pa.field("parent", pa.string()),
     ]
 )
-"""Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made."""
+"""Every version of every account; `lsn` is that of its change in the journal, `committed_at` when that was made. `tags`
+is a JSON object (`metering.tags`); null: none."""
 
 PRICES = pa.schema(
     [
@@ -208,12 +211,15 @@ PRICES = pa.schema(
         pa.field("unit_price", UNIT_PRICE),
         pa.field("deleted", pa.bool_(), nullable=False),
         *_CIRCUMSTANCES,
+        pa.field("ends_at", INSTANT),
     ]
 )
-"""Every version of every price; `lsn` is that of its change in the journal."""
+"""Every version of every price; `lsn` is that of its change in the journal. `ends_at` is of a deletion: the price of
+its `effective_from` is none from then on, and never was one if that had not begun. Null in a deletion that a release
+took which knew no end: that price is withdrawn, and the one before it goes on."""
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 3, Table.PRICES: 2}
+SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 4, Table.PRICES: 3}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

@@ -12,11 +12,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Version(Generic[Value]):
-    """A change of one account or price. `value` None: deleted."""
+    """A change of one account or price. `value` None: deleted.
+
+    `ends_at`: since when a deleted price is none; None: it is withdrawn, as deletions were told of before they ended.
+    """
 
     lsn: int
     effective_from: datetime
     value: Value | None
+    ends_at: datetime | None = None
 
 
 def account_as_of(versions: Iterable[Version[Value]], event_time: datetime, decided_lsn: int) -> Version[Value] | None:
@@ -36,15 +40,33 @@ def price_as_of(
 ) -> Version[Value] | None:
     """The version of one (plan, model, meter, currency) that holds at `event_time`, seen from `decided_lsn`.
 
-    A deletion withdraws what its `effective_from` began, so that the price before it goes on. Who looks back from lsn
-    `seen_from` knows the prices that came since, too. One that was withdrawn since was in force all the same; one that
-    came since and was withdrawn again never was.
+    The price that began last holds, until it ends: from then on none does, until another begins. One that ended before
+    it began never began, so the price before it goes on; and so it does where one is withdrawn. Who looks back from lsn
+    `seen_from` knows the versions that came since, too; but what was withdrawn since was in force all the same, and
+    what came since and was withdrawn again never was.
     """
-    visible = [v for v in versions if v.effective_from <= event_time and v.lsn < max(decided_lsn, seen_from or 0)]
-    newest: dict[datetime, Version[Value]] = {}
-    since: dict[datetime, Version[Value]] = {}
-    for version in sorted(visible, key=lambda version: version.lsn):
-        (newest if version.lsn < decided_lsn else since)[version.effective_from] = version
-    newest |= {begins: version for begins, version in since.items() if version.value is not None}
-    left = (version for version in newest.values() if version.value is not None)
-    return max(left, key=lambda version: version.effective_from, default=None)
+    known = [v for v in versions if v.effective_from <= event_time and v.lsn < max(decided_lsn, seen_from or 0)]
+    for begins in sorted({version.effective_from for version in known}, reverse=True):
+        of_instant = sorted((v for v in known if v.effective_from == begins), key=lambda version: version.lsn)
+        if (held := _held(of_instant, decided_lsn)) is not None:
+            price, ends_at = held
+            return price if ends_at is None or event_time < ends_at else None
+    return None
+
+
+def _held(versions: Sequence[Version[Value]], decided_lsn: int) -> tuple[Version[Value], datetime | None] | None:
+    """Of all versions that begin at one instant, by lsn: the price that began then, and when it ends; None if none."""
+    if _is_withdrawn(versions[-1]):
+        before = [version for version in versions if version.lsn < decided_lsn]
+        if not before or _is_withdrawn(before[-1]):
+            return None
+        versions = before
+    last = versions[-1]
+    price = next((version for version in reversed(versions) if version.value is not None), None)
+    if price is None or (last.ends_at is not None and last.ends_at <= last.effective_from):
+        return None
+    return price, last.ends_at
+
+
+def _is_withdrawn(version: Version[Value]) -> bool:
+    return version.value is None and version.ends_at is None

@@ -8,7 +8,7 @@ are dated before others that are known, and prices that were wrong and are put r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -81,8 +81,11 @@ class Catalog:
         made_ms: int,
         accounts: tuple[Account, ...],
         prices: tuple[Price, ...],
+        *,
         plans: tuple[str, ...] = PLANS,
+        ends_ms: Mapping[Price, int] | None = None,
     ) -> None:
+        """`ends_ms`: since when prices that were deleted are none."""
         self.tag = tag
         self.made_ms = made_ms
         self.plans = plans
@@ -90,8 +93,10 @@ class Catalog:
         self.prices = prices
         self.models = tuple(dict.fromkeys(price.model for price in prices))
         self.meters = tuple(dict.fromkeys(price.meter for price in prices))
+        self._ends_ms = dict(ends_ms or {})
         self._by_key: dict[tuple[str | None, str, str, str | None], list[Price]] = {}
-        for price in sorted(prices, key=lambda p: p.effective_from_ms):
+        begun = (price for price in prices if not self._has_ended(price, price.effective_from_ms))
+        for price in sorted(begun, key=lambda p: p.effective_from_ms):
             self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), []).append(price)
 
     @property
@@ -108,24 +113,30 @@ class Catalog:
         return self.accounts[account].contract_at(event_ms).currency if account in self.accounts else None
 
     def price(self, account: str, model: str | None, meter: str, event_ms: int) -> Price | None:
-        """The price in force at an event; None when there is none."""
+        """The price in force at an event: the last that had begun, unless it has ended. None when there is none."""
         if account not in self.accounts:
             return None
         contract = self.accounts[account].contract_at(event_ms)
         versions = self._by_key.get((contract.plan, model or "", meter, contract.currency), [])
-        return next((price for price in reversed(versions) if price.effective_from_ms <= event_ms), None)
+        begun = next((price for price in reversed(versions) if price.effective_from_ms <= event_ms), None)
+        return None if begun is None or self._has_ended(begun, event_ms) else begun
+
+    def _has_ended(self, price: Price, at_ms: int) -> bool:
+        return price in self._ends_ms and self._ends_ms[price] <= at_ms
 
     @lru_cache(maxsize=10_000)  # noqa: B019  (one catalog lives as long as the run)
     def changes(self, account: str, model: str) -> tuple[int, ...]:
         """Every instant at which what this account pays for this model may change."""
         contracts = self.accounts[account].contracts if account in self.accounts else ()
-        prices = (
-            price.effective_from_ms
+        prices = [
+            price
             for contract in contracts
             for meter in self.meters
             for price in self._by_key.get((contract.plan, model, meter, contract.currency), [])
-        )
-        return tuple(sorted({*prices, *(contract.effective_from_ms for contract in contracts)}))
+        ]
+        ends = (self._ends_ms[price] for price in prices if price in self._ends_ms)
+        begins = (price.effective_from_ms for price in prices)
+        return tuple(sorted({*begins, *ends, *(contract.effective_from_ms for contract in contracts)}))
 
     def files(self) -> list[dict[str, list[dict[str, Any]]]]:
         """The catalog as two catalog files, to be applied in this order."""

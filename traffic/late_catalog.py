@@ -1,6 +1,7 @@
 """Catalog changes that are told after events which they concern: contracts and prices dated back, and deletions.
 
-What was decided before stays as it was; what is decided after has them. So each thing has two states, `before` and
+What was decided before stays as it was; what is decided after has them. A price that is deleted ends at that moment,
+and the one before it does not go on; one that had not begun never does. So each thing has two states, `before` and
 `after`, written down side by side, and a way from one to the other: rows that are deleted, then a catalog file.
 
 They date from hours before the traffic (`GONE_MS` and ten minutes around it), and concern accounts and models of their
@@ -87,7 +88,7 @@ def late_changes(catalog: Catalog) -> Late:
     earlier_ms, later_ms = gone_ms - EITHER_SIDE_MS, gone_ms + EITHER_SIDE_MS
     model = rng.choice(catalog.models)
     starter, enterprise = (LONG_AGO_MS, "starter", "USD"), ("enterprise", "EUR")
-    tried = (LONG_AGO_MS, TRIAL, "USD"), (earlier_ms, "starter", "USD")
+    tried = (LONG_AGO_MS, TRIAL, "USD"), (later_ms, "starter", "USD")
     changed = (
         _Changed("late", (), (starter,), timezone="Asia/Kolkata"),
         _Changed("moved", (starter,), (starter, (earlier_ms, *enterprise))),
@@ -100,8 +101,8 @@ def late_changes(catalog: Catalog) -> Late:
     prices = {
         name: _prices(rng, catalog, name, since_ms)
         for name, since_ms in (
-            *(("late-price", LONG_AGO_MS), ("late-dearer", earlier_ms), ("late-withdrawn", earlier_ms)),
-            *(("late-gone", LONG_AGO_MS), ("late-put-again", earlier_ms)),
+            *(("late-price", LONG_AGO_MS), ("late-dearer", earlier_ms), ("late-ended", earlier_ms)),
+            *(("late-unbegun", later_ms), ("late-gone", LONG_AGO_MS), ("late-put-again", earlier_ms)),
         )
     }
     first = {
@@ -113,7 +114,8 @@ def late_changes(catalog: Catalog) -> Late:
         for meter in catalog.meters
     )
     common = (*catalog.prices, *(price for known in first.values() for price in known))
-    withdrawn = (*prices["late-withdrawn"], *prices["late-gone"], *prices["late-put-again"], *trial)
+    ended = (*prices["late-ended"], *prices["late-unbegun"], *prices["late-gone"], *trial)
+    deleted = (*ended, *prices["late-put-again"])
     new = (*prices["late-price"], *prices["late-dearer"], *again)
     before, after = (
         tuple(_account(tag, account, getattr(account, state)) for account in changed if getattr(account, state))
@@ -121,12 +123,18 @@ def late_changes(catalog: Catalog) -> Late:
     )
     regular = tuple(catalog.accounts.values())
     return Late(
-        before=Catalog(tag, catalog.made_ms, (*regular, *before), (*common, *withdrawn), (*PLANS, TRIAL)),
-        after=Catalog(tag, catalog.made_ms, (*regular, *after), (*common, *new)),
+        before=Catalog(tag, catalog.made_ms, (*regular, *before), (*common, *deleted), plans=(*PLANS, TRIAL)),
+        after=Catalog(
+            tag,
+            catalog.made_ms,
+            (*regular, *after),
+            (*common, *ended, *new),
+            ends_ms=dict.fromkeys(ended, gone_ms),
+        ),
         gone_ms=gone_ms,
         deletions=(
             *(Deletion("accounts", {"account": f"acct-{a.name}-{tag}"}) for a in changed if a.is_deleted),
-            *(Deletion("prices", _key(price)) for price in withdrawn),
+            *(Deletion("prices", _key(price)) for price in deleted),
             Deletion("plans", {"plan": f"{TRIAL}-{tag}"}),
         ),
         file={
@@ -135,8 +143,10 @@ def late_changes(catalog: Catalog) -> Late:
         },
         places=(
             *(Place(f"acct-{a.name}-{tag}", model, _begins(a)) for a in changed if a.name != "tried"),
-            Place(f"acct-tried-{tag}", "late-tried", (earlier_ms,)),
-            *(Place(None, name, (earlier_ms,)) for name in prices),
+            Place(f"acct-tried-{tag}", "late-tried", (gone_ms, later_ms)),
+            *(Place(None, name, (earlier_ms,)) for name in ("late-price", "late-dearer", "late-put-again")),
+            *(Place(None, name, (gone_ms,)) for name in ("late-ended", "late-gone")),
+            Place(None, "late-unbegun", (later_ms,)),
         ),
     )
 

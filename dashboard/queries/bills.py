@@ -45,6 +45,8 @@ class Period:
     timezone: str
     start: datetime
     end: datetime
+    parent: str | None = None
+    """Whose bill it is part of, as the catalog has it now."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Bills:
     feed: Feed
     month: date
     periods: dict[str, Period]
+    """Of those that have usage, and of all above them."""
     lines: tuple[Line, ...]
     meters: Meters
     newest: datetime | None
@@ -72,11 +75,11 @@ class LineWindow:
 
 # An account that was deleted has its months still.
 _ACCOUNTS = """
-    SELECT account, name,
+    SELECT account, name, parent,
            array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS held_from,
            array_agg(account_zones.timezone ORDER BY holds_from) AS timezones
     FROM catalog.account_zones LEFT JOIN catalog.accounts USING (account)
-    GROUP BY account, name
+    GROUP BY account, name, parent
 """
 
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once. Days that lie in the
@@ -134,7 +137,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
         feed = feed_of(cursor, Job.BILLING)
         meters = meters_of(cursor)
         known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
-        general = _period(month, "", None, [], [])
+        general = _period(month, "", [], [])
         rows = cursor.execute(
             _LINES,
             {
@@ -151,16 +154,22 @@ def read_bills(backend: Backend, month: date) -> Bills:
         newest = cursor.execute(_NEWEST).fetchone()
     lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
     periods = {one.account: one for one in known}
-    used = {line.account: periods.get(line.account) or replace(general, account=line.account) for line in lines}
+    used: dict[str, Period] = {}
+    for line in lines:
+        account: str | None = line.account
+        while account is not None and account not in used:
+            used[account] = periods.get(account) or replace(general, account=account)
+            # One that may not be seen is not named either.
+            account = used[account].parent if used[account].parent in periods else None
     return Bills(feed, month, used, lines, meters, newest["window_end"] if newest else None)
 
 
 def _period(
-    month: date, account: str, name: str | None, held_from: Sequence[datetime | None], timezones: Sequence[str]
+    month: date, account: str, held_from: Sequence[datetime | None], timezones: Sequence[str], **known: str | None
 ) -> Period:
     """The account's month that begins on `month`; in UTC where nobody knows its time zone."""
     found = billing_month([ZoneChange(*change) for change in zip(held_from, timezones, strict=True)], month)
-    return Period(account, name, found.zone.key, found.start, found.end)
+    return Period(account, known.get("name"), found.zone.key, found.start, found.end, known.get("parent"))
 
 
 def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:

@@ -25,7 +25,8 @@ class PriceVersion:
     effective_from: datetime
     unit_price: Decimal
     state: str
-    """in force, next, past, or withdrawn (another change of the same `effective_from` took its place)."""
+    """in force, next, later, past, ended (deleted while it was in force), or withdrawn (deleted before it began, or
+    another change of the same `effective_from` took its place)."""
 
 
 def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:
@@ -36,16 +37,32 @@ def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:
     plans = None if backend.scope.is_all else _plans(backend)
     if plans is not None:
         versions = versions.filter(pl.col("plan").is_in(plans))
-    latest = versions.sort("lsn").with_columns(
-        is_last=pl.col("lsn") == pl.max("lsn").over([*KEY, "effective_from"]),
+    return tuple(PriceVersion(*row) for row in with_states(versions, now).iter_rows())
+
+
+def with_states(versions: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Versions (streams.PRICES) → the prices among them, with the `state` of each (PriceVersion)."""
+    of_instant = [*KEY, "effective_from"]
+    ends_at = pl.col("ends_at") if "ends_at" in versions.columns else pl.lit(None, pl.Datetime("us", "UTC"))
+    told = versions.sort("lsn").with_columns(
+        is_last=pl.col("lsn") == pl.col("lsn").filter(~pl.col("deleted")).max().over(of_instant),
+        is_gone=pl.col("deleted").last().over(of_instant),
+        ends_at=ends_at.last().over(of_instant),
     )
-    holding = latest.filter(pl.col("is_last") & ~pl.col("deleted"))
-    in_force = holding.filter(pl.col("effective_from") <= now).group_by(KEY).agg(since=pl.max("effective_from"))
+    never_began = pl.col("ends_at").is_null() | (pl.col("ends_at") <= pl.col("effective_from"))
+    prices = told.filter(~pl.col("deleted")).with_columns(
+        holds=pl.col("is_last") & ~(pl.col("is_gone") & never_began),
+    )
+    holding = prices.filter("holds")
+    begun = holding.filter(pl.col("effective_from") <= now).group_by(KEY).agg(since=pl.max("effective_from"))
     coming = holding.filter(pl.col("effective_from") > now).group_by(KEY).agg(next=pl.min("effective_from"))
+    is_newest = pl.col("effective_from") == pl.col("since")
     state = (
-        pl.when(~pl.col("is_last"))
+        pl.when(~pl.col("holds"))
         .then(pl.lit("withdrawn"))
-        .when(pl.col("effective_from") == pl.col("since"))
+        .when(is_newest & pl.col("is_gone") & (pl.col("ends_at") <= now))
+        .then(pl.lit("ended"))
+        .when(is_newest)
         .then(pl.lit("in force"))
         .when(pl.col("effective_from") == pl.col("next"))
         .then(pl.lit("next"))
@@ -53,14 +70,12 @@ def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:
         .then(pl.lit("later"))
         .otherwise(pl.lit("past"))
     )
-    shown = (
-        latest.filter(~pl.col("deleted"))
-        .join(in_force, on=KEY, how="left")
+    return (
+        prices.join(begun, on=KEY, how="left")
         .join(coming, on=KEY, how="left")
         .select("lsn", *KEY, "effective_from", "unit_price", state.alias("state"))
         .sort(*KEY, "effective_from", "lsn")
     )
-    return tuple(PriceVersion(*row) for row in shown.iter_rows())
 
 
 def _plans(backend: Backend) -> list[str]:

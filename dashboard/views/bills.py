@@ -19,6 +19,7 @@ from dashboard.queries.bills import Bills, Line, Period, read_bills
 from dashboard.queries.meters import Meters
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
+from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
 from dashboard.wording import count, literal, money, rounded, spaced
 
@@ -61,12 +62,15 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     bills = head(f"{month:%B %Y}", reading, _judge)
     if bills is None:
         return
-    totals = [total for total in totals_of(bills) if account is None or total.period.account == account]
+    every = totals_of(bills)
+    tree = branches(every, bills.periods, account)
+    names = {branch.account for branch in tree}
+    totals = [total for total in every if total.period.account in names]
     if not totals:
         st.info("No usage in this month.", icon=":material/search_off:")
         return
     _headlines(totals)
-    show_table([_row(total) for total in totals], f"bills-{month:%Y-%m}")
+    show_table([_row(branch, bills.periods[branch.account], totals) for branch in tree], f"bills-{month:%Y-%m}")
     st.caption(
         "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the pace since the "
         "account's first usage of the month for the time that is left; it needs an hour of usage."
@@ -134,19 +138,23 @@ def _headlines(totals: Sequence[Total]) -> None:
         column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
 
 
-def _row(total: Total) -> dict[str, Value]:
+def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, Value]:
+    """What an account owes by itself, and with all below it. One that has used nothing stands there for these."""
+    key = branch.account, branch.currency
+    own = next((total for total in totals if (total.period.account, total.currency) == key), None)
     return {
-        "account": total.period.account,
-        "name": total.period.name or "not in the catalog",
-        "month to date": total.amount,
-        "currency": total.currency or "none",
-        "forecast": total.forecast,
-        "requests": total.requests,
-        "tokens": total.tokens,
-        "unpriced quantity": total.unpriced,
-        "lines": total.lines,
-        "month ends (UTC)": total.period.end,
-        "time zone": total.period.timezone,
+        "account": f"{'· ' * branch.depth}{branch.account}",
+        "name": period.name or "not in the catalog",
+        "month to date": None if own is None else own.amount,
+        "with accounts below": branch.amount if branch.has_below else None,
+        "currency": branch.currency or "none",
+        "forecast": None if own is None else own.forecast,
+        "requests": 0 if own is None else own.requests,
+        "tokens": 0 if own is None else own.tokens,
+        "unpriced quantity": 0 if own is None else own.unpriced,
+        "lines": 0 if own is None else own.lines,
+        "month ends (UTC)": period.end,
+        "time zone": period.timezone,
     }
 
 

@@ -38,6 +38,7 @@ _PRICE_MARKS = {
     "next": "◔ next",
     "later": "◌ later",
     "past": "● past",
+    "ended": "■ ended",
     "withdrawn": "✕ withdrawn",
 }
 

@@ -11,23 +11,24 @@ from jobs.joins.catalog_versions import Versions
 
 
 def priced_later(outcomes: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Outcomes (recomputed.SAID) → those that a version may concern which came after them and begins before them.
+    """Outcomes (recomputed.SAID) → those that a version may concern which came after them: it begins, or ends what was,
+    before they occurred.
 
     What it says may be the same all the same.
     """
     at = outcomes.with_columns(decided_lsn=pl.max_horizontal(PARTS), event_us=pl.col("event_time").dt.epoch("us"))
     is_late = [
-        _begins_before(at, pinned.accounts_known, ("account",), pinned.position),
-        _begins_before(at, pinned.prices_known, ("plan", "model"), pinned.position),
+        _concerned(at, pinned.accounts_known, ("account",), pinned.position),
+        _concerned(at, pinned.prices_known, ("plan", "model"), pinned.position),
     ]
     return outcomes.filter(is_late[0] | is_late[1])
 
 
-def _begins_before(at: pl.DataFrame, versions: Versions, key: Sequence[str], position: int) -> pl.Series:
-    """Whether a version of the same `key`, from the row's `decided_lsn` on and before `position`, begins before it."""
-    counts = ~pl.col("deleted") if versions.withdraws else pl.lit(value=True)
+def _concerned(at: pl.DataFrame, versions: Versions, key: Sequence[str], position: int) -> pl.Series:
+    """Whether a version of the same `key`, from the row's `decided_lsn` on and before `position`, may concern it."""
+    counts = ~pl.col("withdrawn") if versions.withdraws else pl.lit(value=True)
     known = versions.every.filter((pl.col("lsn") < position) & counts).sort("lsn", descending=True)
-    earliest = known.select(*key, "lsn", earliest_us=pl.col("effective_us").cum_min().over(key)).sort("lsn")
+    earliest = known.select(*key, "lsn", earliest_us=pl.col("concerns_us").cum_min().over(key)).sort("lsn")
     met = (
         at.with_row_index("row")
         .select("row", *key, "decided_lsn", "event_us")

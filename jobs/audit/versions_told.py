@@ -31,6 +31,7 @@ def otherwise_told(journal: DeltaTable, held: dict[Table, pa.Table], first: int,
         known = pl.DataFrame(held[table].cast(SCHEMAS[table]))
         before = known.filter(pl.col("lsn") < first).to_arrow().cast(SCHEMAS[table])
         must = pl.DataFrame(without_repeats(table, before, pa.Table.from_pylist(made, schema=SCHEMAS[table])))
+        must = _withdrawn_as(must, known) if table is Table.PRICES else must
         found = known.filter((pl.col("lsn") >= first) & (pl.col("lsn") < position))
         names = [name for name in found.columns if name not in CIRCUMSTANCES]
         both = [rows.select(names) for rows in (must, found)]
@@ -43,6 +44,15 @@ def otherwise_told(journal: DeltaTable, held: dict[Table, pa.Table], first: int,
                 yield f"{table} {says} at lsn {differs['lsn'].sort()[0]} ({len(differs)} in all)"
         if len(others := _other_authors(must, found)):
             yield f"{table} has another author than the journal tells at lsn {others.sort()[0]} ({len(others)} in all)"
+
+
+def _withdrawn_as(must: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Deletions without an end where a joins of before took them: before any version that has one."""
+    first = known.filter(pl.col("ends_at").is_not_null())["lsn"].min()
+    is_earlier = pl.lit(value=True) if first is None else pl.col("lsn") < first
+    earlier = known.filter(pl.col("deleted") & pl.col("ends_at").is_null() & is_earlier)["lsn"]
+    is_withdrawn = pl.col("lsn").is_in(earlier.implode())
+    return must.with_columns(ends_at=pl.when(~is_withdrawn).then("ends_at"))
 
 
 def _other_authors(must: pl.DataFrame, found: pl.DataFrame) -> pl.Series:

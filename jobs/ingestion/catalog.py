@@ -30,9 +30,14 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "is_broker_stamp": pl.Boolean,
     "disposition": pl.String,
     "reason": pl.String,
+    "violation": pl.String,
     "key": pl.Binary,
     "value": pl.Binary,
 }
+
+
+MOST_SAID = 500
+"""Characters of what is wrong with a change: it may name as many fields as a record can have."""
 
 
 class CatalogReader:
@@ -98,4 +103,5 @@ def _row(change: Message) -> tuple[Any, ...]:
     problem = change_problem(topic, change.key(), change.value())
     disposition = Disposition.ACCEPTED if problem is None else Disposition.REJECTED
     reason = None if problem is None else Reason.INVALID_CATALOG_CHANGE.value
-    return topic, partition, offset, *stamp(change), disposition.value, reason, change.key(), change.value()
+    violation = problem and problem[:MOST_SAID]
+    return topic, partition, offset, *stamp(change), disposition.value, reason, violation, change.key(), change.value()

@@ -25,6 +25,8 @@ KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", 
 """What a change is a version of."""
 CIRCUMSTANCES = ("committed_at", *AUTHOR, *SOURCE)
 """When it was made, by whom, and where it was captured: of what is so already it says nothing new."""
+NO_NEWS = (*CIRCUMSTANCES, "ends_at")
+"""Nor is it news that what was deleted is deleted, whatever moment is told the second time."""
 
 
 class Catalog:
@@ -124,7 +126,7 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
         return changes
     key, new = KEY_OF[table], pl.DataFrame(changes)
     concerned = pl.DataFrame(versions.select(changes.column_names)).join(new, on=key, how="semi", nulls_equal=True)
-    said = [name for name in new.columns if name not in ("lsn", *CIRCUMSTANCES, *key)]
+    said = [name for name in new.columns if name not in ("lsn", *NO_NEWS, *key)]
     reached = [pl.col(name).cum_max().forward_fill().shift(1).over(key) for name in SOURCE]
     place, at = SOURCE
     of_transaction = pl.col(place).cum_max().shift(1).over([*key, at])

@@ -1,7 +1,7 @@
 """Every version of accounts and prices → which one holds: for many rows at once, by `metering.pricing`'s rules.
 
 A version holds from `effective_us` for outcomes decided after `lsn` and not after `superseded_lsn`: of a price, that of
-the next version of the same key and `effective_from`.
+the next version of the same key and `effective_from`. A deletion that ended a price says what that was until then.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ BEGINNING_OF_TIME_US = -(2**63)
 PRICE_KEY = ("plan", "model", "meter", "currency")
 AT = ("decided_lsn", "event_us")
 """Seen from which lsn, and of what time."""
+_HAS_ENDED = (pl.col("ends_us") <= pl.col("event_us")).fill_null(value=False)
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Versions:
     values: tuple[str, ...]
     newest: tuple[str, ...]
     every: pl.DataFrame
-    """(key, lsn, superseded_lsn, effective_us, deleted, values)."""
+    """(key, lsn, superseded_lsn, effective_us, ends_us, concerns_us, deleted, withdrawn, version_lsn, values).
+
+    `version_lsn` is the version whose values these are, and holds before `ends_us` (null: for ever); what occurred
+    before `concerns_us` it changes nothing of."""
     withdraws: bool
     """Whether a deleted version takes back what it began; else it holds, as nothing."""
     most_compared: int = 2_000_000
@@ -63,28 +67,26 @@ class Versions:
         live = self._holding.filter(pl.col("superseded_lsn").is_null()).sort("effective_us", "lsn")
         # Of accounts the newest that has begun holds: a later beginning of an older one changes nothing.
         holds = pl.col("lsn").cum_max().over(self.key) if self.newest == ("lsn",) else pl.col("lsn")
-        begins = live.select(*self.key, "effective_us", version_lsn=holds)
-        values = live.select(*self.key, pl.col("lsn").alias("version_lsn"), *self.values)
+        begins = live.select(*self.key, "effective_us", lsn=holds)
+        values = live.select(*self.key, "lsn", "ends_us", "version_lsn", *self.values)
         return (
             begins.unique([*self.key, "effective_us"], keep="last", maintain_order=True)
-            .join(values, on=[*self.key, "version_lsn"], how="left", maintain_order="left")
+            .join(values, on=[*self.key, "lsn"], how="left", maintain_order="left")
+            .drop("lsn")
             .sort("effective_us")
         )
 
     def _by_time(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return (
-            rows.sort("event_us")
-            .join_asof(
-                self._timeline,
-                left_on="event_us",
-                right_on="effective_us",
-                by=list(self.key),
-                strategy="backward",
-                check_sortedness=False,
-            )
-            .drop("effective_us", strict=False)
-            .sort("_row")
+        begun = rows.sort("event_us").join_asof(
+            self._timeline,
+            left_on="event_us",
+            right_on="effective_us",
+            by=list(self.key),
+            strategy="backward",
+            check_sortedness=False,
         )
+        told = [pl.when(~_HAS_ENDED).then(name).alias(name) for name in ("version_lsn", *self.values)]
+        return begun.with_columns(told).drop("effective_us", "ends_us", strict=False).sort("_row")
 
     def _by_search(self, rows: pl.DataFrame) -> pl.DataFrame:
         """For who knows only some: all versions of each row's key are looked at."""
@@ -109,13 +111,14 @@ class Versions:
             .filter(is_known & has_begun)
             .sort(self.newest)
             .unique("_row", keep="last", maintain_order=True)
-            .select("_row", pl.col("lsn").alias("version_lsn"), *self.values)
+            .filter(~_HAS_ENDED)
+            .select("_row", "version_lsn", *self.values)
         )
 
     def _seen_later(self, rows: pl.DataFrame, seen_from: int) -> pl.DataFrame:
-        """A price that is withdrawn stays what it was for what was decided before that: it ends, and was.
+        """A price that is withdrawn stays what it was for what was decided before that.
 
-        One that came after the decision and was withdrawn again never was.
+        One that came after the decision and was withdrawn again never was. What ended, ended for everybody.
         """
         numbered = rows.with_row_index("_row")
         parts = self._portions(numbered) if len(numbered) else [numbered]
@@ -134,10 +137,10 @@ class Versions:
             begun = ["_row", "effective_us"]
             parts = known.with_columns(is_later.alias("_later"))
             last = parts.unique([*begun, "_later"], keep="last", maintain_order=True)
-            standing = last.filter(~(pl.col("_later") & pl.col("deleted")))
+            standing = last.filter(~(pl.col("_later") & pl.col("withdrawn")))
             known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))
-        holds = known.unique("_row", keep="last", maintain_order=True)
-        return holds.select("_row", pl.col("lsn").alias("version_lsn"), *self.values)
+        holds = known.unique("_row", keep="last", maintain_order=True).filter(~_HAS_ENDED)
+        return holds.select("_row", "version_lsn", *self.values)
 
 
 def account_versions(accounts: pa.Table) -> Versions:
@@ -147,15 +150,13 @@ def account_versions(accounts: pa.Table) -> Versions:
     The newest that has begun holds, so none needs an end.
     """
     is_first = pl.int_range(pl.len()).over("account") == 0
+    begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
+    never = pl.lit(None, pl.Int64)
     return _versions(
         pl.DataFrame(accounts)
         .sort("account", "lsn")
-        .with_columns(
-            effective_us=pl.when(is_first)
-            .then(BEGINNING_OF_TIME_US)
-            .otherwise(pl.col("effective_from").dt.epoch("us")),
-            superseded_lsn=pl.lit(None, pl.Int64),
-        ),
+        .with_columns(effective_us=begins, superseded_lsn=never, ends_us=never, version_lsn="lsn", withdrawn="deleted")
+        .with_columns(concerns_us="effective_us"),
         key=("account",),
         values=("plan", "currency"),
         newest=("lsn",),
@@ -164,12 +165,26 @@ def account_versions(accounts: pa.Table) -> Versions:
 
 
 def price_versions(prices: pa.Table) -> Versions:
-    """All versions (streams.PRICES) → what one unit costs. A deletion withdraws what its `effective_from` began."""
+    """All versions (streams.PRICES) → what one unit costs.
+
+    A deletion ends the price of its `effective_from`: it is that price once more, with its end. Where there was none,
+    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`).
+    """
+    of_instant = [*PRICE_KEY, "effective_us"]
+    was = pl.when(~pl.col("deleted"))
+    has_none = pl.col("unit_price").is_null() | (pl.col("ends_us") <= pl.col("effective_us"))
     return _versions(
         pl.DataFrame(prices)
-        .with_columns(effective_us=pl.col("effective_from").dt.epoch("us"))
-        .sort(*PRICE_KEY, "effective_us", "lsn")
-        .with_columns(superseded_lsn=pl.col("lsn").shift(-1).over([*PRICE_KEY, "effective_us"])),
+        .with_columns(effective_us=pl.col("effective_from").dt.epoch("us"), ends_us=pl.col("ends_at").dt.epoch("us"))
+        .sort(*of_instant, "lsn")
+        .with_columns(
+            superseded_lsn=pl.col("lsn").shift(-1).over(of_instant),
+            concerns_us=pl.max_horizontal("effective_us", "ends_us"),
+            withdrawn=pl.col("deleted") & pl.col("ends_us").is_null(),
+            version_lsn=was.then("lsn").forward_fill().over(of_instant),
+            unit_price=was.then("unit_price").forward_fill().over(of_instant),
+        )
+        .with_columns(deleted=pl.col("withdrawn") | has_none.fill_null(value=False)),
         key=PRICE_KEY,
         values=("unit_price",),
         newest=("effective_us", "lsn"),
@@ -180,5 +195,6 @@ def price_versions(prices: pa.Table) -> Versions:
 def _versions(
     every: pl.DataFrame, *, key: tuple[str, ...], values: Sequence[str], newest: tuple[str, ...], withdraws: bool
 ) -> Versions:
-    named = every.select(*key, "lsn", "superseded_lsn", "effective_us", "deleted", *values)
+    times = ("lsn", "superseded_lsn", "effective_us", "ends_us", "concerns_us")
+    named = every.select(*key, *times, "deleted", "withdrawn", "version_lsn", *values)
     return Versions(key, tuple(values), newest, named, withdraws)

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from jobs.streams import UNIT_PRICE, CatalogTopic
+from jobs.streams import AUTHOR, UNIT_PRICE, CatalogTopic
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
 from metering.members import member_twice
+from metering.tags import checked_tags, tags_text
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
@@ -71,10 +72,18 @@ def _text(value: object) -> object:
 
 
 def _author(value: object) -> object:
-    """No price is refused for who changed it: what is no name is none."""
+    """Nothing is refused for it: what is no name is none."""
     try:
         return _text(value) if isinstance(value, str) and value else None
     except ValueError:
+        return None
+
+
+def _tags(value: object) -> str | None:
+    """As Debezium writes them, JSON in a text. What an earlier release took as anything is none: it read nothing."""
+    try:
+        return tags_text(checked_tags(json.loads(value) if isinstance(value, str) else value))
+    except (ValueError, RecursionError):
         return None
 
 
@@ -104,8 +113,18 @@ class _Changed(_Part):
     changed_at: Annotated[datetime | None, BeforeValidator(_when_changed)] = None
 
 
+class _Gone(_Changed):
+    """A row that was deleted, as it was last. Who set `deleted_at` did so to delete it: else it was somebody before."""
+
+    deleted_at: Instant | None = None
+
+
 class _AccountKey(_Part):
     account: Text
+
+
+class _GoneAccount(_AccountKey, _Gone):
+    pass
 
 
 class _Account(_AccountKey, _Changed):
@@ -114,6 +133,8 @@ class _Account(_AccountKey, _Changed):
     currency: Currency
     timezone: Text | None = None
     effective_from: Instant | None = None
+    tags: Annotated[str | None, BeforeValidator(_tags)] = None
+    parent: Annotated[str | None, BeforeValidator(_author)] = None
 
 
 class _Plan(_Part):
@@ -126,6 +147,10 @@ class _PriceKey(_Part):
     meter: Text
     currency: Currency
     effective_from: Instant | None = None
+
+
+class _GonePrice(_PriceKey, _Gone):
+    pass
 
 
 class _Price(_PriceKey, _Changed):
@@ -181,21 +206,44 @@ class _Envelope(_Part):
 
 
 _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
-    CatalogTopic.ACCOUNTS: (_Account, _AccountKey),
+    CatalogTopic.ACCOUNTS: (_Account, _GoneAccount),
     CatalogTopic.PLANS: (_Plan, _Plan),
-    CatalogTopic.PRICES: (_Price, _PriceKey),
+    CatalogTopic.PRICES: (_Price, _GonePrice),
     CatalogTopic.DECISIONS: (_Decision, _DecisionKey),
 }
 """Per topic: what `after` must hold, and what `before` of a deletion must."""
+
+
+_CHANGED = ("changed_by", "changed_at")
+CAPTURED_COLUMNS: dict[str, tuple[str, ...]] = {
+    CatalogTopic.ACCOUNTS: ("account", "name", "plan", "currency", "timezone", "effective_from", *_CHANGED),
+    CatalogTopic.PLANS: ("plan",),
+    CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from", "unit_price", *_CHANGED),
+    CatalogTopic.DECISIONS: ("usage_lsn", "meter", "account", "request_id", "decision", "reason", "decided_by"),
+}
+"""What a row has that was captured, of any release that captures: without one of them it would say something else."""
+GROWN_COLUMNS: dict[str, tuple[str, ...]] = {
+    CatalogTopic.ACCOUNTS: ("deleted_at", "tags", "parent"),
+    CatalogTopic.PRICES: ("deleted_at",),
+}
+"""What a row has since migration 0031, all of it or (told before) nothing."""
+KEY_COLUMNS: dict[str, tuple[str, ...]] = {
+    CatalogTopic.ACCOUNTS: ("account",),
+    CatalogTopic.PLANS: ("plan",),
+    CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from"),
+    CatalogTopic.DECISIONS: ("usage_lsn", "meter"),
+}
+"""What a row that is deleted has, whatever the table's replica identity."""
 
 
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
     Without an `effective_from` the version holds from when the row was changed, as it says itself since changes are
-    captured (a snapshot tells it anew), or else from the change's commit. Who changed it, and when, is null where it is
-    not told, and of a deletion: the row that there was says who changed it before. Of a decision what it says, with
-    `lsn` and whether its row was deleted. Raises InvalidChangeError.
+    captured (a snapshot tells it anew), or else from the change's commit. What is deleted ends at `deleted_at`, or else
+    at the change's commit: a price has that as `ends_at`, an account as `effective_from` of its last version. Who
+    changed it, and when, is null where it is not told, and of a deletion without `deleted_at`. Of a decision what it
+    says, with `lsn` and whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
         return None
@@ -212,9 +260,17 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     row = {**state.model_dump(), "lsn": lsn, "deleted": deleted}
     if topic == CatalogTopic.DECISIONS:
         return row
+    source = (envelope.source or _Source()).columns()
+    if isinstance(state, _Gone):
+        given_at = row.pop("deleted_at")
+        if given_at is None:
+            row |= dict.fromkeys(AUTHOR)
+        if topic == CatalogTopic.PRICES:
+            row["ends_at"] = given_at or source.get("source_at") or committed_at
+        else:
+            row["effective_from"] = given_at
     made_at = row.get("changed_at") or committed_at
     row |= {"committed_at": made_at} if topic == CatalogTopic.ACCOUNTS else {}
-    source = (envelope.source or _Source()).columns()
     return {**row, "effective_from": row.get("effective_from") or made_at, **source}
 
 
@@ -225,9 +281,13 @@ def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | 
     """
     try:
         said = None if value is None else _strict_object(value, "the value")
+        if said is not None:
+            _check_columns(topic, said)
         parse_change(topic, value, 0)
         if key is not None and said is not None:
             _check_key(_strict_object(key, "the key"), said)
+        if topic == CatalogTopic.ACCOUNTS and said is not None and said["op"] != "d":
+            _check_growth(said["after"])
     except InvalidChangeError as error:
         return str(error)
     return None
@@ -238,6 +298,32 @@ def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
     state = value["before" if value["op"] == "d" else "after"]
     if other := sorted(field for field in key if field in state and state[field] != key[field]):
         raise InvalidChangeError(f"the key names another {', '.join(other)} than the value")
+
+
+def _check_columns(topic: str, said: dict[str, Any]) -> None:
+    """A column that was renamed is not there: one that may be null would be taken for empty, and billed by."""
+    source, is_gone = said.get("source"), said.get("op") == "d"
+    row = said.get("before" if is_gone else "after")
+    is_captured = isinstance(source, dict) and all(_position(source.get(name)) is not None for name in ("lsn", "ts_us"))
+    if not is_captured or not isinstance(row, dict):
+        return
+    grown = GROWN_COLUMNS.get(topic, ())
+    needed = KEY_COLUMNS[topic] if is_gone else CAPTURED_COLUMNS[topic]
+    needed += grown if not is_gone and any(name in row for name in grown) else ()
+    if missing := [name for name in needed if name not in row]:
+        raise InvalidChangeError(
+            f"the row has no {', '.join(missing)}: {topic} has no such column any more, or it is called otherwise"
+        )
+
+
+def _check_growth(account: dict[str, Any]) -> None:
+    """What releases of before did not read: they took an account whatever stood there."""
+    try:
+        _text(account.get("parent"))
+        if (tags := account.get("tags")) is not None:
+            checked_tags(_object(tags.encode(), "tags", _each_once) if isinstance(tags, str) else tags)
+    except ValueError as problem:
+        raise InvalidChangeError(f"tags or parent: {problem}") from problem
 
 
 def _strict_object(document: bytes, what: str) -> dict[str, Any]:

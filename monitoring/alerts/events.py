@@ -64,7 +64,8 @@ EVENTS = (
     Alert(
         "DeadLetters",
         Severity.TICKET,
-        'sum by (reason) (increase(weir_events_total{disposition="rejected",reason!="future"}[10m])) > 0',
+        "sum by (reason) (increase("
+        'weir_events_total{disposition="rejected",reason!~"future|invalid_catalog_change"}[10m])) > 0',
         "Records are rejected: {{ $labels.reason }}",
         "About {{ $value | humanize }} records within 10 minutes are not valid events, and are not billed."
         " `weir dead-letters` lists them.",

@@ -58,6 +58,14 @@ MONEY = (
         timedelta(minutes=2),
     ),
     Alert(
+        "CatalogChangesRejected",
+        Severity.PAGE,
+        'sum(increase(weir_events_total{disposition="rejected",reason="invalid_catalog_change"}[10m])) > 0',
+        "Changes of the catalog are rejected",
+        "About {{ $value | humanize }} changes of accounts, plans or prices within 10 minutes could not be read:"
+        " usage is priced as before. `weir dead-letters --reason invalid_catalog_change` says what is wrong with each.",
+    ),
+    Alert(
         "PublishingBehind",
         Severity.TICKET,
         f"max by (topic) (weir_unsent_seconds) > {UNSENT_SECONDS}",

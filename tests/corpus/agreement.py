@@ -30,7 +30,7 @@ from tests.pipelines.oracle_catalog import Refused, change_of
 from tests.pipelines.oracle_events import said
 
 EXACT = Arithmetic(prec=80)
-WHEN_AND_WHO = ("committed_at", "changed_by", "changed_at")
+WHEN_AND_WHO = ("committed_at", "changed_by", "changed_at", "ends_at")
 WINDOWS = "SELECT meter, sum(quantity) FROM usage_windows GROUP BY 1"
 SESSIONS = "SELECT coalesce(sum(events), 0) FROM sessions"
 Row = dict[str, Any]

@@ -135,9 +135,52 @@ def test_what_was_captured_is_not_deleted_once_more(stack: Stack, tmp_path: Path
         database.execute("DELETE FROM catalog.accounts WHERE account = %s", [name])
         database.execute("DELETE FROM catalog.prices WHERE plan = %s", [f"plan-{name}"])
     reconciled = weir(stack, "catalog", "reconcile")
-    assert (reconciled.returncode, reconciled.stdout.strip()) == (0, "joins has nothing that was deleted.")
+    assert (reconciled.returncode, reconciled.stdout.strip()) == (
+        0,
+        "joins has nothing that was deleted.\nIt has all others as they are.",
+    )
     versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
     assert versions.filter(account=name).sort("lsn")["deleted"].to_list() == [False, True]
+
+
+def test_a_price_that_was_deleted_prices_nothing_from_then_on(stack: Stack, tmp_path: Path, name: str) -> None:
+    assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
+    use(stack, tmp_path, name)
+    price = catalog(name, "0.1")["prices"][0]
+    key = [word for part in ("plan", "model", "meter", "currency") for word in (f"--{part}", str(price[part]))]
+    gone = weir(
+        stack, "catalog", "delete", "price", *key, "--effective-from", str(price["effective_from"]), "--by", "ann"
+    )
+    assert gone.returncode == 0, gone.stderr
+    assert "The price is deleted: it ended at" in gone.stdout
+    assert gone.stdout.strip().endswith("; joins has it.")
+    use(stack, tmp_path, name)
+    assert billed(stack, name) == (Decimal("0.1"), Decimal(1))
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.PRICES}").to_pyarrow_table()).filter(plan=f"plan-{name}")
+    assert versions.sort("lsn").select("deleted", "changed_by").rows() == [(False, who()), (True, "ann")]
+    refused = weir(stack, "catalog", "delete", "plan", f"plan-{name}")
+    assert refused.returncode == 1
+    assert f"1 accounts have it ({name})." in refused.stderr
+
+
+def test_tags_and_parents_are_what_joins_has_and_bills_roll_up(stack: Stack, tmp_path: Path, name: str) -> None:
+    content = catalog(name, "0.25")
+    child = {**content["accounts"][0], "account": f"{name}-child", "parent": name, "tags": {"team": "é", "cost": "7"}}
+    content["accounts"].insert(0, child)
+    status, said = apply(stack, tmp_path, content)
+    assert status == 0, said
+    assert "4 created" in said
+    status, said = apply(stack, tmp_path, content)
+    assert status == 0, said
+    assert "0 created, 0 changed, 4 as they were; joins has them." in said
+    use(stack, tmp_path, f"{name}-child")
+    rolled = weir(stack, "usage", "--account", name, "--roll-up", "--window", "P1D", "--format", "json")
+    assert [(row["account"], row["amount"]) for row in json.loads(rolled.stdout) if row["meter"] == "requests"] == [
+        (name, "0.25")
+    ]
+    versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
+    told = versions.filter(account=f"{name}-child").select("tags", "parent").rows()
+    assert told == [('{"cost":"7","team":"é"}', name)]
 
 
 def test_what_another_kafka_connect_must_be_told_holds_no_password(stack: Stack) -> None:

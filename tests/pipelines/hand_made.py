@@ -46,12 +46,17 @@ class HandMade:
         self._new[Table.ACCOUNTS].append({**holds, "lsn": said, "committed_at": START, "deleted": False})
 
     def price(self, at: timedelta, unit_price: str | None, *, begins: timedelta, model: str = "m") -> None:
-        """What one output token costs from `begins` on; None withdraws it."""
+        """What one output token costs from `begins` on; None withdraws it, as joins of before took a deletion."""
         said = self._logged(at, topic="catalog.prices")
         key = {"plan": "pro", "model": model, "meter": "output_tokens", "currency": "EUR"}
         unit = None if unit_price is None else Decimal(unit_price)
         holds = {"effective_from": START + begins, "unit_price": unit, "deleted": unit is None}
         self._new[Table.PRICES].append({**key, **holds, "lsn": said})
+
+    def deleted(self, at: timedelta, *, begins: timedelta, ends: timedelta, model: str = "m") -> None:
+        """That price is deleted as of `ends`."""
+        self.price(at, None, begins=begins, model=model)
+        self._new[Table.PRICES][-1]["ends_at"] = START + ends
 
     def request(self, at: timedelta, identity: str | None = None, *, name: str = "r", model: str = "m") -> None:
         """A request is accepted; one with the identity of another is a repeat that ingestion did not know."""

@@ -43,6 +43,8 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
     _insist(isinstance(state, dict))
     row = _row(topic, state, deleted=op == "d")
     _insist(committed_ms is not None)
+    if op == "d" and topic not in MAKES_NO_VERSION and state.get("deleted_at") is not None:
+        _instant(state["deleted_at"])
     if key is not None:
         named = _object(key)
         _insist(all(state[name] == named[name] for name in named if name in state))
@@ -50,10 +52,17 @@ def change_of(topic: CatalogTopic, key: bytes | None, value: bytes | None) -> di
         return None
     assert committed_ms is not None
     committed_at = EPOCH + timedelta(milliseconds=committed_ms)
-    row |= dict.fromkeys(("changed_by", "changed_at")) if op == "d" else _author(state)
+    given_at = state.get("deleted_at") if op == "d" else None
+    is_nobodys = op == "d" and given_at is None
+    row |= dict.fromkeys(("changed_by", "changed_at")) if is_nobodys else _author(state)
     made_at = row["changed_at"] or committed_at
     if topic is CatalogTopic.ACCOUNTS:
         row["committed_at"] = made_at
+        row["effective_from"] = row["effective_from"] if given_at is None else _instant(given_at)
+    elif op == "d":
+        row["ends_at"] = _committed_us(envelope) if given_at is None else _instant(given_at)
+    else:
+        row["ends_at"] = None
     return {**row, "effective_from": row["effective_from"] or made_at, "deleted": op == "d"}
 
 
@@ -71,13 +80,25 @@ def _row(topic: CatalogTopic, state: dict[str, Any], *, deleted: bool) -> dict[s
         row["currency"] = _currency(state.get("currency"))
         row["unit_price"] = None if deleted else _unit_price(state.get("unit_price"))
     elif deleted:
-        return row | dict.fromkeys(("name", "plan", "currency", "timezone", "effective_from"))
+        return row | dict.fromkeys(("name", "plan", "currency", "timezone", "effective_from", "tags", "parent"))
     else:
         row |= {"plan": _name(state.get("plan")), "currency": _currency(state.get("currency"))}
         row["name"] = _name(state["name"], least=0) if state.get("name") is not None else None
         row["timezone"] = _name(state["timezone"]) if state.get("timezone") is not None else None
+        row["parent"] = _name(state["parent"]) if state.get("parent") else None
+        row["tags"] = _tags(state.get("tags"))
     row["effective_from"] = _instant(state["effective_from"]) if state.get("effective_from") is not None else None
     return row
+
+
+def _tags(value: Any) -> str | None:
+    tags = _object(value.encode()) if isinstance(value, str) else value
+    _insist(tags is None or isinstance(tags, dict))
+    for name, text in (tags or {}).items():
+        _insist(isinstance(text, str) and 1 <= len(name.encode()) <= 64 and len(text.encode()) <= 256)
+    _insist(len(tags or {}) <= 50)
+    said = json.dumps(tags, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return said if tags else None
 
 
 def _author(state: dict[str, Any]) -> dict[str, Any]:
@@ -98,6 +119,17 @@ def _committed_ms(envelope: dict[str, Any]) -> int | None:
     for moment in moments:
         _insist(moment is None or (type(moment) is int and 0 <= moment <= MOST_MS))
     return moments[0] if moments[1] is None else moments[1]
+
+
+def _committed_us(envelope: dict[str, Any]) -> datetime:
+    """When it was committed, as exactly as it is told."""
+    source: dict[str, Any] = envelope.get("source") or {}
+    lsn, micros = source.get("lsn"), source.get("ts_us", "")
+    if all(type(part) is int and 0 <= part < 2 * 10**17 for part in (lsn, micros)):
+        return EPOCH + timedelta(microseconds=int(micros))
+    committed_ms = _committed_ms(envelope)
+    assert committed_ms is not None
+    return EPOCH + timedelta(milliseconds=committed_ms)
 
 
 def _name(value: Any, least: int = 1) -> str:

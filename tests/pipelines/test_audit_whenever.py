@@ -5,8 +5,10 @@ Each history is audited at one moment more than another: both end with the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
@@ -180,7 +182,10 @@ def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Pat
 
 
 @pytest.mark.parametrize("is_audited_between", [True, False])
-def test_a_price_put_by_mistake_and_withdrawn_bills_nobody(tmp_path: Path, *, is_audited_between: bool) -> None:
+@pytest.mark.parametrize("is_withdrawn", [True, False], ids=["as joins of before took it", "as of its beginning"])
+def test_a_price_put_by_mistake_and_deleted_as_of_its_beginning_bills_nobody(
+    tmp_path: Path, *, is_withdrawn: bool, is_audited_between: bool
+) -> None:
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())
     world.request(HOUR)
@@ -191,7 +196,10 @@ def test_a_price_put_by_mistake_and_withdrawn_bills_nobody(tmp_path: Path, *, is
     if is_audited_between:
         assert audited(world, 3 * HOUR) == 2
         assert world.billed() == {(0, "m", "99"): 100}
-    world.price(4 * HOUR, None, begins=30 * MINUTE)
+    if is_withdrawn:
+        world.price(4 * HOUR, None, begins=30 * MINUTE)
+    else:
+        world.deleted(4 * HOUR, begins=30 * MINUTE, ends=30 * MINUTE)
     world.joined(4 * HOUR)
     assert audited(world, 5 * HOUR) == (2 if is_audited_between else 0)
     assert world.billed() == {(0, "m", "0.01"): 100}
@@ -221,3 +229,75 @@ def test_a_replay_has_all_that_an_audit_puts_right_in_parts(tmp_path: Path) -> N
     live = pin(usage, [], world.tables, DEFAULT, Asked(most_rows=1))
     rows = pl.concat([pl.DataFrame(part) for part in replayed(Tables(journal, usage, START.date()), live, live)])
     assert rows.filter(cause="repriced").height == 18
+
+
+def amounts(world: HandMade) -> list[tuple[int, str | None]]:
+    """Minute and amount of what stands in usage, by minute."""
+    usage = open_table(world.tables, Table.USAGE)
+    assert usage is not None
+    sums: Counter[tuple[int, Decimal | None]] = Counter()
+    for row in usage.to_pyarrow_table().to_pylist():
+        (entry,) = [one for one in row["meters"] if one["meter"] == "output_tokens"]
+        sums[(row["event_time"] - START) // MINUTE, entry["amount"]] += row["sign"]
+    stand = sorted((minute, str(amount and amount.normalize())) for (minute, amount), count in sums.items() if count)
+    assert all(count in (0, 1) for count in sums.values())
+    return [(minute, None if amount == "None" else amount) for minute, amount in stand]
+
+
+def ended_in_the_past(world: HandMade, told: timedelta) -> None:
+    """Usage before a price begins, while it holds, and when it has ended, as is told then or later."""
+    world.price(timedelta(), "0.01", begins=timedelta())
+    world.price(timedelta(), "0.02", begins=20 * MINUTE)
+    deletion = timedelta(minutes=30)
+    for at in (10 * MINUTE, 29 * MINUTE, 30 * MINUTE, 40 * MINUTE):
+        if told <= at:
+            world.deleted(told, begins=20 * MINUTE, ends=deletion)
+            told = timedelta.max
+        world.request(at - MINUTE, name=f"r{at}")
+        world.completion(at, name=f"r{at}")
+    world.joined(HOUR)
+    if told != timedelta.max:
+        world.deleted(told, begins=20 * MINUTE, ends=deletion)
+    world.joined(told + HOUR if told != timedelta.max else 2 * HOUR)
+
+
+@pytest.mark.parametrize(("told", "rows"), [(30 * MINUTE, 0), (35 * MINUTE, 2), (HOUR, 4), (3 * HOUR, 4)])
+def test_a_price_that_was_deleted_as_of_before_is_taken_from_what_came_since_and_from_nothing_else(
+    tmp_path: Path, told: timedelta, rows: int
+) -> None:
+    """However late it is told: in the end usage stands as if it had been told at once. Two rows for each outcome."""
+    world = HandMade(tmp_path)
+    ended_in_the_past(world, told)
+    assert audited(world, DAY) == rows
+    assert amounts(world) == [(10, "1"), (29, "2"), (30, None), (40, None)]
+    assert audited(world, DAY + HOUR) == 0
+
+
+def test_what_a_joins_of_before_has_withdrawn_stays_what_it_was(tmp_path: Path) -> None:
+    """Billed by a price that was deleted when that meant that another goes on: nothing is decided again."""
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    world.price(timedelta(), "0.02", begins=20 * MINUTE)
+    for at in (30 * MINUTE, 90 * MINUTE):
+        world.request(at - MINUTE, name=f"r{at}")
+        world.completion(at, name=f"r{at}")
+        world.joined(at + 15 * MINUTE)
+        world.price(HOUR, None, begins=20 * MINUTE)
+    before = amounts(world)
+    assert before == [(30, "2"), (90, "1")]
+    assert audited(world, DAY) == 0
+    assert amounts(world) == before
+
+
+def test_a_price_that_was_deleted_and_is_there_again_bills_what_had_none_meanwhile(tmp_path: Path) -> None:
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    world.deleted(30 * MINUTE, begins=timedelta(), ends=30 * MINUTE)
+    world.request(39 * MINUTE)
+    world.completion(40 * MINUTE)
+    world.joined(HOUR)
+    assert amounts(world) == [(40, None)]
+    world.price(2 * HOUR, "0.03", begins=timedelta())
+    world.joined(3 * HOUR)
+    assert audited(world, DAY) == 2
+    assert amounts(world) == [(40, "3")]

@@ -1,4 +1,4 @@
-"""Who has which plan, and what everything costs: told in time, too late, anew, and withdrawn. Nothing of Weir."""
+"""Who has which plan, and what everything costs: told in time, too late, anew, and deleted. Nothing of Weir."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _prices(truth: Truth, chance: random.Random) -> Iterator[Change]:
         yield _price(chance, key, late_at, IN_FORCE)
     for number, key in enumerate(chance.sample(keys, len(keys) * 4 // 5)):
         at = BEGIN + chance.uniform(2, DAYS - 2) * DAY
-        match number % 4:
+        match number % 6:
             case 0:
                 truth.counts["prices announced"] += 1
                 yield _price(chance, key, at, at + chance.uniform(0.5, 9) * DAY)
@@ -85,11 +85,23 @@ def _prices(truth: Truth, chance: random.Random) -> Iterator[Change]:
                 announced = _price(chance, key, at, at + DAY)
                 yield announced
                 yield replace(_price(chance, key, at + chance.uniform(2, 12) * DAY, at + DAY))
-            case _:
-                truth.counts["prices withdrawn before they held"] += 1
+            case 3:
+                truth.counts["prices deleted before they held"] += 1
                 announced = _price(chance, key, at, at + 9 * DAY)
                 yield announced
-                yield replace(announced, at=at + chance.uniform(1, 6) * DAY, deleted=True)
+                yield _gone(announced, at + chance.uniform(1, 6) * DAY)
+            case 4:
+                truth.counts["prices deleted while they held"] += 1
+                announced = _price(chance, key, at, at + DAY)
+                yield announced
+                yield _gone(announced, at + chance.uniform(2, 12) * DAY)
+                yield _price(chance, key, at + 14 * DAY, at + chance.uniform(14, 20) * DAY)
+            case _:
+                truth.counts["prices deleted as of before"] += 1
+                begun = _price(chance, key, at, at)
+                yield begun
+                gone_at = at + chance.uniform(2, 12) * DAY
+                yield _gone(begun, gone_at, gone_at - chance.uniform(0.1, 14) * DAY)
 
 
 def _price(chance: random.Random, key: PriceKey, at: datetime, holds_from: datetime) -> Change:
@@ -98,6 +110,10 @@ def _price(chance: random.Random, key: PriceKey, at: datetime, holds_from: datet
     names = ("plan", "model", "meter", "currency")
     row: dict[str, Any] = dict(zip(names, key, strict=True))
     return Change(at, "price", {**row, "effective_from": _seconds(holds_from), "unit_price": f"{unit_price:f}"})
+
+
+def _gone(price: Change, at: datetime, ends: datetime | None = None) -> Change:
+    return replace(price, at=at, ends=_seconds(at if ends is None else ends))
 
 
 def _seconds(instant: datetime) -> datetime:
@@ -112,5 +128,11 @@ def _take_contract(truth: Truth, change: Change) -> None:
 
 def _take_price(truth: Truth, change: Change) -> None:
     row = change.row
-    of_key = truth.prices.setdefault((row["plan"], row["model"], row["meter"], row["currency"]), {})
-    of_key[row["effective_from"]] = None if change.deleted else Decimal(row["unit_price"])
+    key = row["plan"], row["model"], row["meter"], row["currency"]
+    of_key, begins = truth.prices.setdefault(key, {}), row["effective_from"]
+    if change.ends is None:
+        of_key[begins] = Decimal(row["unit_price"])
+    elif change.ends > begins:
+        truth.ends[key, begins] = change.ends
+    else:
+        del of_key[begins]

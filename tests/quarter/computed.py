@@ -73,10 +73,13 @@ def contract_at(told: list[Contract], instant: datetime) -> Contract | None:
 def _unit_price(truth: Truth, asked: Asked, contract: Contract | None, meter: str) -> Decimal | None:
     if contract is None or asked.model is None:
         return None
-    known = truth.prices.get((contract.plan, asked.model, meter, contract.currency), {})
-    begun = {holds_from: price for holds_from, price in known.items() if holds_from <= asked.occurred}
-    in_force = {holds_from: price for holds_from, price in begun.items() if price is not None}
-    return in_force[max(in_force)] if in_force else None
+    key = contract.plan, asked.model, meter, contract.currency
+    begun = {
+        holds_from: price for holds_from, price in truth.prices.get(key, {}).items() if holds_from <= asked.occurred
+    }
+    last = max(begun, default=None)
+    ends = truth.ends.get((key, last)) if last is not None else None
+    return None if last is None or (ends is not None and ends <= asked.occurred) else begun[last]
 
 
 def month_of(line: Line, zone: str) -> datetime:

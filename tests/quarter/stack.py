@@ -79,7 +79,9 @@ class Stack(World):
         self.go_to(max(change.at, self.clock.now()))
         topic = {"account": CatalogTopic.ACCOUNTS, "price": CatalogTopic.PRICES}[change.what]
         row = {**change.row, "effective_from": rfc3339(change.row["effective_from"])}
-        self.publish(topic, row, deleted=change.deleted)
+        if change.ends is not None:
+            row["deleted_at"] = rfc3339(change.ends)
+        self.publish(topic, row, deleted=change.ends is not None)
 
     def receive(self, record: Record, partition: int) -> None:
         """A record with its own stamp."""

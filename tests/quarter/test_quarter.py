@@ -114,7 +114,7 @@ def test_what_an_oracle_computes_was_computed_by_hand() -> None:
     early, late = begin - timedelta(days=9), begin + timedelta(hours=1)
     truth.contracts["acme"] = [Contract(early, "standard", "EUR"), Contract(late, "scale", "USD")]
     for meter, price in (("requests", "0.01"), (DROPPED, "0.000000000003")):
-        truth.prices["standard", "small-1", meter, "EUR"] = {early: Decimal(price), begin: None}
+        truth.prices["standard", "small-1", meter, "EUR"] = {early: Decimal(price)}
     quantities = {"requests": Decimal(1), DROPPED: Decimal("12345.678901"), "output_tokens": Decimal(0)}
     in_time, too_late = begin + timedelta(minutes=15, seconds=29), begin + timedelta(minutes=15, seconds=30)
     truth.asked = [Asked("acme", "small-1", (), begin, known, quantities) for known in (in_time, too_late)]

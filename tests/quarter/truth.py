@@ -58,22 +58,23 @@ class Record:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the catalog. `what`: account or price."""
+    """A change of the catalog. `what`: account or price. `ends`: since when what is deleted is none."""
 
     at: datetime
     what: str
     row: Mapping[str, Any]
-    deleted: bool = False
+    ends: datetime | None = None
 
 
 @dataclass
 class Truth:
-    """A quarter. `contracts` and `prices` (by `holds_from`; None: withdrawn) are in the order of telling."""
+    """A quarter. `contracts` and `prices` (by `holds_from`) are in the order of telling; `ends`: of deleted prices."""
 
     seed: int
     zones: dict[str, str] = field(default_factory=dict)
     contracts: dict[str, list[Contract]] = field(default_factory=dict)
-    prices: dict[PriceKey, dict[datetime, Decimal | None]] = field(default_factory=dict)
+    prices: dict[PriceKey, dict[datetime, Decimal]] = field(default_factory=dict)
+    ends: dict[tuple[PriceKey, datetime], datetime] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)

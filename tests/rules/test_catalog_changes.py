@@ -33,7 +33,8 @@ def change(after: Any = None, *, before: Any = None, op: str = "c", **fields: An
 def test_an_account_becomes_a_version_that_holds_from_its_commit() -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
     instants = dict.fromkeys(("effective_from", "committed_at"), datetime(2026, 1, 1, tzinfo=UTC))
-    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants, "changed_by": None, "changed_at": None}
+    nothing = dict.fromkeys(("changed_by", "changed_at", "tags", "parent"))
+    assert row == {**ACCOUNT, "lsn": 7, "deleted": False, **instants, **nothing}
     assert pa.Table.from_pylist([row], schema=ACCOUNTS).num_rows == 1
 
 
@@ -48,7 +49,9 @@ def test_a_price_keeps_every_digit_and_its_instant() -> None:
     assert row is not None
     assert row["unit_price"] == Decimal("0.000003000001")
     assert row["effective_from"] == datetime(2026, 2, 1, tzinfo=UTC)
-    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [row | dict.fromkeys(("source_lsn", "source_at"))]
+    assert pa.Table.from_pylist([row], schema=PRICES).to_pylist() == [
+        row | dict.fromkeys(("source_lsn", "source_at", "ends_at"))
+    ]
 
 
 CAPTURED = """
@@ -102,6 +105,134 @@ def test_a_deletion_is_a_version_too() -> None:
     assert price is not None
     assert pa.Table.from_pylist([account], schema=ACCOUNTS)["deleted"].to_pylist() == [True]
     assert pa.Table.from_pylist([price], schema=PRICES)["unit_price"].to_pylist() == [None]
+
+
+PLACED = {"ts_ms": COMMITTED_MS, "ts_us": COMMITTED_MS * 1_000 + 7, "lsn": 42}
+COMMITTED = datetime(2026, 1, 1, tzinfo=UTC)
+AS_OF = {"deleted_at": "2025-12-31T23:00:00.000001Z", "changed_by": "ann", "changed_at": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("before", "source", "ends_at"),
+    [
+        ({}, {"ts_ms": COMMITTED_MS}, COMMITTED),
+        ({}, PLACED, COMMITTED + timedelta(microseconds=7)),
+        ({"deleted_at": None, "changed_by": "bob", "changed_at": "2025-01-01T00:00:00Z"}, PLACED, None),
+        (AS_OF, PLACED, COMMITTED - timedelta(hours=1) + timedelta(microseconds=1)),
+    ],
+)
+def test_a_deleted_price_ends_at_the_moment_that_its_row_says_or_else_when_that_was_committed(
+    before: dict[str, Any], source: dict[str, Any], ends_at: datetime | None
+) -> None:
+    row = parse_change(CatalogTopic.PRICES, change(before=PRICE | before, op="d", source=source), 9)
+    assert row is not None
+    assert row["ends_at"] == (ends_at or COMMITTED + timedelta(microseconds=7))
+    assert row["effective_from"] == datetime(2026, 2, 1, tzinfo=UTC)
+    assert row["changed_by"] == ("ann" if before is AS_OF else None)
+
+
+def test_a_deleted_account_ends_at_the_moment_that_its_row_says() -> None:
+    before = ACCOUNT | AS_OF | {"effective_from": "2025-01-01T00:00:00Z"}
+    row = parse_change(CatalogTopic.ACCOUNTS, change(before=before, op="d", source=PLACED), 9)
+    assert row is not None
+    assert (row["effective_from"], row["committed_at"]) == (datetime.fromisoformat(AS_OF["deleted_at"]), COMMITTED)
+    assert (row["changed_by"], row["deleted"]) == ("ann", True)
+
+
+def test_what_is_not_deleted_ends_never_whatever_its_row_says() -> None:
+    """The moment is told of a row just before it is deleted: until then it is as it was."""
+    told = change(PRICE | AS_OF, op="u", source=PLACED)
+    [row] = pa.Table.from_pylist([parse_change(CatalogTopic.PRICES, told, 9)], schema=PRICES).to_pylist()
+    assert (row["ends_at"], row["deleted"]) == (None, False)
+
+
+@pytest.mark.parametrize("moment", ["infinity", "2026-01-01", 7, "292278994-08-16T23:00:00Z"])
+@pytest.mark.parametrize(("topic", "row"), [(CatalogTopic.PRICES, PRICE), (CatalogTopic.ACCOUNTS, ACCOUNT)])
+def test_a_deletion_as_of_what_is_no_moment_is_a_problem(topic: CatalogTopic, row: Any, moment: Any) -> None:
+    """To end it at another one would cost money that nobody sees."""
+    assert change_problem(topic, None, change(before=row | {"deleted_at": moment}, op="d")) is not None
+
+
+def test_an_account_has_its_tags_and_parent_as_debezium_tells_them() -> None:
+    row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"tags": '{"b": "é", "a": ""}', "parent": "top"}), 7)
+    assert row is not None
+    assert (row["tags"], row["parent"]) == ('{"a":"","b":"é"}', "top")
+    none = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"tags": "{}", "parent": None}), 7)
+    before = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
+    assert none == before, "an account of before has none, and says nothing new"
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [
+        {"tags": "[]"},
+        {"tags": '{"team": 7}'},
+        {"tags": json.dumps({"team": "x" * 257})},
+        {"tags": {"": "x"}},
+        {"tags": 7},
+        {"parent": "p" * 513},
+        {"parent": "\0"},
+    ],
+)
+def test_tags_or_a_parent_that_no_database_of_ours_would_take_are_a_problem(grown: dict[str, Any]) -> None:
+    """Releases of before took the account, whatever stood there: they read neither."""
+    value = change(ACCOUNT | grown)
+    assert change_problem(CatalogTopic.ACCOUNTS, None, value) is not None
+    row = parse_change(CatalogTopic.ACCOUNTS, value, 7)
+    assert row is not None
+    assert (row["tags"], row["parent"]) == (None, None)
+
+
+def test_a_tag_that_stands_twice_is_a_problem() -> None:
+    twice = change(ACCOUNT | {"tags": '{"team": "a", "team": "b"}'})
+    assert change_problem(CatalogTopic.ACCOUNTS, None, twice) is not None
+
+
+COMPLETE = {
+    CatalogTopic.ACCOUNTS: ACCOUNT
+    | dict.fromkeys(("changed_by", "changed_at", "deleted_at", "parent"))
+    | {"tags": "{}"},
+    CatalogTopic.PRICES: PRICE | dict.fromkeys(("changed_by", "changed_at", "deleted_at")),
+    CatalogTopic.PLANS: {"plan": "pro", "name": "Pro"},
+}
+NOT_READ = [(CatalogTopic.PLANS, "name"), (CatalogTopic.PRICES, "deleted_at")]
+"""What is not read of a row that there is."""
+NEEDED = [(topic, name) for topic, row in COMPLETE.items() for name in row if (topic, name) not in NOT_READ]
+
+
+@pytest.mark.parametrize(("topic", "name"), NEEDED)
+def test_a_captured_row_without_a_column_that_we_read_is_a_problem_that_names_it(
+    topic: CatalogTopic, name: str
+) -> None:
+    """It was renamed. Of one that may be empty nobody would see that it is missing: the bill would be another."""
+    row = COMPLETE[topic]
+    assert change_problem(topic, None, change(row, op="u", source=PLACED)) is None
+    renamed = {key if key != name else f"{key}_of_before": value for key, value in row.items()}
+    problem = change_problem(topic, None, change(renamed, op="u", source=PLACED))
+    assert problem == f"the row has no {name}: {topic} has no such column any more, or it is called otherwise"
+
+
+@pytest.mark.parametrize("topic", COMPLETE)
+def test_columns_of_your_own_are_not_read(topic: CatalogTopic) -> None:
+    grown = change(COMPLETE[topic] | {"crm_id": "7", "notes": {"deep": [1]}}, op="u", source=PLACED)
+    assert change_problem(topic, None, grown) is None
+    assert parse_change(topic, grown, 9) == parse_change(topic, change(COMPLETE[topic], op="u", source=PLACED), 9)
+
+
+@pytest.mark.parametrize("topic", COMPLETE)
+def test_a_row_that_was_captured_before_its_table_grew_is_fine(topic: CatalogTopic) -> None:
+    before = {name: value for name, value in COMPLETE[topic].items() if name not in ("deleted_at", "tags", "parent")}
+    assert change_problem(topic, None, change(before, op="u", source=PLACED)) is None
+
+
+def test_a_captured_deletion_needs_its_key_alone_and_all_of_that() -> None:
+    """A price without `effective_from` would be another one."""
+    key = {name: PRICE[name] for name in ("plan", "model", "meter", "currency", "effective_from")}
+    assert change_problem(CatalogTopic.PRICES, None, change(before=key, op="d", source=PLACED)) is None
+    del key["effective_from"]
+    problem = change_problem(CatalogTopic.PRICES, None, change(before=key, op="d", source=PLACED))
+    assert problem is not None
+    assert "the row has no effective_from" in problem
 
 
 def test_tombstones_and_plans_are_no_versions() -> None:

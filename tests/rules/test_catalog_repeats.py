@@ -134,6 +134,24 @@ def versions_of(table: Table, batches: list[pa.Table]) -> pa.Table:
     return versions
 
 
+def deleted(lsn: int, hour: int) -> pa.Table:
+    """A price that is told to have ended so many hours after START."""
+    row = prices([("a", None, 0, None)], lsn).to_pylist()[0]
+    return pa.Table.from_pylist([row | {"ends_at": START + timedelta(hours=hour)}], schema=PRICES)
+
+
+def test_what_is_deleted_already_ended_when_that_was_told_first() -> None:
+    """It is gone: nobody can delete it once more, and whoever tells that again knows no better."""
+    told = [prices([("a", 1, 0, None)], 1), deleted(2, 5), deleted(3, 4), deleted(4, 6)]
+    assert versions_of(Table.PRICES, told)["lsn"].to_pylist() == [1, 2]
+    assert versions_of(Table.PRICES, [pa.concat_tables(told)])["lsn"].to_pylist() == [1, 2]
+
+
+def test_a_price_that_is_there_again_can_be_deleted_again() -> None:
+    told = [prices([("a", 1, 0, None)], 1), deleted(2, 5), prices([("a", 1, 0, None)], 3), deleted(4, 6)]
+    assert versions_of(Table.PRICES, told)["lsn"].to_pylist() == [1, 2, 3, 4]
+
+
 @settings(deadline=None)
 @given(batches=st.lists(st.lists(priced, max_size=8), max_size=4))
 def test_oracle_another_author_of_the_same_is_no_version_and_the_first_stands(

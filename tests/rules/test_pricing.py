@@ -63,10 +63,14 @@ def account_change(account: str, lsn: int, at: datetime, contract: Contract | No
     }
 
 
-def price_change(plan: str, lsn: int, at: datetime, unit_price: str | None, **key: str) -> dict[str, Any]:
+def price_change(
+    plan: str, lsn: int, at: datetime, unit_price: str | None, ends_at: datetime | None = None, **key: str
+) -> dict[str, Any]:
     identity = {"plan": plan, "model": "m", "meter": "requests", "currency": "USD", **key}
     unit = None if unit_price is None else Decimal(unit_price)
-    return {**identity, "lsn": lsn, "effective_from": at, "unit_price": unit, "deleted": unit is None}
+    return {**identity, "lsn": lsn, "effective_from": at, "unit_price": unit, "deleted": unit is None} | {
+        "ends_at": ends_at
+    }
 
 
 def carried(row: dict[str, Any], schema: pl.Schema) -> dict[str, Any]:
@@ -120,8 +124,10 @@ def universe(random: Random, name: str) -> Universe:
     plans, currencies = [f"{name}-basic", f"{name}-pro"], ["USD", "EUR"]
     lsns = iter(range(10, 1000))
 
-    def version(value: Any) -> Version[Any]:
-        return Version(next(lsns), day(random.randint(0, 4)), None if random.random() < 0.2 else value)
+    def version(value: Any, *, ends: bool = False) -> Version[Any]:
+        told = None if random.random() < (0.4 if ends else 0.2) else value
+        ends_at = day(random.randint(-1, 5)) if ends and told is None and random.random() < 0.8 else None
+        return Version(next(lsns), day(random.randint(0, 4)), told, ends_at)
 
     contracts: list[Version[Contract]] = []
     prices: dict[PriceKey, list[Version[Decimal]]] = {}
@@ -130,7 +136,7 @@ def universe(random: Random, name: str) -> Universe:
             contracts.append(version((random.choice(plans), random.choice(currencies))))
         else:
             key = random.choice(plans), random.choice(currencies), random.choice([*Meter][:2])
-            prices.setdefault(key, []).append(version(Decimal(random.randint(0, 10**6)) / 10**12))
+            prices.setdefault(key, []).append(version(Decimal(random.randint(0, 10**6)) / 10**12, ends=True))
     return Universe(contracts, prices)
 
 
@@ -147,6 +153,7 @@ def test_differential_columns_and_the_rule_price_alike(seed: int) -> None:
             v.lsn,
             v.effective_from,
             None if v.value is None else str(v.value),
+            v.ends_at,
             currency=currency,
             meter=meter.value,
         )

@@ -24,21 +24,32 @@ def day(number: int) -> datetime:
     return START + timedelta(days=number)
 
 
-def history(*changes: tuple[int, int | None]) -> list[Version[int]]:
-    """(effective day, value or None for a deletion), with lsn 10, 20, …"""
-    return [Version(10 * n, day(effective), value) for n, (effective, value) in enumerate(changes, start=1)]
+Change = tuple[int, int | None] | tuple[int, None, int]
 
 
-histories = st.lists(
-    st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 9), st.integers(1, 9))), max_size=8
-).map(lambda changes: history(*changes))
+def history(*changes: Change) -> list[Version[int]]:
+    """(effective day, value; None: withdrawn) or (effective day, None, day on which it ends), with lsn 10, 20, …"""
+    return [
+        Version(10 * n, day(begins), value, *(day(number) for number in ends))
+        for n, (begins, value, *ends) in enumerate(changes, start=1)
+    ]
+
+
+told = st.tuples(st.integers(0, 3), st.integers(1, 9))
+ended = st.tuples(st.integers(0, 3), st.none(), st.integers(-1, 4))
+withdrawn = st.tuples(st.integers(0, 3), st.none())
+histories = st.lists(st.one_of(told, told, withdrawn), max_size=8).map(lambda changes: history(*changes))
+histories_of_prices = st.lists(st.one_of(told, told, told, ended, ended, withdrawn), max_size=8).map(
+    lambda changes: history(*changes)
+)
+histories_with_ends = st.lists(st.one_of(told, told, ended), max_size=8).map(lambda changes: history(*changes))
 
 
 def lsn_of(version: Version[int] | None) -> int | None:
     return None if version is None else version.lsn
 
 
-MOMENTS = [(event_time, decided) for event_time in (day(-1), *map(day, range(4))) for decided in range(5, 80, 5)]
+MOMENTS = [(event_time, decided) for event_time in (day(-1), *map(day, range(5))) for decided in range(5, 80, 5)]
 
 
 LOOKS_BACK_FROM = 55
@@ -75,17 +86,20 @@ def test_differential_the_accounts_version_is_the_one_of_the_rule(versions: list
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.fixed_dictionaries({"requests": histories, "gpu_seconds": histories}), st.sampled_from([1, 20, 10_000]))
+@given(
+    st.fixed_dictionaries({"requests": histories_of_prices, "gpu_seconds": histories_of_prices}),
+    st.sampled_from([1, 20, 10_000]),
+)
 def test_differential_the_prices_version_is_the_one_of_the_rule(
     meters: dict[str, list[Version[int]]], portion: int
 ) -> None:
     shifted = {
-        meter: [Version(v.lsn + (meter == "requests"), v.effective_from, v.value) for v in versions]
-        for meter, versions in meters.items()
+        meter: [replace(v, lsn=v.lsn + (meter == "requests")) for v in versions] for meter, versions in meters.items()
     }
     changes = [
         {"lsn": v.lsn, "plan": "p", "model": "m", "meter": meter, "currency": "USD"}
         | {"effective_from": v.effective_from, "unit_price": v.value and Decimal(v.value), "deleted": v.value is None}
+        | {"ends_at": v.ends_at}
         for meter, versions in shifted.items()
         for v in versions
     ]
@@ -156,6 +170,77 @@ def test_a_backdated_price_is_seen_only_by_what_is_decided_after_it() -> None:
     versions = history((0, 1), (0, 2))
     assert lsn_of(price_as_of(versions, day(1), 20)) == 10
     assert lsn_of(price_as_of(versions, day(1), 21)) == 20
+
+
+JUST = timedelta(microseconds=1)
+
+
+def test_a_deleted_price_ends_at_its_moment_and_the_one_before_it_does_not_go_on() -> None:
+    versions = history((0, 1), (1, 2), (1, None, 3))
+    assert lsn_of(price_as_of(versions, day(3) - JUST, 99)) == 20
+    assert price_as_of(versions, day(3), 99) is None
+    assert lsn_of(price_as_of(versions, day(3), 30)) == 20, "decided before the deletion was known"
+
+
+def test_a_new_price_begins_where_a_deleted_one_has_ended() -> None:
+    versions = history((0, 1), (0, None, 1), (2, 3))
+    assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, None, 30, 30]
+
+
+@pytest.mark.parametrize("ends", [0, 1], ids=["before it began", "when it began"])
+def test_a_deleted_price_that_had_not_begun_never_does_and_the_one_before_it_goes_on(ends: int) -> None:
+    versions = history((0, 1), (1, 2), (1, None, ends))
+    assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(3)] == [10, 10, 10]
+
+
+def test_deleting_a_price_that_another_had_followed_changes_nothing() -> None:
+    versions = history((0, 1), (1, 2), (0, None, 3))
+    assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, 20, 20, 20]
+
+
+def test_a_deleted_price_that_is_put_there_again_holds_from_its_beginning_on_as_if_it_had_never_ended() -> None:
+    versions = history((0, 1), (0, None, 1), (0, 2))
+    assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(3)] == [30, 30, 30]
+    again = history((0, 1), (0, None, 1), (0, 2), (0, None, 2))
+    assert [lsn_of(price_as_of(again, day(number), 99)) for number in range(3)] == [30, 30, None]
+
+
+def test_a_deletion_of_what_nobody_was_told_of_ends_nothing() -> None:
+    versions = history((0, 1), (1, None, 2))
+    assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, 10, 10, 10]
+
+
+def test_who_looks_back_knows_since_when_a_price_was_none() -> None:
+    versions = history((0, 1), (1, 2), (1, None, 2))
+    assert lsn_of(price_as_of(versions, day(2) - JUST, 25, seen_from=99)) == 20, "it was in force until then"
+    assert price_as_of(versions, day(2), 25, seen_from=99) is None, "it was not when that occurred"
+    never = history((0, 1), (1, 2), (1, None, 0))
+    assert lsn_of(price_as_of(never, day(2), 25, seen_from=99)) == 10, "it had never begun"
+
+
+@settings(deadline=None, max_examples=300)
+@given(histories_with_ends)
+def test_property_who_looks_back_prices_the_same_whenever_it_was_decided(versions: list[Version[int]]) -> None:
+    for event_time in (day(-1), *map(day, range(5))):
+        whenever = {lsn_of(price_as_of(versions, event_time, decided, seen_from=999)) for decided in range(5, 95, 5)}
+        assert whenever == {lsn_of(price_as_of(versions, event_time, 999))}
+
+
+@settings(deadline=None, max_examples=300)
+@given(histories_with_ends)
+def test_oracle_a_price_is_what_its_row_said_while_the_catalog_had_it(versions: list[Version[int]]) -> None:
+    """Every instant by itself, from the last word on each row: no row is asked that did not begin last."""
+    rows: dict[datetime, tuple[int, datetime | None]] = {}
+    for version in versions:
+        if version.value is not None:
+            rows[version.effective_from] = version.lsn, None
+        elif version.effective_from in rows:
+            rows[version.effective_from] = rows[version.effective_from][0], version.ends_at
+    began = {begins: row for begins, row in rows.items() if row[1] is None or row[1] > begins}
+    for event_time in (day(-1), *map(day, range(5))):
+        lsn, ends_at = began.get(max((at for at in began if at <= event_time), default=event_time), (None, None))
+        expected = None if ends_at is not None and ends_at <= event_time else lsn
+        assert lsn_of(price_as_of(versions, event_time, 999)) == expected
 
 
 def test_a_withdrawn_price_leaves_the_one_before_it_in_force() -> None:

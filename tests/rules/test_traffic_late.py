@@ -31,7 +31,8 @@ def told(late: Late) -> tuple[Versions, int]:
     first_late = lsn + 1
     for key, since, value in told_late(late):
         lsn += 1
-        versions[key].append(Version(lsn, since, value))
+        is_gone = len(key) > 1 and value is None
+        versions[key].append(Version(lsn, since, value, instant_of(late.gone_ms) if is_gone else None))
     return versions, first_late
 
 

@@ -148,7 +148,8 @@ def versions(found: Found) -> tuple[Versions, Versions]:
             continue
         last[place] = said
         held = value if value is None or is_account else value[0]
-        (accounts if is_account else prices)[key].append(Version(row["lsn"], change["effective_from"], held))
+        version = Version(row["lsn"], change["effective_from"], held, change.get("ends_at"))
+        (accounts if is_account else prices)[key].append(version)
     return accounts, prices
 
 

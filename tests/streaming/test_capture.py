@@ -21,9 +21,11 @@ from deltalake import write_deltalake
 
 from catalog.change import Change, compact_json
 from catalog.decisions import Said, Waiting, decide
+from catalog.deletion import delete_row
 from catalog.earlier import forget_earlier_keys
-from catalog.gone import delete_again
+from catalog.gone import delete_again, tell_again
 from catalog.publishing import publish
+from deployment.capture import read_capture
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.words import Decision
@@ -270,6 +272,48 @@ def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Ch
     edited[1].accounts[name] = [("small", changed_at, (after["changed_by"], changed_at)), None]
 
 
+def test_what_the_command_deletes_is_told_with_its_moment_and_who_did_it_and_begins_nothing_anew(
+    edited: tuple[Chain, Edits],
+) -> None:
+    """As of before, and with SQL: then it is when that was committed, and nobody is named."""
+    chain, edits = edited
+    name, before = uuid4().hex, {table: len(rows) for table, rows in chain.versions().items()}
+    key = {"plan": "large", "model": name, "meter": "requests", "currency": "EUR"}
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("INSERT INTO catalog.accounts VALUES (%s, 'N', 'large', 'EUR', 'UTC')", [name])
+        for day in range(2):
+            sql.execute(_PRICED, [*key.values(), JANUARY + timedelta(days=day), 1])
+    as_of = datetime.now(UTC) - timedelta(days=1)
+    delete_row(chain.url, CatalogTopic.PRICES, {**key, "effective_from": JANUARY}, as_of, "ann")
+    delete_row(chain.url, CatalogTopic.ACCOUNTS, {"account": name}, as_of, "ann")
+    committing = datetime.now(UTC)
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("DELETE FROM catalog.prices WHERE model = %s", [name])
+    committed = datetime.now(UTC)
+    chain.until_captured()
+    versions = chain.versions()
+    assert {table: len(rows) - before[table] for table, rows in versions.items()} == {
+        Table.PRICES: 4,
+        Table.ACCOUNTS: 2,
+    }
+    of_model = sorted((row for row in versions[Table.PRICES] if row["model"] == name), key=lambda row: row["lsn"])
+    prices = sorted((row for row in of_model if row["deleted"]), key=lambda row: row["effective_from"])
+    assert [(row["effective_from"] - JANUARY).days for row in prices] == [0, 1]
+    assert (prices[0]["ends_at"], prices[0]["changed_by"]) == (as_of, "ann")
+    assert committing <= prices[1]["ends_at"] <= committed
+    assert prices[1]["changed_by"] is None
+    account = [row for row in versions[Table.ACCOUNTS] if row["account"] == name][-1]
+    assert (account["deleted"], account["effective_from"], account["changed_by"]) == (True, as_of, "ann")
+    for day in range(2):
+        edits.prices[*key.values(), JANUARY + timedelta(days=day)] = _of(of_model, name, day)
+    edits.accounts[name] = [_contract(row) for row in versions[Table.ACCOUNTS] if row["account"] == name]
+
+
+def _of(versions: list[dict[str, Any]], model: str, day: int) -> list[Priced | None]:
+    since = JANUARY + timedelta(days=day)
+    return [_priced(row) for row in versions if (row["model"], row["effective_from"]) == (model, since)]
+
+
 def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Chain, Edits]) -> None:
     """What did not count is decided again: then it must come once more, behind what came meanwhile."""
     chain, _ = edited
@@ -283,6 +327,61 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
     rows = [parse_change(record.topic, record.value, lsn) or {} for lsn, record in enumerate(records)]
     told = [(row["usage_lsn"], row["decision"], row["decided_by"]) for row in rows]
     assert told == [(7, "approve", "ann"), (7, "approve", "ann"), (7, "reject", "eve")]
+
+
+def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_is_missed_until_it_is_back(
+    edited: tuple[Chain, Edits], tmp_path: Path
+) -> None:
+    """One's own column makes no version. Of a row without ours nothing is believed, and it is told again as it is."""
+    chain, edits = edited
+    for statement in ("ADD COLUMN crm_id text", "RENAME COLUMN crm_id TO crm", "DROP COLUMN crm"):
+        with edits.transaction() as sql:
+            sql.execute(f"ALTER TABLE catalog.accounts {statement}".encode())
+            edits.account(sql, "grown")
+            edits.price(sql)
+        if statement.startswith("ADD"):
+            with psycopg.connect(chain.url) as sql:
+                sql.execute("INSERT INTO catalog.accounts VALUES ('crm', 'C', 'large', 'EUR', 'UTC', '2026-01-01 UTC')")
+            chain.until_captured()
+            versions = chain.versions()
+            with psycopg.connect(chain.url) as sql:
+                sql.execute("UPDATE catalog.accounts SET crm_id = '7' WHERE account = 'crm'")
+            chain.until_captured()
+            assert chain.versions() == versions, "nothing that we read has changed"
+            edits.accounts["crm"] = [_contract(row) for row in versions[Table.ACCOUNTS] if row["account"] == "crm"]
+    chain.until_captured()
+    edits.assert_told()
+
+    before = chain.versions()
+    chain.problems.add(
+        "the row has no unit_price: catalog.prices has no such column any more, or it is called otherwise"
+    )
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("ALTER TABLE catalog.prices RENAME COLUMN unit_price TO price_of_unit")
+        sql.execute("UPDATE catalog.prices SET price_of_unit = price_of_unit + 1 WHERE plan = 'large'")
+    chain.until_captured()
+    assert read_capture(chain.url).missing == ("catalog.prices.unit_price",)
+    assert chain.versions() == before
+    assert {change_problem(record.topic, record.key, record.value) for record in chain.told()} == {
+        None,
+        *chain.problems,
+    }
+
+    with psycopg.connect(chain.url) as sql:
+        sql.execute("ALTER TABLE catalog.prices RENAME COLUMN price_of_unit TO unit_price")
+    for table, rows in before.items():
+        write_deltalake(f"{tmp_path}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+    told = tell_again(str(tmp_path), chain.url)
+    chain.until_captured()
+    with psycopg.connect(chain.url) as sql:
+        found = sql.execute(
+            "SELECT plan, model, meter, currency, effective_from, unit_price, changed_by, changed_at "
+            "FROM catalog.prices WHERE plan = 'large'"
+        ).fetchall()
+    for *key, unit_price, changed_by, changed_at in found:
+        _say(edits.prices[tuple(key)], (unit_price, (changed_by, changed_at)))
+    assert told == len(found) > 0
+    edits.assert_told()
 
 
 @pytest.mark.timeout(600)

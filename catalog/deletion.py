@@ -1,0 +1,137 @@
+"""Rows of the catalog are deleted as of a moment and by somebody, which the log of changes tells with the row.
+
+A price that was in force ends then, and an account has no plan from then on; what had not begun never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from catalog.change import Change
+from catalog.store import change_of, table_of
+from deployment.errors import CannotRun
+from jobs.runtime.unreachable import database_sentence
+from jobs.streams import CatalogTopic
+from metering.instants import rfc3339
+
+MOST_NAMED = 5
+_SAID = {
+    CatalogTopic.PRICES: """
+        UPDATE catalog.prices SET deleted_at = coalesce(%(at)s, now())
+        WHERE (plan, model, meter, currency, effective_from)
+            = (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s)
+        RETURNING *, deleted_at > now() AS is_to_come
+    """,
+    # Since when it is as it is stays said: else it would begin once more, just before it ends.
+    CatalogTopic.ACCOUNTS: """
+        UPDATE catalog.accounts
+        SET deleted_at = coalesce(%(at)s, now()), effective_from = coalesce(effective_from, changed_at)
+        WHERE account = %(account)s
+        RETURNING *, deleted_at > now() AS is_to_come
+    """,
+}
+_DELETED = {
+    CatalogTopic.PRICES: """
+        DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from)
+            = (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s)
+    """,
+    CatalogTopic.ACCOUNTS: "DELETE FROM catalog.accounts WHERE account = %(account)s",
+}
+_OTHERS = """
+    SELECT effective_from FROM catalog.prices
+    WHERE (plan, model, meter, currency) = (%(plan)s, %(model)s, %(meter)s, %(currency)s) ORDER BY 1
+"""
+_USES_PLAN = """
+    SELECT array(SELECT account FROM catalog.accounts WHERE plan = %(plan)s ORDER BY account) AS accounts,
+           (SELECT count(*) FROM catalog.prices WHERE plan = %(plan)s) AS prices
+"""
+_BELOW = "SELECT account FROM catalog.accounts WHERE parent = %(account)s ORDER BY account"
+Key = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """A price or an account that was deleted, and since when it is none."""
+
+    change: Change
+    ends_at: datetime
+    is_to_come: bool
+
+    @property
+    def begins_at(self) -> datetime | None:
+        """Since when it was so."""
+        begins = self.change.after["effective_from"]
+        return None if begins is None else datetime.fromisoformat(begins)
+
+
+def delete_row(postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | None, by: str) -> Deleted:
+    """Delete the price or account of a key, as of `at` or else of now, in the name of `by`.
+
+    Raises CannotRun where there is none, for an account that is a parent, and when the database refuses.
+    """
+    table = table_of(topic)
+    with _asked(postgres_url) as database:
+        if topic is CatalogTopic.ACCOUNTS and (below := database.execute(_BELOW, key).fetchall()):
+            raise CannotRun(_stands_above(key["account"], [row["account"] for row in below]))
+        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+        row = database.execute(_SAID[topic], {**key, "at": at}).fetchone()
+        if row is None:
+            raise CannotRun(_no_such(database, topic, key))
+        database.execute(_DELETED[topic], key)
+    ends_at = row["deleted_at"]
+    return Deleted(change_of(table, {**row, "op": "d"}, ends_at), ends_at, row["is_to_come"])
+
+
+def delete_plan(postgres_url: str, plan: str) -> None:
+    """Delete a plan that nobody has and no price is of. Raises CannotRun otherwise, or when the database refuses."""
+    with _asked(postgres_url) as database:
+        used = database.execute(_USES_PLAN, {"plan": plan}).fetchone()
+        assert used is not None
+        if used["accounts"] or used["prices"]:
+            raise CannotRun(_used(plan, used["accounts"], used["prices"]))
+        if not database.execute("DELETE FROM catalog.plans WHERE plan = %s", [plan]).rowcount:
+            raise CannotRun(f"The catalog has no plan {plan!r}.")
+
+
+@contextmanager
+def _asked(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+    """A transaction on the catalog. Raises CannotRun when the database refuses it."""
+    try:
+        with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+            database.execute("SET LOCAL TimeZone = 'UTC'")
+            yield database
+    except psycopg.Error as problem:
+        if (away := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(away) from None
+        raise CannotRun(f"The database refused the deletion: {str(problem).splitlines()[0]}") from problem
+
+
+def _no_such(database: psycopg.Connection[dict[str, Any]], topic: CatalogTopic, key: Key) -> str:
+    if topic is CatalogTopic.ACCOUNTS:
+        return f"The catalog has no account {key['account']!r}."
+    others = [rfc3339(row["effective_from"]) for row in database.execute(_OTHERS, key)]
+    named = f"those that there are begin at {', '.join(others)}" if others else "there is none at all"
+    since = rfc3339(key["effective_from"])
+    return f"The catalog has no such price from {since} on; of that plan, model, meter and currency {named}."
+
+
+def _stands_above(account: str, below: Sequence[str]) -> str:
+    named = ", ".join([*below[:MOST_NAMED], *(["…"] if len(below) > MOST_NAMED else [])])
+    return f"Account {account!r} is the parent of {len(below)} others ({named}): give them another first, or none."
+
+
+def _used(plan: str, accounts: Sequence[str], prices: int) -> str:
+    named = ", ".join([*accounts[:MOST_NAMED], *(["…"] if len(accounts) > MOST_NAMED else [])])
+    by = [f"{len(accounts)} accounts have it ({named})"] if accounts else []
+    by += [f"{prices} prices are of it"] if prices else []
+    return (
+        f"Plan {plan!r} is still used: {' and '.join(by)}. Give the accounts another plan, or delete them, and delete "
+        "its prices first."
+    )

@@ -1,0 +1,121 @@
+"""`weir catalog delete`: end a price or an account, now or as of a moment, and return when joins has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.drain import TimeoutOption
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.who import ByOption, author
+from jobs.audit.period import instant
+from jobs.streams import CatalogTopic
+from metering.instants import rfc3339
+
+if TYPE_CHECKING:
+    from catalog.deletion import Deleted
+
+delete = typer.Typer(no_args_is_help=True, help="End a price or an account, or remove a plan that nothing uses.")
+
+AtOption = Annotated[
+    datetime | None,
+    typer.Option("--at", parser=instant, metavar="INSTANT", help="Since when it is none (RFC 3339); left out: now."),
+]
+WaitOption = Annotated[bool, typer.Option(help="Return when joins goes by it, or as soon as it is deleted.")]
+
+
+@delete.callback()
+def _delete() -> None:
+    """End a price or an account, or remove a plan that nothing uses."""
+
+
+@delete.command()
+def price(
+    *,
+    plan: Annotated[str, typer.Option()],
+    model: Annotated[str, typer.Option()],
+    meter: Annotated[str, typer.Option()],
+    currency: Annotated[str, typer.Option()],
+    effective_from: Annotated[
+        datetime,
+        typer.Option("--effective-from", parser=instant, metavar="INSTANT", help="Of the price that is deleted."),
+    ],
+    at: AtOption = None,
+    by: ByOption = None,
+    timeout: TimeoutOption = 60.0,
+    wait: WaitOption = True,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """End a price: usage from that moment on has none, until another begins. One that has not begun never does.
+
+    As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`.
+    Exit status 1 where there is no such price, or when joins does not have it in time (it is deleted then).
+    """
+    key = {"plan": plan, "model": model, "meter": meter, "currency": currency, "effective_from": effective_from}
+    _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), timeout if wait else None, data_dir))
+
+
+@delete.command()
+def account(
+    name: Annotated[str, typer.Argument(metavar="ACCOUNT")],
+    *,
+    at: AtOption = None,
+    by: ByOption = None,
+    timeout: TimeoutOption = 60.0,
+    wait: WaitOption = True,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """End an account: usage from that moment on has no plan, so no price and no currency. What is billed stays.
+
+    Exit status 1 where there is no such account, or when joins does not have it in time (it is deleted then).
+    """
+    asked = _Asked(at, author(by), timeout if wait else None, data_dir)
+    _delete_row(CatalogTopic.ACCOUNTS, {"account": name}, asked)
+
+
+@delete.command()
+def plan(name: Annotated[str, typer.Argument(metavar="PLAN")], *, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Remove a plan that no account has and no price is of. Exit status 1 while one does."""
+    from catalog.deletion import delete_plan
+    from deployment.stack import running_deployment
+
+    delete_plan(running_deployment(data_dir).postgres_url, name)
+    typer.echo(f"Plan {name} is deleted.")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """As of when, by whom, how many seconds are waited for joins (None: not at all), and of which stack."""
+
+    at: datetime | None
+    by: str
+    timeout: float | None
+    data_dir: Path
+
+
+def _delete_row(topic: CatalogTopic, key: dict[str, Any], asked: _Asked) -> None:
+    from catalog.deletion import delete_row
+    from cli.catalog import wait_until_gone
+    from cli.progress import telling
+    from deployment.stack import running_deployment
+
+    stack = running_deployment(asked.data_dir)
+    gone = delete_row(stack.postgres_url, topic, key, asked.at, asked.by)
+    said = _sentence(topic, gone)
+    if asked.timeout is None:
+        typer.echo(f"{said}; joins will have it.")
+        return
+    with telling("Deleting …") as tell:
+        wait_until_gone(stack, [gone.change], asked.timeout, tell, said)
+    typer.echo(f"{said}; joins has it.")
+
+
+def _sentence(topic: CatalogTopic, gone: Deleted) -> str:
+    what = "The account" if topic is CatalogTopic.ACCOUNTS else "The price"
+    if topic is CatalogTopic.PRICES and gone.begins_at is not None and gone.ends_at <= gone.begins_at:
+        return f"The price is deleted; it would have begun at {rfc3339(gone.begins_at)} and never does"
+    return f"{what} is deleted: it {'ends' if gone.is_to_come else 'ended'} at {rfc3339(gone.ends_at.astimezone(UTC))}"
