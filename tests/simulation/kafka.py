@@ -222,10 +222,7 @@ class FewRecords:
         if logs.keys() != positions.keys() or sum(len(log) - positions[p] for p, log in logs.items()) > self._most:
             return None
         found = [
-            record.row(topic.name, p)
-            for p, log in logs.items()
-            for record in log[positions[p] :]
-            if record is not None
+            record.row(topic.name, p) for p, log in logs.items() for record in log[positions[p] :] if record is not None
         ]
         return pa.Table.from_pylist(found, schema=RECORDS)
 

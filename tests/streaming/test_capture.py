@@ -24,9 +24,11 @@ from catalog.decisions import Said, Waiting, decide
 from catalog.earlier import forget_earlier_keys
 from catalog.gone import delete_again
 from catalog.publishing import publish
+from jobs.joins.untold import LOOK_SECONDS, Untold
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.words import Decision
+from tests.clocks import HandClock
 from tests.streaming.capturing import Chain, running_chain
 from tests.waiting import wait_until
 
@@ -344,18 +346,36 @@ def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
     chain.start_worker()
     chain.until_captured()
     before = chain.versions()
-    for table, rows in before.items():
-        write_deltalake(f"{tmp_path}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+    for table, rows in held(before).items():
+        write_deltalake(f"{tmp_path}/{table}", rows)
+    clock = HandClock()
+    untold = Untold(chain.url, clock)
 
+    def looks(versions: dict[Table, list[dict[str, Any]]]) -> int:
+        """What joins would say, after a look and another when all that was committed is captured."""
+        for _ in range(3):
+            clock.go(LOOK_SECONDS)
+            untold.look_if_due(held(versions), datetime.now(UTC) + timedelta(hours=1))
+            chain.until_captured()
+        return untold.rows
+
+    never_told = looks(before)
     deleted = delete_again(str(tmp_path), chain.url)
+    assert never_told == deleted
 
     chain.until_captured()
     edits.assert_told(only_last=True)
     after = chain.versions()
     assert deleted > 1
     assert sum(map(len, after.values())) == sum(map(len, before.values())) + deleted
+    assert looks(after) == 0, "joins has been told"
     with psycopg.connect(chain.url) as sql:
         assert sql.execute("SELECT plan FROM catalog.plans").fetchall() == [("large",)]
+
+
+def held(versions: dict[Table, list[dict[str, Any]]]) -> dict[Table, pa.Table]:
+    """As joins has them."""
+    return {table: pa.Table.from_pylist(rows, schema=SCHEMAS[table]) for table, rows in versions.items()}
 
 
 def lose_slot(chain: Chain) -> None:
