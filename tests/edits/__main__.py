@@ -31,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.edits", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="which edits are drawn")
     parser.add_argument("--edits", type=int, default=1_000, help="how many")
-    parser.add_argument("--kill-every-seconds", type=float, default=15.0, help="between two kills")
+    parser.add_argument("--kill-every-seconds", type=float, default=20.0, help="between two kills")
     options = parser.parse_args()
     git = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     plan = Plan(options.seed, options.edits, options.kill_every_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from random import Random
@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+PEOPLE = ("ann", "bob")
 MODELS = ("m0", "m1", "m2")
 METERS = ("requests", "input_tokens", "output_tokens")
 CURRENCIES = ("EUR", "USD")
@@ -37,6 +38,8 @@ class State:
 
     values: Values | None
     mark: datetime
+    by: str = ""
+    """Who changed it; nobody knows of a deletion."""
 
 
 @dataclass
@@ -128,8 +131,9 @@ class Editor:
         """Whether a commit that was never answered counts is asked of the database; what did not is left out."""
         draft: Draft = []
         number: str | None = None
+        by = self._random.choice(PEOPLE)
         try:
-            with psycopg.connect(self._url, connect_timeout=5) as sql:
+            with psycopg.connect(self._url, connect_timeout=5, options=f"-c weir.changed_by={by}") as sql:
                 row = sql.execute("SELECT pg_current_xact_id()::text").fetchone()
                 assert row is not None
                 number = row[0]
@@ -143,15 +147,15 @@ class Editor:
         if rolls_back:
             self.history.counts["transactions rolled back"] += 1
             return
-        self._remember(draft)
+        self._remember(draft, by)
 
-    def _remember(self, draft: Draft) -> None:
+    def _remember(self, draft: Draft, by: str) -> None:
         counts, tables = self.history.counts, set()
         for states, key, state, what in draft:
             said = states.setdefault(key, [])
-            # A row that says what it said keeps its author: nothing has changed.
-            if not said or said[-1] != state:
-                said.append(state)
+            # A row that says what it said keeps its author, and when it was changed: nothing has.
+            if not said or (said[-1].values, said[-1].mark) != (state.values, state.mark):
+                said.append(replace(state, by=by))
                 counts[what] += 1
                 counts["edits"] += 1
                 tables.add(id(states))
@@ -189,6 +193,9 @@ class Editor:
 
     def _withdraw(self, sql: psycopg.Connection[Any], draft: Draft) -> None:
         there = [key for key, said in self.history.prices.items() if said[-1].values is not None]
+        if self._random.random() < 0.8:
+            # Of those that begin with everything else few, or soon nothing would have a price.
+            there = [key for key in there if key[-1] != self._instants[0]]
         if not there or self._is_drafted(draft, key := self._random.choice(there)):
             return
         row = sql.execute(_NO_PRICE, [*key]).fetchone()

@@ -27,7 +27,7 @@ from tests.edits.verdict import PLANTED, judged
 
 KILLED = ("connect", "database", "joins")
 """The worker of Connect with its Java, Postgres, and the driver of joins with its Java."""
-PATIENCE_SECONDS = 420.0
+PATIENCE_SECONDS = 900.0
 HOURS = timedelta(hours=1)
 BEGINNINGS = (
     *(timedelta(days=-21), timedelta(days=-5), timedelta(days=-1), -2 * HOURS, timedelta(minutes=-20)),
@@ -44,8 +44,8 @@ class Plan:
 
     seed: int
     edits: int
-    kill_every_seconds: float = 15.0
-    edit_every_seconds: float = 0.6
+    kill_every_seconds: float = 20.0
+    edit_every_seconds: float = 0.8
     rate: float = 10.0
     abandons: bool = True
 

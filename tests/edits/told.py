@@ -88,18 +88,26 @@ def versions_differ(history: History, found: Captured, prices: Iterable[Row], ac
     held: dict[Any, list[Any]] = {}
     for row in prices:
         values = None if row["deleted"] else (row["unit_price"],)
-        held.setdefault(_key("catalog.prices", row), []).append((row["lsn"], values))
+        held.setdefault(_key("catalog.prices", row), []).append((row["lsn"], values, _author(row)))
     for row in accounts:
         values = tuple(row[name] for name in ("name", "plan", "currency", "timezone", "effective_from"))
-        held.setdefault(row["account"], []).append((row["lsn"], None if row["deleted"] else values))
+        held.setdefault(row["account"], []).append((row["lsn"], None if row["deleted"] else values, _author(row)))
     rows: list[tuple[Any, list[State], list[Told]]] = [
         *((key, said, found.prices.get(key, [])) for key, said in history.prices.items()),
         *((account, said, found.accounts.get(account, [])) for account, said in history.accounts.items()),
     ]
     for key, said, told in rows:
-        expected = [(one.lsn, state.values) for one, state in zip(told, said, strict=False)]
+        expected = [
+            (one.lsn, state.values, None if state.values is None else (state.by, state.mark))
+            for one, state in zip(told, said, strict=False)
+        ]
         if held.get(key, []) != expected:
             yield f"{key}: joins holds {held.get(key)}, and the database has said {expected}"
+
+
+def _author(version: Row) -> tuple[str, datetime] | None:
+    """Who made it so, and when; who deleted a row need not be known."""
+    return None if version["deleted"] else (version["changed_by"], version["changed_at"])
 
 
 def _key(topic: str, row: Row) -> Any:
