@@ -123,10 +123,6 @@ class Edits:
         if sql.execute("DELETE FROM catalog.accounts WHERE account = %s", [name]).rowcount:
             _say(self.accounts[name], None)
 
-    def any(self, sql: psycopg.Connection[Any]) -> None:
-        """One of all these."""
-        self._random.choices((self.price, self.withdraw, self.account, self.close), (4, 2, 4, 1))[0](sql)
-
     def tell_as_older_releases_did(self) -> None:
         """In Debezium's envelope, by the command itself; instants are texts of another form, and nobody is named."""
         nobody: Author = None, None
@@ -285,28 +281,6 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
     rows = [parse_change(record.topic, record.value, lsn) or {} for lsn, record in enumerate(records)]
     told = [(row["usage_lsn"], row["decision"], row["decided_by"]) for row in rows]
     assert told == [(7, "approve", "ann"), (7, "approve", "ann"), (7, "reject", "eve")]
-
-
-@pytest.mark.timeout(600)
-def test_a_hundred_edits_are_told_in_their_order_while_worker_and_database_are_killed(
-    edited: tuple[Chain, Edits],
-) -> None:
-    chain, edits = edited
-    for number in range(100):
-        with edits.transaction() as sql:
-            for _ in range(1 + number % 3):
-                edits.any(sql)
-        match number:
-            case 20 | 60:
-                chain.kill("connect")
-            case 30 | 70:
-                chain.start_worker()
-            case 40 | 80:
-                chain.kill("database")
-                chain.start_database()
-    chain.until_captured()
-    edits.assert_told()
-    assert {row["changed_by"] for row in chain.versions()[Table.PRICES]} >= {"ann", "bob"}
 
 
 @pytest.mark.timeout(600)

@@ -149,8 +149,8 @@ class Gateway:
     def _produce(self, number: int) -> None:
         account = f"account-{number % KEYS}"
         data = {"request_id": f"r{number}", "user_id": "u", "model": "m", "operation": "chat"}
-        event = {"specversion": "1.0", "type": "ai.inference.request.v1", "source": "gateway", "id": f"{number}"}
-        event |= {"subject": account, "time": TIME, "data": data}
+        envelope = {"specversion": "1.0", "type": "ai.inference.request.v1", "source": "gateway", "id": f"{number}"}
+        event = {**envelope, "subject": account, "time": TIME, "data": data}
         self._producer.produce(self._topic.name, json.dumps(event), account)
         self._producer.poll(0)
 
