@@ -53,6 +53,14 @@ EXPECTED = {
         "Service/weir-postgres",
     },
     "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD},
+    "strimzi.yaml": {
+        *(ALWAYS - {"Deployment/weir-connect"}),
+        *SESSIONIZATION,
+        *DASHBOARD,
+        "PersistentVolumeClaim/weir-tables",
+        "KafkaConnect/weir-connect",
+        "KafkaConnector/weir-catalog",
+    },
     "object-store.yaml": {
         *ALWAYS,
         *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "to-object-store")),
