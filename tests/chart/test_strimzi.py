@@ -100,9 +100,7 @@ def test_passwords_are_read_from_secrets_by_whoever_needs_them() -> None:
 
 
 def test_a_worker_may_be_known_by_its_certificate() -> None:
-    kafka = {"securityProtocol": "SSL", "existingSecret": ""}
-    values = {"kafka": kafka, "connect": {"strimzi": {"clientCertificate": {"secret": "weir-user"}}}}
-    worker, _ = resources("strimzi.yaml", values=values)
+    worker, _ = resources("strimzi-certificate.yaml")
     schema("kafkaconnects").validate(worker)
     assert worker["spec"]["authentication"] == {
         "type": "tls",
