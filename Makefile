@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test e2e-cluster attack faults histories mutants planted-faults quarter corpus bench rival format render lock clean
+.PHONY: help setup demo up down check test e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -65,6 +65,9 @@ planted-faults: $(STAMP) ## Plant twelve kinds of wrong money in committed rows,
 
 quarter: $(STAMP) ## Bill a simulated quarter of 100,000 records, late, doubled and repriced, and compare each sum with the truth; writes tests/quarter/RESULT.md
 	$(BIN)/python -m tests.quarter $(ARGS)
+
+edits: $(STAMP) ## Edit the catalog 1,000 times by SQL under traffic, with Connect, Postgres and joins killed in turn; writes tests/edits/RESULT.md
+	$(BIN)/python -m tests.edits $(ARGS)
 
 corpus: $(STAMP) ## Meter 100,000 mutated records, and see that two readers agree on each; writes tests/corpus/RESULT.md
 	$(BIN)/python -m pytest tests/streaming/test_corpus_by_mutation.py -m corpus -x -v $(ARGS)

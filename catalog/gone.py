@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import polars as pl
 import psycopg
 from psycopg.rows import dict_row
 
-from catalog.known import unknown, versions
+from catalog.known import unknown
 from catalog.store import change_of, table_of
+from jobs.joins.untold import missing
+from jobs.runtime.delta.table import open_table
 from jobs.streams import CatalogTopic, Table
 
 Held = Mapping[str, Any]
-_PRICE = ("plan", "model", "meter", "currency", "effective_from")
 _PUT_PLAN = "INSERT INTO catalog.plans VALUES (%(plan)s, %(plan)s) ON CONFLICT DO NOTHING RETURNING plan"
 _PUT = {
     Table.PRICES: """
@@ -47,10 +47,6 @@ _TOUCH = {
             = (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s)
     """,
     CatalogTopic.ACCOUNTS: "UPDATE catalog.accounts SET plan = plan WHERE account = %(account)s",
-}
-_KEYS = {
-    Table.PRICES: (_PRICE, f"SELECT {', '.join(_PRICE)} FROM catalog.prices"),
-    Table.ACCOUNTS: (("account",), "SELECT account FROM catalog.accounts"),
 }
 
 
@@ -87,12 +83,13 @@ def tell_again(tables: str, postgres_url: str) -> int:
 
 
 def _gone(tables: str, table: Table, database: psycopg.Connection[dict[str, Any]]) -> Sequence[Held]:
-    key, statement = _KEYS[table]
-    if (held := versions(tables, table)) is None:
-        return []
-    newest = held.sort("lsn").unique(key, keep="last", maintain_order=True).filter(~pl.col("deleted"))
-    stored = pl.DataFrame(database.execute(statement).fetchall(), schema=newest.select(key).schema)
-    return newest.join(stored, on=list(key), how="anti").to_dicts()
+    held = open_table(tables, table)
+    # Not with Arrow's own threads, as in `known.versions`.
+    return (
+        []
+        if held is None
+        else missing(held.to_pyarrow_dataset().to_table(use_threads=False), table, database).to_dicts()
+    )
 
 
 def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: Held) -> bool:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from charts.part import (
     Cpu,
     HttpUrl,
+    Key,
     Kubernetes,
     Labels,
     Name,
@@ -26,6 +27,7 @@ from jobs.runtime.config import JobConfig
 C = TypeVar("C", bound=JobConfig)
 RunName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")]
 Schedule = Annotated[str, Field(pattern=r"^(@(hourly|daily|weekly|monthly)|[^\s]+( [^\s]+){4})$")]
+NoImage = Annotated[str, Field(pattern=r"^[^\s]*$")]
 TimeZone = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]+$")]
 
 
@@ -133,10 +135,48 @@ class Setup(Part):
     resources: Resources
 
 
+class StrimziBuild(Part):
+    """`connect.strimzi.build`."""
+
+    image: NoImage
+    push_secret: Name
+
+
+class ClientCertificate(Part):
+    """`connect.strimzi.clientCertificate`."""
+
+    secret: Name
+    certificate_key: Key
+    private_key_key: Key
+
+
+class CapturedDatabase(Part):
+    """`connect.strimzi.database`."""
+
+    host: Annotated[str, Field(pattern=r"^[^\s/@:]*$")]
+    port: Port
+    name: Annotated[str, Field(min_length=1)]
+    user: Annotated[str, Field(min_length=1)]
+    password_secret: Name
+    password_key: Key
+
+
+class Strimzi(Part):
+    """`connect.strimzi`."""
+
+    enabled: bool
+    image: NoImage
+    build: StrimziBuild
+    kafka_username: str
+    client_certificate: ClientCertificate
+    database: CapturedDatabase
+
+
 class Connect(Part):
     """`connect`."""
 
     enabled: bool
+    strimzi: Strimzi
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]

@@ -15,6 +15,8 @@ from metering.reports import STALE, WORKING, is_stale
 from metering.words import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deployment.capture import Capture
     from deployment.job_states import JobRow, Unpublished
     from deployment.stack import Deployment, Process, Stack
@@ -38,7 +40,8 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     """Show each application: state, records and seconds behind, last batch, restarts.
 
     `unpublished_changes` of billing are stored but not in their topics: corrections, and minutes of an account in which
-    windows changed, for whoever follows. Beside the table it says how far behind the catalog's changes are.
+    windows changed, for whoever follows. Beside the table it says how far behind the catalog's changes are,
+    and what was deleted from it untold.
 
     Exit status 0 when everything runs, else 1.
     """
@@ -68,8 +71,9 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
-    typer.echo("\n".join([*_others(stack, others), _capitalized(capture)]), err=True)
-    do_others_run = all(process.state is State.RUNNING for process in others) and not capture.is_late
+    gone = untold(rows)
+    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *gone]), err=True)
+    do_others_run = all(process.state is State.RUNNING for process in others) and not (capture.is_late or gone)
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
@@ -82,8 +86,9 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
-    typer.echo(_capitalized(capture), err=True)
-    if capture.is_late or not all(row["state"] in WORKING for row in listed):
+    gone = untold(rows)
+    typer.echo("\n".join([_capitalized(capture), *gone]), err=True)
+    if capture.is_late or gone or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
@@ -99,6 +104,16 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
 
 def _capitalized(capture: Capture) -> str:
     return f"{capture.sentence[0].upper()}{capture.sentence[1:]}."
+
+
+def untold(rows: Mapping[str, JobRow]) -> list[str]:
+    """A sentence where joins has what the catalog has not, and nobody will tell it; nothing else."""
+    joins = rows.get(Job.JOINS)
+    count = 0 if joins is None else joins.progress.get("untold_deletions", 0)
+    if not count:
+        return []
+    what = f"{count} accounts and prices that were deleted while a replication slot was lost"
+    return [f"joins prices with {what}: `weir catalog reconcile` deletes them once more."]
 
 
 def state_of(process: Process | None, row: JobRow | None) -> str:

@@ -20,6 +20,10 @@ FLUSH_MS = 1_000
 SESSION_MS = 6_000
 """The least that brokers allow: as long a worker that was killed keeps its work from its successor."""
 
+GROUP = "weir-connect"
+TOPICS = {"config": f"{GROUP}-configs", "offset": f"{GROUP}-offsets", "status": f"{GROUP}-status"}
+"""What its workers have done, and shall do."""
+
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
@@ -74,17 +78,24 @@ def _connector(folder: Path) -> Path:
 def _settings(worker: Worker) -> dict[str, str | int]:
     access = {name.removeprefix("kafka."): value for name, value in worker.kafka.spark().items() if "kafka." in name}
     clients = {f"{kind}{name}": value for kind in ("", "producer.", "admin.") for name, value in access.items()}
-    topics: dict[str, str | int] = {}
-    for what, topic in (("config", "configs"), ("offset", "offsets"), ("status", "status")):
-        topics |= {f"{what}.storage.topic": f"weir-connect-{topic}", f"{what}.storage.replication.factor": -1}
     return {
         **clients,
-        "group.id": "weir-connect",
+        "group.id": GROUP,
+        **{f"{what}.storage.topic": topic for what, topic in TOPICS.items()},
+        **settings_of_any(),
+        "listeners": worker.url,
+        "plugin.discovery": "service_load",
+    }
+
+
+def settings_of_any() -> dict[str, str | int]:
+    """What every worker is told that captures the catalog, whoever runs it."""
+    return {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": SESSION_MS // 3,
         # A worker that comes back is given its work at once.
         "scheduled.rebalance.max.delay.ms": 0,
-        **topics,
+        **{f"{what}.storage.replication.factor": -1 for what in TOPICS},
         "offset.storage.partitions": 1,
         "status.storage.partitions": 1,
         "offset.flush.interval.ms": FLUSH_MS,
@@ -92,8 +103,6 @@ def _settings(worker: Worker) -> dict[str, str | int]:
         "value.converter": _JSON,
         "key.converter.schemas.enable": "false",
         "value.converter.schemas.enable": "false",
-        "listeners": worker.url,
-        "plugin.discovery": "service_load",
         "topic.creation.enable": "false",
         "config.providers": "env",
         "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",

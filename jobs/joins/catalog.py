@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -96,6 +97,11 @@ class Catalog:
             )
             self._versions = account_versions(accounts), price_versions(prices)
         return self._versions
+
+    @property
+    def held(self) -> Mapping[Table, pa.Table]:
+        """Every version, by table."""
+        return self._tables
 
     def days(self, outcomes: pl.DataFrame) -> pl.Series:
         """`day` of each outcome."""

@@ -20,6 +20,7 @@ from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
 from jobs.joins.pricing import price
+from jobs.joins.untold import Untold
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
@@ -49,6 +50,7 @@ class UsageSink:
         self._at = recall_position(self._usage, job.reads)
         self._rules = RulesInForce(self._usage, context.config.deciding)
         self._known = self._remember(tables)
+        self._untold = Untold(context.environment.postgres_url, context.clock)
 
     def _remember(self, tables: str) -> Known:
         """What a later row can meet, and what decides it."""
@@ -170,29 +172,32 @@ class UsageSink:
         return self._at.next_lsn
 
     def advance(self) -> None:
-        """Nothing: the journal's heartbeats move the frontier."""
+        """The journal's heartbeats move the frontier; but nobody says what was deleted while nobody captured it."""
+        self._untold.look_if_due(self._catalog.held, self._known.frontier)
 
     def frontier(self) -> datetime | None:
         """F of the journal prefix that usage was made from."""
         return self._known.frontier
 
     def status(self) -> dict[str, Any]:
-        """How many requests and completions wait for their partner, and what all that is remembered takes."""
+        """How many requests and completions wait, what all that is remembered takes, and what is gone untold."""
         waiting = self._known.memory.waiting()
         return {
             "waiting": waiting["waiting"],
             "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
             "waiting_bytes": self._known.memory.size_bytes(),
             "waiting_limit_bytes": self._limit_bytes,
+            "untold_deletions": self._untold.rows,
         }
 
     def gauges(self) -> Mapping[GaugeMetric, float]:
-        """What waits, what all that is remembered takes and may take, and how long a request waits."""
+        """What waits, what all that is remembered takes and may take, how long a request waits; what is gone untold."""
         return {
             metrics.WAITING: self._known.memory.waiting()["waiting"],
             metrics.WAITING_MEMORY: self._known.memory.size_bytes(),
             metrics.WAITING_MEMORY_LIMIT: self._limit_bytes,
             metrics.TIMEOUT: self._config.completion_timeout_seconds,
+            metrics.UNTOLD_DELETIONS: self._untold.rows,
         }
 
     def close(self) -> None:

@@ -66,6 +66,15 @@ MONEY = (
         " usage is priced as before. `weir dead-letters --reason invalid_catalog_change` says what is wrong with each.",
     ),
     Alert(
+        "DeletionsNotTold",
+        Severity.TICKET,
+        "max(weir_untold_deletions) > 0",
+        "Usage is priced with what was deleted from the catalog",
+        "{{ $value }} accounts and prices were deleted while a replication slot was lost, so joins still has them."
+        " `weir catalog reconcile` deletes them once more.",
+        timedelta(minutes=5),
+    ),
+    Alert(
         "PublishingBehind",
         Severity.TICKET,
         f"max by (topic) (weir_unsent_seconds) > {UNSENT_SECONDS}",

@@ -29,6 +29,12 @@ WAITING_MEMORY_LIMIT = GaugeMetric(
     "Limit of weir_join_memory_bytes (waiting_memory_mib): beyond it joins waits.",
     jobs=JOINS,
 )
+UNTOLD_DELETIONS = GaugeMetric(
+    "weir_untold_deletions",
+    "rows",
+    "Accounts and prices that joins has and the database has not, whose deletion was not captured and never will be.",
+    jobs=JOINS,
+)
 TIMEOUT = GaugeMetric(
     "weir_join_timeout_seconds",
     "seconds",

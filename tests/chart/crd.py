@@ -21,7 +21,7 @@ SCHEMA_FILE = Path(__file__).with_name("operator") / "sparkapplications-2.5.1.js
 @cache
 def application_schema() -> dict[str, Any]:
     """Of a whole SparkApplication."""
-    schema: dict[str, Any] = _strict(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+    schema: dict[str, Any] = strict(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
     schema["properties"]["metadata"] = {"type": "object"}
     return schema
 
@@ -73,18 +73,19 @@ def pod_parts() -> dict[str, Any]:
     }
 
 
-def _strict(schema: Any) -> Any:
+def strict(schema: Any) -> Any:
     """Kubernetes prunes unknown fields, or refuses them where it is asked to; here they are always refused."""
     if isinstance(schema, list):
-        return [_strict(item) for item in schema]
+        return [strict(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    strict = {key: _strict(value) for key, value in schema.items()}
+    # What one of several says stands beside all that the whole says.
+    closed = {key: value if key in ("oneOf", "anyOf") else strict(value) for key, value in schema.items()}
     if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        strict.setdefault("additionalProperties", False)
+        closed.setdefault("additionalProperties", False)
     if schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
-    return strict
+    return closed
 
 
 def _without_descriptions(value: Any) -> Any:

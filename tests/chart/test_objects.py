@@ -40,6 +40,14 @@ DASHBOARD = {
     "Deployment/weir-dashboard",
     "Service/weir-dashboard",
 }
+STRIMZI = {
+    *(ALWAYS - {"Deployment/weir-connect"}),
+    *SESSIONIZATION,
+    *DASHBOARD,
+    "PersistentVolumeClaim/weir-tables",
+    "KafkaConnect/weir-connect",
+    "KafkaConnector/weir-catalog",
+}
 EXPECTED = {
     "quickstart.yaml": {
         *ALWAYS,
@@ -53,6 +61,8 @@ EXPECTED = {
         "Service/weir-postgres",
     },
     "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD},
+    "strimzi.yaml": STRIMZI,
+    "strimzi-certificate.yaml": STRIMZI,
     "object-store.yaml": {
         *ALWAYS,
         *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "to-object-store")),

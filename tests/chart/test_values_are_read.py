@@ -25,7 +25,7 @@ Step = tuple[str, ...]
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 EXAMPLES = {
     name: yaml.safe_load((VALUES / f"{name}.yaml").read_text(encoding="utf-8"))
-    for name in ("production", "quickstart", "object-store", "existing-claim")
+    for name in ("production", "quickstart", "object-store", "existing-claim", "strimzi", "strimzi-certificate")
 }
 """The one that reads most comes first."""
 BATCH = ("batch", "compact")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.status import state_of
+from cli.status import state_of, untold
 from deployment.job_states import JobRow
 from deployment.stack import Process, State
 from metering.reports import STALE_AFTER_SECONDS
@@ -32,3 +32,14 @@ def row(state: str, age_seconds: float = 1.0) -> JobRow:
 )
 def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: str) -> None:
     assert state_of(Process("joins", process) if process else None, job) == state
+
+
+@pytest.mark.parametrize("progress", [{}, {"untold_deletions": 0}])
+def test_nothing_is_said_of_deletions_where_joins_says_nothing_of_any(progress: dict[str, int]) -> None:
+    assert untold({}) == untold({"joins": JobRow(1, "running", progress, 1.0)}) == []
+
+
+def test_who_must_reconcile_is_told_the_command() -> None:
+    (said,) = untold({"joins": JobRow(1, "running", {"untold_deletions": 3}, 1.0)})
+    assert said.startswith("joins prices with 3 accounts and prices that were deleted")
+    assert "`weir catalog reconcile`" in said

@@ -164,6 +164,8 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.runtime.kafka.source.FewRecords": lambda *_: FewRecords(kafka, most_few_rows),
         "jobs.runtime.delta.source.TableSource.few": Few(rows=most_few_rows),
         "jobs.runtime.delta.source.TableSource.rest_after_seconds": 0.0 if queries_rest else float("inf"),
+        # Nobody captures here, so of nothing is told that it should have been.
+        "jobs.joins.untold.LOOK_SECONDS": float("inf"),
         "obstore.get": _of_store(obstore.get),
         "obstore.head": _of_store(obstore.head),
         "obstore.delete": _of_store(obstore.delete),

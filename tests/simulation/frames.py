@@ -199,14 +199,15 @@ class _Reader:
 
 def topic_batches(kafka: Kafka, options: dict[str, Any], chance: random.Random) -> Iterator[pa.Table | None]:
     """Records of a topic from its starting offsets on, cut anywhere; None when there are none."""
-    topic = options["subscribe"]
+    ((topic, partitions),) = json.loads(options["assign"]).items()
     at = {int(p): max(0, offset) for p, offset in json.loads(options["startingOffsets"])[topic].items()}
     if chance.random() < 0.2:
         # A query begins where it was told to; one that begins earlier gives records that are known.
         at = {partition: max(0, offset - chance.randrange(4)) for partition, offset in at.items()}
     while True:
         rows: list[dict[str, Any]] = []
-        for partition, log in enumerate(kafka.topics[topic]):
+        logs = [(partition, kafka.topics[topic][partition]) for partition in partitions]
+        for partition, log in logs:
             begin = at.setdefault(partition, 0)
             end = chance.choice([begin, len(log), len(log), chance.randint(begin, max(begin, len(log)))])
             end = min(end, begin + int(options["maxOffsetsPerTrigger"]))
@@ -216,7 +217,7 @@ def topic_batches(kafka: Kafka, options: dict[str, Any], chance: random.Random) 
             # Spark reads partitions in any order.
             chance.shuffle(rows)
             yield pa.Table.from_pylist(rows, schema=RECORDS)
-        elif all(at[partition] >= len(log) for partition, log in enumerate(kafka.topics[topic])):
+        elif all(at[partition] >= len(log) for partition, log in logs):
             yield None
 
 

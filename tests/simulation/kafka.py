@@ -215,14 +215,14 @@ class FewRecords:
 
     def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
         """All from these positions on, if it is little."""
-        return outside("kafka", lambda: self._read(topic.name, positions))
+        return outside("kafka", lambda: self._read(topic, positions))
 
-    def _read(self, topic: str, positions: Mapping[int, int]) -> pa.Table | None:
-        logs = dict(enumerate(self._kafka.topics[topic]))
+    def _read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
+        logs = {partition: self._kafka.topics[topic.name][partition] for partition in topic.partitions}
         if logs.keys() != positions.keys() or sum(len(log) - positions[p] for p, log in logs.items()) > self._most:
             return None
         found = [
-            record.row(topic, p) for p, log in logs.items() for record in log[positions[p] :] if record is not None
+            record.row(topic.name, p) for p, log in logs.items() for record in log[positions[p] :] if record is not None
         ]
         return pa.Table.from_pylist(found, schema=RECORDS)
 

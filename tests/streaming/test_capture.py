@@ -26,9 +26,11 @@ from catalog.earlier import forget_earlier_keys
 from catalog.gone import delete_again, tell_again
 from catalog.publishing import publish
 from deployment.capture import read_capture
+from jobs.joins.untold import LOOK_SECONDS, Untold
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.words import Decision
+from tests.clocks import HandClock
 from tests.streaming.capturing import Chain, running_chain
 from tests.waiting import wait_until
 
@@ -122,10 +124,6 @@ class Edits:
         name = f"a{self._random.randrange(4)}" if name is None else name
         if sql.execute("DELETE FROM catalog.accounts WHERE account = %s", [name]).rowcount:
             _say(self.accounts[name], None)
-
-    def any(self, sql: psycopg.Connection[Any]) -> None:
-        """One of all these."""
-        self._random.choices((self.price, self.withdraw, self.account, self.close), (4, 2, 4, 1))[0](sql)
 
     def tell_as_older_releases_did(self) -> None:
         """In Debezium's envelope, by the command itself; instants are texts of another form, and nobody is named."""
@@ -385,28 +383,6 @@ def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_
 
 
 @pytest.mark.timeout(600)
-def test_a_hundred_edits_are_told_in_their_order_while_worker_and_database_are_killed(
-    edited: tuple[Chain, Edits],
-) -> None:
-    chain, edits = edited
-    for number in range(100):
-        with edits.transaction() as sql:
-            for _ in range(1 + number % 3):
-                edits.any(sql)
-        match number:
-            case 20 | 60:
-                chain.kill("connect")
-            case 30 | 70:
-                chain.start_worker()
-            case 40 | 80:
-                chain.kill("database")
-                chain.start_database()
-    chain.until_captured()
-    edits.assert_told()
-    assert {row["changed_by"] for row in chain.versions()[Table.PRICES]} >= {"ann", "bob"}
-
-
-@pytest.mark.timeout(600)
 def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(edited: tuple[Chain, Edits]) -> None:
     chain, edits = edited
     before = len(chain.versions()[Table.ACCOUNTS])
@@ -443,18 +419,36 @@ def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
     chain.start_worker()
     chain.until_captured()
     before = chain.versions()
-    for table, rows in before.items():
-        write_deltalake(f"{tmp_path}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+    for table, rows in held(before).items():
+        write_deltalake(f"{tmp_path}/{table}", rows)
+    clock = HandClock()
+    untold = Untold(chain.url, clock)
 
+    def looks(versions: dict[Table, list[dict[str, Any]]]) -> int:
+        """What joins would say, after a look and another when all that was committed is captured."""
+        for _ in range(3):
+            clock.go(LOOK_SECONDS)
+            untold.look_if_due(held(versions), datetime.now(UTC) + timedelta(hours=1))
+            chain.until_captured()
+        return untold.rows
+
+    never_told = looks(before)
     deleted = delete_again(str(tmp_path), chain.url)
+    assert never_told == deleted
 
     chain.until_captured()
     edits.assert_told(only_last=True)
     after = chain.versions()
     assert deleted > 1
     assert sum(map(len, after.values())) == sum(map(len, before.values())) + deleted
+    assert looks(after) == 0, "joins has been told"
     with psycopg.connect(chain.url) as sql:
         assert sql.execute("SELECT plan FROM catalog.plans").fetchall() == [("large",)]
+
+
+def held(versions: dict[Table, list[dict[str, Any]]]) -> dict[Table, pa.Table]:
+    """As joins has them."""
+    return {table: pa.Table.from_pylist(rows, schema=SCHEMAS[table]) for table, rows in versions.items()}
 
 
 def lose_slot(chain: Chain) -> None:

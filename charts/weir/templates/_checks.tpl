@@ -3,6 +3,7 @@
 {{- include "weir.checkNames" . -}}
 {{- include "weir.checkConnections" . -}}
 {{- include "weir.checkStorage" . -}}
+{{- include "weir.checkStrimzi" . -}}
 {{- if and .Values.podDisruptionBudgets.enabled (include "weir.isOneNode" .) -}}
 {{- fail "podDisruptionBudgets.enabled needs tables that several nodes can mount: with storage.claim.accessMode=ReadWriteOnce all drivers move to another node together or not at all, so a budget would stop a drain for ever." -}}
 {{- end -}}
@@ -59,6 +60,28 @@
 {{- end -}}
 {{- if and (has .Values.postgres.sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
 {{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with." .Values.postgres.sslMode) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkStrimzi" -}}
+{{- if .Values.connect.strimzi.enabled -}}
+{{- if not .Values.connect.enabled -}}
+{{- fail "connect.strimzi.enabled needs connect.enabled=true: it says who runs the worker, not whether there is one." -}}
+{{- end -}}
+{{- with .Values.connect.strimzi -}}
+{{- if eq (empty .image) (empty .build.image) -}}
+{{- fail "connect.strimzi.enabled needs one of connect.strimzi.image, which has Debezium's connector for Postgres, and connect.strimzi.build.image, which Strimzi builds with it." -}}
+{{- end -}}
+{{- if and (not (include "weir.runsPostgres" $)) (or (not .database.host) (not .database.passwordSecret)) -}}
+{{- fail "connect.strimzi.enabled needs connect.strimzi.database.host and .passwordSecret: Debezium cannot read the URL in postgres.existingSecret." -}}
+{{- end -}}
+{{- if and (hasPrefix "SASL_" $.Values.kafka.securityProtocol) (not .kafkaUsername) -}}
+{{- fail "connect.strimzi.enabled needs connect.strimzi.kafkaUsername, the name in kafka.existingSecret: Strimzi takes only the password from a Secret." -}}
+{{- end -}}
+{{- if and .clientCertificate.secret (ne $.Values.kafka.securityProtocol "SSL") -}}
+{{- fail (printf "connect.strimzi.clientCertificate is for kafka.securityProtocol=SSL, but that is %s." $.Values.kafka.securityProtocol) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -201,6 +224,9 @@
 {{- end -}}
 {{- if and .Values.audit.enabled .Values.audit.runs (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) -}}
 {{- fail "This cluster does not know ScheduledSparkApplication: install all of the Kubeflow Spark Operator's kinds, or set audit.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.connect.strimzi.enabled (not (.Capabilities.APIVersions.Has "kafka.strimzi.io/v1/KafkaConnector")) -}}
+{{- fail "This cluster does not know KafkaConnector of kafka.strimzi.io/v1: install Strimzi 0.49 or newer first, or set connect.strimzi.enabled=false." -}}
 {{- end -}}
 {{- if and .Values.podMonitor.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
 {{- fail "This cluster does not know PodMonitor: install the Prometheus Operator first, or set podMonitor.enabled=false." -}}

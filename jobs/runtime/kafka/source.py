@@ -107,7 +107,8 @@ class TopicSource:
         records = marked(
             spark.readStream.format("kafka")
             .options(**self._kafka.spark(), **WITH_HEADERS)
-            .option("subscribe", topic.name)
+            # Exactly those that `instead_of` asks for: of one that it does not know it would leave records out.
+            .option("assign", json.dumps({topic.name: topic.partitions}))
             .option("startingOffsets", json.dumps({topic.name: start}))
             .option("failOnDataLoss", "true")
             .option("kafka.isolation.level", "read_committed")
@@ -139,8 +140,12 @@ class TopicSource:
         """Nothing: every record comes in a batch."""
 
     def must_restart(self) -> bool:
-        """True when records have grown so large that a full batch would not fit the driver."""
-        return self._fitting() < self._limit // 2
+        """True when the topic has got partitions, or records so large that a full batch would not fit the driver."""
+        return self._has_grown() or self._fitting() < self._limit // 2
+
+    def _has_grown(self) -> bool:
+        """Whether the sink knows of partitions that the query does not read: it takes them up with the next batch."""
+        return self._topic is not None and not set(self._sink.positions()) <= set(self._topic.partitions)
 
     def can_go_on(self) -> bool:
         """False: nothing changes below a running query."""
