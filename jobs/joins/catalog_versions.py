@@ -59,7 +59,7 @@ class Versions:
 
     @cached_property
     def _timeline(self) -> pl.DataFrame:
-        """For who knows all versions: what holds from `effective_us` on, sorted by it."""
+        """For who knows all versions: what holds from `effective_us` to `ends_us` (null: no end), by the former."""
         live = self._holding.filter(pl.col("superseded_lsn").is_null()).sort("effective_us", "lsn")
         # Of accounts the newest that has begun holds: a later beginning of an older one changes nothing.
         holds = pl.col("lsn").cum_max().over(self.key) if self.newest == ("lsn",) else pl.col("lsn")
@@ -69,13 +69,17 @@ class Versions:
             begins.unique([*self.key, "effective_us"], keep="last", maintain_order=True)
             .join(values, on=[*self.key, "version_lsn"], how="left", maintain_order="left")
             .sort("effective_us")
+            .with_columns(ends_us=pl.col("effective_us").shift(-1).over(self.key))
         )
 
     def _by_time(self, rows: pl.DataFrame) -> pl.DataFrame:
+        # A batch is of some minutes, and a key may have years of versions.
+        first_us, last_us = (pl.lit(at, pl.Int64) for at in (rows["event_us"].min(), rows["event_us"].max()))
+        has_begun, ends_later = pl.col("effective_us") <= last_us, pl.col("ends_us") > first_us
         return (
             rows.sort("event_us")
             .join_asof(
-                self._timeline,
+                self._timeline.filter(has_begun & ends_later.fill_null(value=True)).drop("ends_us"),
                 left_on="event_us",
                 right_on="effective_us",
                 by=list(self.key),
