@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.catalog_contracts import contracts
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author, who
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from deployment.stack import Deployment
 
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
+
+
+catalog.command()(contracts)
 
 
 @catalog.callback()
