@@ -92,7 +92,7 @@ def _declared(folder: Path, events: int, console: Console) -> DeclaredMeasured:
 
 
 def _prices(folder: Path, events: int, console: Console) -> PricesMeasured:
-    return measure_prices(folder, Plan(events // 6, events // 3, 0), _teller("prices", console))
+    return measure_prices(folder, Plan(events // 4, events // 2, 0), _teller("prices", console))
 
 
 def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bench.events import catalog
 from bench.parts import running_parts
+from bench.pricing import cpu_ms_per_change, cpu_seconds_per_million
 from bench.work import Measured, Plan, Tell, measure_ingestion, measure_reader
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.streams import PRICES, Table
@@ -28,33 +29,45 @@ MONTHS = 10
 
 @dataclass(frozen=True)
 class PricesMeasured:
-    """joins, by how many versions of prices it holds; `again`, at the end, with the fewest once more: the noise."""
+    """By how many versions of prices there are; `again`: joins with the fewest, at the end: how much is noise."""
 
+    pricing: Mapping[int, float]
+    """CPU-seconds of `price` alone per million outcomes."""
+    changed: Mapping[int, float]
+    """CPU-ms of a small batch after one price was changed."""
     joins: Mapping[int, Measured]
     again: Measured
 
     def times_fewest(self, versions: int) -> float:
-        """How much more an event costs than with the fewest: than the dearer of the two times that was measured."""
-        fewest = max(self.joins[VERSIONS[0]].cpu_seconds_per_million, self.again.cpu_seconds_per_million)
+        """How much more pricing costs than with the fewest."""
+        return self.pricing[versions] / self.pricing[VERSIONS[0]]
+
+    def joins_times_fewest(self, versions: int) -> float:
+        """The same of the whole application: than the mean of the two times that the fewest were measured."""
+        fewest = (self.joins[VERSIONS[0]].cpu_seconds_per_million + self.again.cpu_seconds_per_million) / 2
         return self.joins[versions].cpu_seconds_per_million / fewest
 
 
 def measure_prices(folder: Path, plan: Plan, tell: Tell) -> PricesMeasured:
-    """Journal the traffic once, and measure joins on it for each number of versions."""
+    """Price alone, for each number of versions; then journal the traffic once, and measure joins on it for each."""
+    tell("pricing alone")
+    tables = {many: versions(many) for many in VERSIONS}
+    pricing, changed = cpu_seconds_per_million(tables), cpu_ms_per_change(tables)
+    del tables
     with running_parts(folder / "parts") as parts:
         _, marks = measure_ingestion(folder, parts, plan, tell)
 
-        def measured(case: str, versions: int) -> Measured:
+        def measured(case: str, many: int) -> Measured:
             own = folder / case
             own.mkdir(parents=True)
             (own / "ingestion").symlink_to(folder / "ingestion")
-            write_versions(own / "joins", versions)
+            write_versions(own / "joins", many)
             job, _ = measure_reader(Job.JOINS, own, parts, plan, marks=marks, tell=lambda text: tell(f"{case}: {text}"))
             tell(f"{case}: {job.cpu_seconds_per_million:.1f} CPU-s/M, {job.resident_mib:.0f} MiB")
             return job
 
-        found = {versions: measured(f"{versions} versions", versions) for versions in VERSIONS}
-        return PricesMeasured(found, measured("once more", VERSIONS[0]))
+        found = {many: measured(f"{many} versions", many) for many in VERSIONS}
+        return PricesMeasured(pricing, changed, found, measured("once more", VERSIONS[0]))
 
 
 def write_versions(folder: Path, count: int) -> None:

@@ -89,18 +89,7 @@ def lines(run: Run) -> list[Line]:
             for case, aim in BILLING_AIMS.items()
         ]
     if (prices := run.prices) is not None:
-        found += [
-            Line(f"joins, {many:,} price versions", prices.times_fewest(many), VERSIONS_AIM, f"times {VERSIONS[0]:,}")
-            for many in VERSIONS[1:]
-        ]
-        found += [
-            Line(f"joins, {many:,} price versions", job.cpu_seconds_per_million, None, "CPU-s per million events")
-            for many, job in [*prices.joins.items(), (VERSIONS[0], prices.again)]
-        ]
-        found += [
-            Line(f"joins, {many:,} price versions, memory", job.resident_mib, None, "MiB")
-            for many, job in prices.joins.items()
-        ]
+        found += _of_versions(prices)
     if (stack := run.stack) is not None:
         found += [
             Line("weir up until ready", stack.ready_seconds, None, "s"),
@@ -121,6 +110,22 @@ def lines(run: Run) -> list[Line]:
             Line("the stack's p95 beside an audit, later by", audit.moved_seconds, 1.0, "s"),
         ]
     return found
+
+
+def _of_versions(prices: PricesMeasured) -> list[Line]:
+    fewest, *more = VERSIONS
+    events, outcomes, times = "CPU-s per million events", "CPU-s per million outcomes", f"times {fewest:,}"
+    return [
+        *[Line(f"pricing, {m:,} versions", prices.times_fewest(m), VERSIONS_AIM, times) for m in more],
+        *[Line(f"pricing, {m:,} versions", seconds, None, outcomes) for m, seconds in prices.pricing.items()],
+        *[Line(f"a price changed, {m:,} versions", ms, None, "CPU-ms per batch") for m, ms in prices.changed.items()],
+        *[Line(f"joins, {m:,} versions", prices.joins_times_fewest(m), VERSIONS_AIM, times) for m in more],
+        *[
+            Line(f"joins, {m:,} versions", job.cpu_seconds_per_million, None, events)
+            for m, job in [*prices.joins.items(), (fewest, prices.again)]
+        ],
+        *[Line(f"joins, {m:,} versions, memory", job.resident_mib, None, "MiB") for m, job in prices.joins.items()],
+    ]
 
 
 def table(found: list[Line]) -> Table:
@@ -171,7 +176,11 @@ def _by_case(declared: DeclaredMeasured) -> dict[str, Any]:
 
 def _by_versions(prices: PricesMeasured) -> dict[str, Any]:
     cases = [(f"{many}", job) for many, job in prices.joins.items()] + [("again", prices.again)]
-    return {case: asdict(job) | _derived(job) for case, job in cases}
+    return {
+        "pricing_cpu_seconds_per_million": prices.pricing,
+        "changed_cpu_ms": prices.changed,
+        "joins": {case: asdict(job) | _derived(job) for case, job in cases},
+    }
 
 
 def machine() -> dict[str, Any]:
