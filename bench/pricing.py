@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -81,7 +82,7 @@ def _accounts() -> VersionsInUse:
 def outcomes(count: int, seed: int) -> pl.DataFrame:
     """Matched requests (`resolve`) with the accounts, models and times of `bench.events`."""
     chance, schema = Random(seed), resolve(Memory.empty(JoinsConfig().carried).rows, None).schema
-    made = {
+    made: dict[str, Sequence[Any]] = {
         "account": [f"acct-{int(USERS * chance.random() ** 2) % ACCOUNTS:02d}" for _ in range(count)],
         "model": [f"model-{int(MODELS * chance.random() ** 2):02d}" for _ in range(count)],
         "event_time": [NOW - timedelta(seconds=SPREAD_SECONDS * chance.random()) for _ in range(count)],

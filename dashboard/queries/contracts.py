@@ -45,6 +45,6 @@ def read_contracts(backend: Backend, account: str | None = None) -> Contracts:
     """Those of one account, or of all of the scope."""
     with backend.snapshot() as cursor:
         rows = cursor.execute(_CONTRACTS, {"account": account, "limit": MOST_ROWS + 1}).fetchall()
-        ends = cursor.execute("SELECT catalog.contracts_right_until(now()) AS ends").fetchone()
+        ends = cursor.execute("SELECT catalog.contracts_right_until(now()) AS ends").fetchone() or {"ends": None}
     contracts = tuple(Contract(**row) for row in rows[:MOST_ROWS])
-    return Contracts(contracts, len(rows) > MOST_ROWS, ends and ends["ends"])
+    return Contracts(contracts, len(rows) > MOST_ROWS, ends["ends"])

@@ -18,7 +18,12 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves three of them out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from deployment.topics import ensure_topics
 from jobs.billing.outbox import announce
