@@ -16,6 +16,7 @@ from bench.audited import AuditMeasured, measure_audit
 from bench.declared import DeclaredMeasured, measure_declared
 from bench.idle import IdleMeasured, measure_idle
 from bench.parts import running_parts
+from bench.prices import PricesMeasured, measure_prices
 from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
 from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
@@ -25,14 +26,14 @@ WARM_UP_EVENTS = 1_800_000
 """After 600,000 Java still compiled: the next 600,000 took a third more than the 2,400,000 after them."""
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
 """Whose output each application is measured on."""
-OTHERS = ("declared", "stack", "idle", "audit")
+OTHERS = ("declared", "prices", "stack", "idle", "audit")
 STACK_RATE = 50
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 1_200_000,
     jobs: Annotated[
-        str, typer.Option(help="Which applications, by commas, and `declared`, `stack`, `idle`, `audit`.")
+        str, typer.Option(help="Which applications, by commas, and `declared`, `prices`, `stack`, `idle`, `audit`.")
     ] = ",".join([*Job, *OTHERS]),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
@@ -52,10 +53,11 @@ def main(
         folder = keep or Path(scratch)
         measured = _applications(folder, plan, chosen, console) if chosen & {*Job} else []
         declared = _declared(folder / "declared", events, console) if "declared" in chosen else None
+        prices = _prices(folder / "prices", events, console) if "prices" in chosen else None
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
         audit = _audit(folder / "audit", plan, 30.0 if quick else 120.0, console) if "audit" in chosen else None
-    run = Run(measured, declared, stack, idle, audit)
+    run = Run(measured, declared, prices, stack, idle, audit)
     Console().print(table(lines(run)))
     console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
@@ -87,6 +89,10 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
 def _declared(folder: Path, events: int, console: Console) -> DeclaredMeasured:
     # A ratio needs less than a number: a sixth of the events for each case.
     return measure_declared(folder, Plan(events // 6, events // 6, 0), _teller("declared", console))
+
+
+def _prices(folder: Path, events: int, console: Console) -> PricesMeasured:
+    return measure_prices(folder, Plan(events // 4, events // 2, 0), _teller("prices", console))
 
 
 def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:

@@ -18,6 +18,7 @@ from rich.table import Table
 from bench.audited import AuditMeasured
 from bench.declared import Case, DeclaredMeasured
 from bench.idle import IdleMeasured
+from bench.prices import VERSIONS, PricesMeasured
 from bench.stack import StackMeasured
 from bench.work import Measured, Plan
 from jobs.runtime.spark import SHUFFLE_PARTITIONS
@@ -31,6 +32,8 @@ AIMS = {"ingestion": 20.0, "sessionization": 6.0, "joins": 12.0, "billing": 6.0}
 """CPU-seconds per million events."""
 METERS_AIMS = {Case.DECLARED: 1.3, Case.REPORTED: 3.0}
 """Times the cost of four meters."""
+VERSIONS_AIM = 1.5
+"""Times the cost of the fewest versions of prices."""
 BILLING_AIMS = {Case.FOUR: None, Case.DIMENSION: 20.0}
 """CPU-seconds per million events, after less warm-up than `AIMS`: with and without a dimension, side by side."""
 IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 250, "joins": 250, "billing": 250}
@@ -42,6 +45,7 @@ class Run:
 
     applications: list[Measured]
     declared: DeclaredMeasured | None
+    prices: PricesMeasured | None
     stack: StackMeasured | None
     idle: IdleMeasured | None
     audit: AuditMeasured | None
@@ -84,6 +88,8 @@ def lines(run: Run) -> list[Line]:
             Line(f"billing, {case}", declared.of(case, Job.BILLING), aim, "CPU-s per million events")
             for case, aim in BILLING_AIMS.items()
         ]
+    if (prices := run.prices) is not None:
+        found += _of_versions(prices)
     if (stack := run.stack) is not None:
         found += [
             Line("weir up until ready", stack.ready_seconds, None, "s"),
@@ -104,6 +110,22 @@ def lines(run: Run) -> list[Line]:
             Line("the stack's p95 beside an audit, later by", audit.moved_seconds, 1.0, "s"),
         ]
     return found
+
+
+def _of_versions(prices: PricesMeasured) -> list[Line]:
+    fewest, *more = VERSIONS
+    events, outcomes, times = "CPU-s per million events", "CPU-s per million outcomes", f"times {fewest:,}"
+    return [
+        *[Line(f"pricing, {m:,} versions", prices.times_fewest(m), VERSIONS_AIM, times) for m in more],
+        *[Line(f"pricing, {m:,} versions", seconds, None, outcomes) for m, seconds in prices.pricing.items()],
+        *[Line(f"a price changed, {m:,} versions", ms, None, "CPU-ms per batch") for m, ms in prices.changed.items()],
+        *[Line(f"joins, {m:,} versions", prices.joins_times_fewest(m), VERSIONS_AIM, times) for m in more],
+        *[
+            Line(f"joins, {m:,} versions", job.cpu_seconds_per_million, None, events)
+            for m, job in [*prices.joins.items(), (fewest, prices.again)]
+        ],
+        *[Line(f"joins, {m:,} versions, memory", job.resident_mib, None, "MiB") for m, job in prices.joins.items()],
+    ]
 
 
 def table(found: list[Line]) -> Table:
@@ -139,6 +161,7 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
         "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(run)],
         "applications": [asdict(job) | _derived(job) for job in run.applications],
         "declared": None if run.declared is None else _by_case(run.declared),
+        "prices": None if run.prices is None else _by_versions(run.prices),
         "stack": None if run.stack is None else asdict(run.stack),
         "idle": None if run.idle is None else asdict(run.idle),
         "audit": None if run.audit is None else asdict(run.audit),
@@ -149,6 +172,15 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
 
 def _by_case(declared: DeclaredMeasured) -> dict[str, Any]:
     return {case: [asdict(job) | _derived(job) for job in jobs] for case, jobs in declared.applications.items()}
+
+
+def _by_versions(prices: PricesMeasured) -> dict[str, Any]:
+    cases = [(f"{many}", job) for many, job in prices.joins.items()] + [("again", prices.again)]
+    return {
+        "pricing_cpu_seconds_per_million": prices.pricing,
+        "changed_cpu_ms": prices.changed,
+        "joins": {case: asdict(job) | _derived(job) for case, job in cases},
+    }
 
 
 def machine() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.catalog_contracts import contracts
 from cli.catalog_delete import delete
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
 
 
+catalog.command()(contracts)
 catalog.add_typer(delete, name="delete")
 
 

@@ -11,10 +11,11 @@ from dashboard.encodings import by_mark
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask_every, current_time, head
+from dashboard.queries.contracts import Contract, Contracts, read_contracts
 from dashboard.queries.outcomes import Outcomes, read_outcomes
 from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.table import Value, show_table
-from dashboard.wording import count
+from dashboard.wording import count, instant
 from metering.words import Outcome
 
 REFRESH_SECONDS = 3
@@ -51,6 +52,7 @@ def show() -> None:
         hours = choose_hours((1, 6, 24), 1)
     _outcomes(hours, account)
     _prices()
+    _contracts(account)
 
 
 @st.fragment(run_every=REFRESH_SECONDS)
@@ -123,6 +125,34 @@ def _judge_prices(prices: tuple[PriceVersion, ...], now: datetime) -> Freshness:
     in_force = sum(price.state == "in force" for price in prices)
     coming = sum(price.effective_from > now and price.state != "withdrawn" for price in prices)
     return Freshness(State.LIVE, f"{in_force:,} in force at {now:%H:%M} UTC, {coming:,} to come.")
+
+
+@st.fragment(run_every=PRICES_SECONDS)
+def _contracts(account: str | None) -> None:
+    found = head("What accounts pay now", ask_every(PRICES_SECONDS / 2, read_contracts, account), _judge_contracts)
+    if found is not None and found.rows:
+        show_table([_contract_row(contract) for contract in found.rows], "contracts")
+
+
+def _judge_contracts(found: Contracts) -> Freshness:
+    if not found.rows:
+        return Freshness(State.NEVER_HAD_DATA, "No account has a price now: `weir catalog apply` brings the first.")
+    ends = "" if found.right_until is None else f"; the next price or account begins at {instant(found.right_until)}"
+    cut = f" The first {len(found.rows):,}: choose an account." if found.is_cut else ""
+    return Freshness(State.LIVE, f"As the catalog in Postgres says at this moment{ends}.{cut}")
+
+
+def _contract_row(contract: Contract) -> dict[str, Value]:
+    return {
+        "account": contract.account,
+        "plan": contract.plan,
+        "model": contract.model,
+        "meter": contract.meter,
+        "unit price": contract.unit_price,
+        "currency": contract.currency,
+        "effective from (UTC)": contract.effective_from,
+        "in force until (UTC)": contract.in_force_until,
+    }
 
 
 def _row(price: PriceVersion) -> dict[str, Value]:

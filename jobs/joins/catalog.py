@@ -10,7 +10,8 @@ import pyarrow as pa
 import structlog
 
 from jobs.joins.billing_days import BillingDays
-from jobs.joins.catalog_versions import Versions, account_versions, price_versions
+from jobs.joins.catalog_versions import PRICE_KEY, account_versions, price_versions
+from jobs.joins.versions_in_use import VersionsInUse
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
@@ -38,8 +39,12 @@ class Catalog:
             table: DeltaWriter(tables, table, Job.JOINS.value, epoch, driver) for table in TABLE_OF.values()
         }
         self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
-        self._tables = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
-        self._versions: tuple[Versions, Versions] | None = None
+        tables_held = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
+        self._accounts = tables_held[Table.ACCOUNTS]
+        self._versions = {
+            Table.ACCOUNTS: VersionsInUse(self._accounts.cast(ACCOUNTS), ("account",), account_versions),
+            Table.PRICES: VersionsInUse(tables_held[Table.PRICES].cast(PRICES), PRICE_KEY, price_versions),
+        }
         self._days: BillingDays | None = None
 
     def verify(self, upstream: Upstream) -> None:
@@ -74,8 +79,10 @@ class Catalog:
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
             versions = [version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
-            rows = [each for each in versions if each is not None]
-            news = without_repeats(table, self._tables[table], pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+            rows = pa.Table.from_pylist([each for each in versions if each is not None], schema=SCHEMAS[table])
+            if not rows.num_rows:
+                continue
+            news = without_repeats(table, self._versions[table].of(rows), rows)
             if news.num_rows:
                 self._store(table, news, position)
 
@@ -86,17 +93,14 @@ class Catalog:
 
     def _store(self, table: Table, rows: pa.Table, position: Position) -> None:
         self._commit(table, rows, position)
-        self._tables[table] = pa.concat_tables([self._tables[table], rows])
-        self._versions = self._days = None
+        self._versions[table].add(rows)
+        if table is Table.ACCOUNTS:
+            self._accounts = pa.concat_tables([self._accounts, rows])
+            self._days = None
 
-    def versions(self) -> tuple[Versions, Versions]:
-        """Accounts and prices as `price` wants them; made anew only when something changed."""
-        if self._versions is None:
-            accounts, prices = (
-                self._tables[t].cast(s) for t, s in ((Table.ACCOUNTS, ACCOUNTS), (Table.PRICES, PRICES))
-            )
-            self._versions = account_versions(accounts), price_versions(prices)
-        return self._versions
+    def versions(self) -> tuple[VersionsInUse, VersionsInUse]:
+        """Accounts and prices as `price` wants them."""
+        return self._versions[Table.ACCOUNTS], self._versions[Table.PRICES]
 
     @property
     def held(self) -> Mapping[Table, pa.Table]:
@@ -106,7 +110,7 @@ class Catalog:
     def days(self, outcomes: pl.DataFrame) -> pl.Series:
         """`day` of each outcome."""
         if self._days is None:
-            self._days = BillingDays(self._tables[Table.ACCOUNTS])
+            self._days = BillingDays(self._accounts)
         return self._days.days(outcomes)
 
 

@@ -63,7 +63,9 @@ class Versions:
 
     @cached_property
     def _timeline(self) -> pl.DataFrame:
-        """For who knows all versions: what holds from `effective_us` on, sorted by it."""
+        """For who knows all versions: what holds from `effective_us` to `ends_us`, at most until the next begins at
+        `followed_us` (null: no end), by the first.
+        """
         live = self._holding.filter(pl.col("superseded_lsn").is_null()).sort("effective_us", "lsn")
         # Of accounts the newest that has begun holds: a later beginning of an older one changes nothing.
         holds = pl.col("lsn").cum_max().over(self.key) if self.newest == ("lsn",) else pl.col("lsn")
@@ -74,11 +76,15 @@ class Versions:
             .join(values, on=[*self.key, "lsn"], how="left", maintain_order="left")
             .drop("lsn")
             .sort("effective_us")
+            .with_columns(followed_us=pl.col("effective_us").shift(-1).over(self.key))
         )
 
     def _by_time(self, rows: pl.DataFrame) -> pl.DataFrame:
+        # A batch is of some minutes, and a key may have years of versions.
+        first_us, last_us = (pl.lit(at, pl.Int64) for at in (rows["event_us"].min(), rows["event_us"].max()))
+        has_begun, goes_on = pl.col("effective_us") <= last_us, pl.col("followed_us") > first_us
         begun = rows.sort("event_us").join_asof(
-            self._timeline,
+            self._timeline.filter(has_begun & goes_on.fill_null(value=True)).drop("followed_us"),
             left_on="event_us",
             right_on="effective_us",
             by=list(self.key),

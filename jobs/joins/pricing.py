@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from jobs.joins.catalog_versions import AT, Versions
 from jobs.joins.quantities import BILLED, quantities
+from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
 from metering.meters import Declaration
 from metering.words import UsageCause
@@ -24,8 +25,8 @@ _LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
 def price(
     outcomes: pl.DataFrame,
     meters: Iterable[Declaration],
-    accounts: Versions,
-    prices: Versions,
+    accounts: Versions | VersionsInUse,
+    prices: Versions | VersionsInUse,
     *,
     seen_from: int | None = None,
 ) -> pa.Table:

@@ -228,6 +228,8 @@ def fill_catalog(database: str, day: Day) -> None:
         write(database, "catalog.plans", {"plan": row["plan"], "name": row["plan"]})
         names = ("account", "name", "plan", "currency", "timezone", "effective_from")
         write(database, "catalog.accounts", {name: row[name] for name in names})
+    priced = ("plan", "model", "meter", "currency", "effective_from", "unit_price")
+    write(database, "catalog.prices", *({name: row[name] for name in priced} for row in prices_of(day)))
 
 
 def fill_windows(database: str, usage: list[dict[str, Any]]) -> None:

@@ -241,6 +241,21 @@ def test_prices_in_force_and_to_come_are_told_apart(open_page: Pages, seeded: st
     assert acme["unit price"].tolist() == ["0.000100000000", "0.000200000000"]
 
 
+def test_what_accounts_pay_now_is_listed_with_when_it_ends(open_page: Pages, seeded: str) -> None:
+    with psycopg.connect(seeded) as connection:
+        wanted = connection.execute(
+            "SELECT account, model, meter, unit_price::text, in_force_until FROM catalog.contracts ORDER BY 1, 2, 3"
+        ).fetchall()
+    page = open_page("joins")
+    table = page.dataframe[1].value
+    assert table[["account", "model", "meter"]].to_numpy().tolist() == [list(row[:3]) for row in wanted] != []
+    assert [Decimal(text) for text in table["unit price"]] == [Decimal(row[3]) for row in wanted]
+    assert table["in force until (UTC)"].notna().tolist() == [row[4] is not None for row in wanted]
+    assert "the next price or account begins at" in texts(page)
+    (one,) = {*open_page("joins", account="acme").dataframe[1].value["account"]}
+    assert one == "acme"
+
+
 def test_bills_equal_the_usage_to_the_last_digit_and_never_mix_currencies(
     open_page: Pages, seeded: str, day: Day
 ) -> None:

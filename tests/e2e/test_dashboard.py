@@ -40,7 +40,7 @@ SHOWN = {
         *("Stragglers: received after grace", "Corrections: what closed windows became", "How late usage is"),
         *("With a grace of", "would have been stragglers"),
     ],
-    "joins": ["What became of requests", "matched", "waiting now", "Price versions"],
+    "joins": ["What became of requests", "matched", "waiting now", "Price versions", "What accounts pay now"],
     "bills": ["EUR, month to date", "Lines of", "Open a line"],
     "event": ["What became of", "Billed: ", "On the bill", "Rows of usage", "Records as received", "it adds up"],
     "audit": ["Audits: what was proved"],

@@ -18,7 +18,7 @@ from jobs.runtime.families import family
 from metering.words import BILLABLE, REQUESTS, Published
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
-from tests.following import Follower, committed, truth
+from tests.following import Follower, committed, refuse_other_windows, truth
 from tests.following import table as last_of_each_key
 from tests.waiting import wait_until
 from traffic.compare import compare
@@ -159,6 +159,7 @@ def test_whoever_follows_has_every_window_as_it_is_and_every_correction_once(sta
             assert follower.held[topic] == wanted != {}
             if topic is Published.WINDOWS:
                 assert last_of_each_key(messages) == wanted
+                assert refuse_other_windows(database, messages) == len(wanted)
 
 
 @pytest.mark.usefixtures("truth_of_traffic")

@@ -18,7 +18,12 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves three of them out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from deployment.topics import ensure_topics
 from jobs.billing.outbox import announce
@@ -29,7 +34,7 @@ from jobs.runtime.postgres.ownership import Ownership
 from metering.words import Outcome, Published
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
-from tests.following import Follower, committed, table, truth
+from tests.following import Follower, committed, refuse_other_windows, table, truth
 from tests.pipelines.billing import bill, usage_row
 from tests.pipelines.test_outbox import LATE
 from tests.streaming.brokers import running_broker
@@ -179,7 +184,9 @@ def test_the_example_ends_with_the_tables_each_correction_once_under_kills(
         applied = done(file)
         assert len(set(applied)) == len(applied), "each version of each id was applied once"
         assert sorted(one for topic, one, _ in applied if topic == "corrections") == sorted(corrections)
-        assert table(committed(topics, Published.WINDOWS)) == windows, "the topic is the table"
+        told = committed(topics, Published.WINDOWS)
+        assert table(told) == windows, "the topic is the table"
+        assert refuse_other_windows(connection, told) == len(windows) > 0
 
 
 def test_of_each_window_a_newer_state_never_stands_before_an_older_one(topics: str, database: str) -> None:
@@ -209,6 +216,43 @@ def test_of_each_window_a_newer_state_never_stands_before_an_older_one(topics: s
             assert versions == sorted(versions)
         assert table(found) == truth(connection, Published.WINDOWS)
         publisher.close()
+
+
+def test_the_table_is_made_again_of_the_topic_that_kafka_has_compacted(topics: str, database: str) -> None:
+    """Whoever comes a year later reads what compaction has left from the beginning, and has all of the table."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        dying, changes = publisher_of(owner(database), database, topics), 20
+        for lsn in range(1, changes):
+            bill(connection, [usage_row(lsn), usage_row(1_000 + lsn, delay=LATE, account="bolt")])
+            publish_all(dying)
+        bill(connection, [usage_row(2_000, account="bolt")])
+        successor = publisher_of(owner(database), database, topics)
+        publish_all(successor)
+        before = committed(topics, Published.WINDOWS)
+        assert len(before) > 2 * len(table(before)), "of most windows there are many states"
+        assert refuse_other_windows(connection, before) == len(table(before))
+        compact(topics, Published.WINDOWS)
+
+        def is_compacted() -> bool:
+            # A segment that is still written to is not compacted: each change ends one that is a moment old.
+            bill(connection, [usage_row(3_000 + int(time.monotonic() * 10))])
+            publish_all(successor)
+            return len(committed(topics, Published.WINDOWS)) < len(before) / 2
+
+        wait_until(is_compacted, "Kafka compacting the topic", 120, every_seconds=1)
+        left = committed(topics, Published.WINDOWS)
+        assert refuse_other_windows(connection, left) == len(truth(connection, Published.WINDOWS))
+        for each in (dying, successor):
+            each.close()
+
+
+def compact(bootstrap: str, topic: Published) -> None:
+    """Let Kafka compact it as soon as it can."""
+    soon = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in soon.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic.value, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def test_what_was_read_before_a_successor_began_is_refused_by_kafka(topics: str, database: str) -> None:

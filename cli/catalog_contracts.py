@@ -1,0 +1,96 @@
+"""`weir catalog contracts`: what each account pays for a unit of each meter, now or at an instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, LimitOption, Row, print_rows, text_of
+from cli.reading import AccountOption, Database, instant, read_only, select
+
+COLUMNS = (
+    *("account", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from", "in_force_until"),
+    *("account_from", "changed_at"),
+)
+
+_STATEMENT = f"""
+    SELECT {", ".join(COLUMNS).replace("unit_price", "trim_scale(unit_price) AS unit_price")}
+    FROM catalog.contracts_at(coalesce(%(at)s::timestamptz, now()))
+    WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+      AND (%(plan)s::text IS NULL OR plan = %(plan)s)
+      AND (%(model)s::text IS NULL OR model = %(model)s)
+      AND (%(meter)s::text IS NULL OR meter = %(meter)s)
+    ORDER BY account, model, meter
+"""
+_RIGHT_UNTIL = """
+    SELECT at, catalog.contracts_right_until(at) AS right_until
+    FROM (SELECT coalesce(%(at)s::timestamptz, now())) AS asked (at)
+"""
+
+
+@dataclass(frozen=True)
+class ContractQuery:
+    """Which contracts to list, and as of when; None: now, and all."""
+
+    at: datetime | None = None
+    accounts: tuple[str, ...] = ()
+    plan: str | None = None
+    model: str | None = None
+    meter: str | None = None
+
+
+def contract_rows(database: Database, query: ContractQuery) -> Iterator[Row]:
+    """Rows with the keys `COLUMNS`, by account, model and meter."""
+    return select(
+        database,
+        _STATEMENT,
+        {
+            "at": query.at,
+            "accounts": list(query.accounts) or None,
+            "plan": query.plan,
+            "model": query.model,
+            "meter": query.meter,
+        },
+    )
+
+
+def right_until(database: Database, query: ContractQuery) -> str:
+    """As of when the list is, and when it ends to be so if nobody changes a row."""
+    found = database.execute(_RIGHT_UNTIL, {"at": query.at}).fetchone()
+    assert found is not None
+    ends = found["right_until"]
+    until = "nothing begins after it" if ends is None else f"the next price or account begins at {text_of(ends)}"
+    return f"In force at {text_of(found['at'])} by the rows that the catalog has now; {until}."
+
+
+def contracts(
+    *,
+    account: AccountOption = None,
+    plan: Annotated[str | None, typer.Option(help="Only accounts of this plan.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    meter: Annotated[str | None, typer.Option(help="Only this meter.")] = None,
+    at: Annotated[
+        datetime | None, typer.Option(parser=instant, metavar="INSTANT", help="As in force then (RFC 3339), not now.")
+    ] = None,
+    limit: LimitOption = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List what each account pays for a unit of each meter: accounts, plans and prices as the catalog has them now.
+
+    --at asks what is in force at another instant by the same rows: for what is announced. Rows that were changed or
+    deleted since are not known to it: what usage was priced with, `weir explain` shows.
+    `in_force_until` is when the next price begins; an account is listed from `account_from` on.
+    """
+    from deployment.stack import running_deployment
+
+    query = ContractQuery(at, tuple(account or ()), plan, model, meter)
+    with read_only(running_deployment(data_dir).postgres_url) as database:
+        print_rows(contract_rows(database, query), COLUMNS, form, limit)
+        if form is Format.TABLE:
+            typer.echo(right_until(database, query), err=True)

@@ -1,0 +1,50 @@
+"""Contracts: what each account pays for a unit of each meter now, as the catalog's rows in Postgres say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from dashboard.backend import Backend
+
+MOST_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class Contract:
+    """`in_force_until` is when the next price begins; None: none is announced."""
+
+    account: str
+    plan: str
+    model: str
+    meter: str
+    unit_price: Decimal
+    currency: str
+    effective_from: datetime
+    in_force_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Contracts:
+    """At most MOST_ROWS, by account, model and meter; right until `right_until` if nobody changes a row of them."""
+
+    rows: tuple[Contract, ...]
+    is_cut: bool
+    right_until: datetime | None
+
+
+_CONTRACTS = """
+    SELECT account, plan, model, meter, trim_scale(unit_price) AS unit_price, currency, effective_from, in_force_until
+    FROM catalog.contracts WHERE %(account)s::text IS NULL OR account = %(account)s
+    ORDER BY account, model, meter LIMIT %(limit)s
+"""
+
+
+def read_contracts(backend: Backend, account: str | None = None) -> Contracts:
+    """Those of one account, or of all of the scope."""
+    with backend.snapshot() as cursor:
+        rows = cursor.execute(_CONTRACTS, {"account": account, "limit": MOST_ROWS + 1}).fetchall()
+        ends = cursor.execute("SELECT catalog.contracts_right_until(now()) AS ends").fetchone() or {"ends": None}
+    contracts = tuple(Contract(**row) for row in rows[:MOST_ROWS])
+    return Contracts(contracts, len(rows) > MOST_ROWS, ends["ends"])

@@ -1,0 +1,76 @@
+"""Of every version those of the keys that batches ask for: what pricing a batch costs does not grow with the others.
+
+Which version holds is `Versions`' rule. Here are only found, by a hash of the key, the versions that it must know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.joins.catalog_versions import Versions
+
+MOST_IDLE_KEYS = 50_000
+"""Keys that were asked for once are kept at hand, up to so many, or four times as many as a batch asks for."""
+MOST_PARTS = 64
+"""So many additions are put together to one table: whoever looks for a key looks through each."""
+
+
+class VersionsInUse:
+    """Every version of one kind, by key; as ready to price with as `Versions` for the keys that were asked for."""
+
+    def __init__(
+        self,
+        every: pa.Table,
+        key: Iterable[str],
+        versions: Callable[[pa.Table], Versions],
+        most_idle: int = MOST_IDLE_KEYS,
+    ) -> None:
+        """`versions` makes those of some rows of `every` ready; `key` is what they are versions of."""
+        self._key = list(key)
+        self._versions = versions
+        self._most_idle = most_idle
+        self._every = every
+        self._hashes = self._hashed(pl.DataFrame(every.select(self._key)))
+        self._held = self._hashes.clear()
+        self._in_use = versions(every.slice(0, 0))
+
+    def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
+        """As `Versions.as_of`, which it asks."""
+        self._hold(self._hashed(rows).unique())
+        return self._in_use.as_of(rows, seen_from)
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """All versions of the keys of `rows`, and perhaps of some others."""
+        return self._found(self._hashed(pl.DataFrame(rows.select(self._key))))
+
+    def add(self, rows: pa.Table) -> None:
+        """Take further versions; of keys that are not in use nothing is made ready."""
+        hashes = self._hashed(pl.DataFrame(rows.select(self._key)))
+        self._every = pa.concat_tables([self._every, rows])
+        if self._every["lsn"].num_chunks > MOST_PARTS:
+            self._every = self._every.combine_chunks()
+        self._hashes = pl.concat([self._hashes, hashes], rechunk=True)
+        if hashes.is_in(self._held.implode()).any():
+            self._in_use = self._versions(self._found(self._held))
+
+    def _hold(self, asked: pl.Series) -> None:
+        if asked.is_in(self._held.implode()).all():
+            return
+        together = pl.concat([self._held, asked]).unique()
+        # What is at hand costs each batch a little: what was asked for long ago must not be all there is.
+        self._held = together if len(together) <= max(self._most_idle, 4 * len(asked)) else asked
+        self._in_use = self._versions(self._found(self._held))
+
+    def _found(self, hashes: pl.Series) -> pa.Table:
+        return self._every.filter(self._hashes.is_in(hashes.implode()).to_arrow())
+
+    def _hashed(self, rows: pl.DataFrame) -> pl.Series:
+        """Of a key always the same; two keys may share it, which only puts one more at hand."""
+        parts = [pl.col(name).cast(pl.String).hash(number) for number, name in enumerate(self._key, start=1)]
+        hashed = parts[0]
+        for part in parts[1:]:
+            hashed = hashed ^ part
+        return rows.select(hashed.alias("key_hash"))["key_hash"]

@@ -1,0 +1,100 @@
+"""`weir catalog contracts`: what it lists, of what, and as of when."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from cli.catalog_contracts import COLUMNS, ContractQuery, contract_rows, right_until
+from cli.output import Format, print_rows
+from cli.reading import read_only
+from tests.database_rows import write
+
+BEGAN, BEGINS = datetime(2026, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def catalog(database: str) -> str:
+    """Two accounts on two plans; of one price the next is announced, and an account begins when it does."""
+    for plan in ("small", "large"):
+        write(database, "catalog.plans", {"plan": plan, "name": plan.title()})
+        for model, meter in (("m1", "requests"), ("m1", "input_tokens"), ("m2", "requests")):
+            key = {"plan": plan, "model": model, "meter": meter, "currency": "EUR"}
+            write(database, "catalog.prices", {**key, "effective_from": BEGAN, "unit_price": Decimal("0.00000015")})
+    nextly = {"plan": "small", "model": "m1", "meter": "requests", "currency": "EUR", "effective_from": BEGINS}
+    write(database, "catalog.prices", {**nextly, "unit_price": 2})
+    for account, plan, since in (("acme", "small", BEGAN), ("bolt", "large", BEGAN), ("late", "large", BEGINS)):
+        row = {"account": account, "name": account, "plan": plan, "currency": "EUR", "effective_from": since}
+        write(database, "catalog.accounts", row)
+    return database
+
+
+def listed(database: str, query: ContractQuery) -> list[dict[str, Any]]:
+    out = io.StringIO()
+    with read_only(database) as connection:
+        print_rows(contract_rows(connection, query), COLUMNS, Format.JSON, out=out)
+    return list(json.loads(out.getvalue()))
+
+
+def keys(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    return [(row["account"], row["model"], row["meter"]) for row in rows]
+
+
+def test_contracts_are_listed_by_account_model_and_meter_with_every_digit(catalog: str) -> None:
+    rows = listed(catalog, ContractQuery())
+    meters = [("m1", "input_tokens"), ("m1", "requests"), ("m2", "requests")]
+    assert keys(rows) == [(account, *one) for account in ("acme", "bolt") for one in meters]
+    changed_at = rows[1].pop("changed_at")
+    assert datetime.fromisoformat(changed_at).tzinfo is not None
+    assert rows[1] == {
+        "account": "acme",
+        "plan": "small",
+        "plan_name": "Small",
+        "currency": "EUR",
+        "model": "m1",
+        "meter": "requests",
+        "unit_price": "0.00000015",
+        "effective_from": "2026-01-01T00:00:00Z",
+        "in_force_until": "2999-01-01T00:00:00Z",
+        "account_from": "2026-01-01T00:00:00Z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (ContractQuery(accounts=("acme",), model="m1"), [("acme", "m1", "input_tokens"), ("acme", "m1", "requests")]),
+        (ContractQuery(plan="large", meter="input_tokens"), [("bolt", "m1", "input_tokens")]),
+        (
+            ContractQuery(accounts=("acme", "bolt"), model="m2"),
+            [("acme", "m2", "requests"), ("bolt", "m2", "requests")],
+        ),
+        (ContractQuery(accounts=("nobody",)), []),
+        (ContractQuery(at=BEGAN - MICROSECOND), []),
+        (ContractQuery(at=BEGINS - MICROSECOND, accounts=("late",)), []),
+        (ContractQuery(at=BEGINS, accounts=("late",), model="m2"), [("late", "m2", "requests")]),
+    ],
+)
+def test_options_select(catalog: str, query: ContractQuery, found: list[tuple[str, str, str]]) -> None:
+    assert keys(listed(catalog, query)) == found
+
+
+def test_another_instant_has_the_price_that_begins_with_it(catalog: str) -> None:
+    asked = [ContractQuery(at, ("acme",), model="m1", meter="requests") for at in (BEGINS - MICROSECOND, BEGINS)]
+    assert [row["unit_price"] for query in asked for row in listed(catalog, query)] == ["0.00000015", "2"]
+
+
+def test_the_list_says_as_of_when_it_is_and_until_when(catalog: str) -> None:
+    with read_only(catalog) as connection:
+        assert right_until(connection, ContractQuery(BEGAN)) == (
+            "In force at 2026-01-01T00:00:00Z by the rows that the catalog has now; "
+            "the next price or account begins at 2999-01-01T00:00:00Z."
+        )
+        assert right_until(connection, ContractQuery(BEGINS)).endswith("; nothing begins after it.")
+        assert right_until(connection, ContractQuery()).endswith("begins at 2999-01-01T00:00:00Z.")

@@ -1,0 +1,285 @@
+"""Method: random edits of a real catalog, and at each moment the view beside a Python reading of the same three tables.
+
+What somebody sees of it is row-level security's, as of any table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.rows import dict_row
+
+from tests.dashboard.reader import reader_url
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+PLANS, MODELS, METERS, CURRENCIES = ("p1", "p2"), ("m1", "m2"), ("requests", "input_tokens"), ("EUR", "USD")
+ACCOUNTS = ("acme", "bolt", "globex")
+MOMENTS = [START + MICROSECOND * number for number in range(-1, 6)]
+
+Row = dict[str, Any]
+Edit = tuple[str, tuple[Any, ...], Any]
+
+moments = st.sampled_from(MOMENTS)
+prices = st.tuples(
+    st.just("price"),
+    st.tuples(*(st.sampled_from(names) for names in (PLANS, MODELS, METERS, CURRENCIES)), moments),
+    st.one_of(st.none(), st.integers(0, 9), st.integers(0, 9)),
+)
+accounts = st.tuples(
+    st.just("account"),
+    st.tuples(st.sampled_from(ACCOUNTS)),
+    st.one_of(st.none(), st.tuples(st.sampled_from(PLANS), st.sampled_from(CURRENCIES), st.one_of(st.none(), moments))),
+)
+plans = st.tuples(st.just("plan"), st.tuples(st.sampled_from(PLANS)), st.text("xyz", min_size=1, max_size=3))
+edits = st.lists(st.one_of(prices, prices, prices, accounts, accounts, plans), max_size=25)
+"""(what, key, what it says from now on; None: it is deleted)."""
+
+
+@dataclass
+class Held:
+    """The three tables, in Python."""
+
+    plans: dict[str, str] = field(default_factory=lambda: {plan: plan for plan in PLANS})
+    accounts: dict[str, tuple[str, str, datetime | None]] = field(default_factory=dict)
+    prices: dict[tuple[Any, ...], Decimal] = field(default_factory=dict)
+
+    def take(self, edit: Edit) -> None:
+        what, key, said = edit
+        if what == "plan":
+            self.plans[key[0]] = said
+        elif what == "account":
+            self.accounts.pop(key[0], None)
+            if said is not None:
+                self.accounts[key[0]] = said
+        else:
+            self.prices.pop(key, None)
+            if said is not None:
+                self.prices[key] = Decimal(said)
+
+    def contracts(self, at: datetime, changed_at: datetime) -> list[tuple[Any, ...]]:
+        """What must be in force at `at`: price by price, each looked for among all."""
+        found = []
+        for account, (plan, currency, since) in self.accounts.items():
+            begins = since or changed_at
+            for (of, model, meter, unit, effective_from), unit_price in self.prices.items():
+                if (of, unit) != (plan, currency) or begins > at or effective_from > at:
+                    continue
+                others = [key[4] for key in self.prices if key[:4] == (of, model, meter, unit)]
+                if any(effective_from < other <= at for other in others):
+                    continue
+                until = min((other for other in others if other > at), default=None)
+                contract = (account, plan, self.plans[plan], currency, model, meter)
+                found.append((*contract, unit_price, effective_from, until, begins))
+        return sorted(found, key=lambda row: row[:6])
+
+    def right_until(self, at: datetime) -> datetime | None:
+        begin = [key[4] for key in self.prices] + [since for *_, since in self.accounts.values() if since]
+        return min((each for each in begin if each > at), default=None)
+
+
+def apply(database: psycopg.Connection[Any], edit: Edit) -> None:
+    """The same by SQL."""
+    what, key, said = edit
+    if what == "plan":
+        database.execute("UPDATE catalog.plans SET name = %s WHERE plan = %s", [said, key[0]])
+    elif what == "account" and said is None:
+        database.execute("DELETE FROM catalog.accounts WHERE account = %s", key)
+    elif what == "account":
+        database.execute(
+            "INSERT INTO catalog.accounts (account, name, plan, currency, effective_from) VALUES (%s, '', %s, %s, %s)"
+            " ON CONFLICT (account) DO UPDATE SET plan = excluded.plan, currency = excluded.currency,"
+            " effective_from = excluded.effective_from",
+            [*key, *said],
+        )
+    elif said is None:
+        database.execute(
+            "DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from) = (%s, %s, %s, %s, %s)",
+            key,
+        )
+    else:
+        database.execute(
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
+            " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (plan, model, meter, currency, effective_from)"
+            " DO UPDATE SET unit_price = excluded.unit_price",
+            [*key, said],
+        )
+
+
+COLUMNS = "account, plan, plan_name, currency, model, meter, unit_price, effective_from, in_force_until, account_from"
+
+
+def contracts(database: psycopg.Connection[Any], at: datetime) -> list[tuple[Any, ...]]:
+    asked = f"SELECT {COLUMNS} FROM catalog.contracts_at(%s) ORDER BY account, plan, plan_name, currency, model, meter"
+    return database.execute(asked, [at]).fetchall()
+
+
+@pytest.fixture
+def catalog(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection whose transaction is rolled back by each example, so that none sees another's rows."""
+    with psycopg.connect(database) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.commit()
+        yield connection
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits)
+def test_oracle_contracts_are_what_the_three_tables_say_at_any_moment(
+    catalog: psycopg.Connection[Any], changes: list[Edit]
+) -> None:
+    """Whoever inserts, updates or deletes what, and to the microsecond at which something begins."""
+    held = Held()
+    for plan in PLANS:
+        catalog.execute("INSERT INTO catalog.plans VALUES (%s, %s)", [plan, plan])
+    now = catalog.execute("SELECT now()").fetchone()
+    assert now is not None
+    for change in changes:
+        apply(catalog, change)
+        held.take(change)
+    for at in (*MOMENTS, now[0] - MICROSECOND, now[0], now[0] + timedelta(days=1)):
+        assert contracts(catalog, at) == held.contracts(at, now[0])
+        until = catalog.execute("SELECT catalog.contracts_right_until(%s)", [at]).fetchone()
+        assert until == (held.right_until(at),)
+    live = catalog.execute(f"SELECT {COLUMNS} FROM catalog.contracts ORDER BY 1, 2, 3, 4, 5, 6").fetchall()
+    assert live == held.contracts(now[0], now[0]), "the view is of now"
+    catalog.rollback()
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(prices, min_size=1, max_size=20))
+def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
+    catalog: psycopg.Connection[Any], changes: list[Edit]
+) -> None:
+    """From its first beginning on a key has one price at each moment, and each ends where the next begins."""
+    for plan in PLANS:
+        catalog.execute("INSERT INTO catalog.plans VALUES (%s, %s)", [plan, plan])
+        for currency in CURRENCIES:
+            apply(catalog, ("account", (f"{plan}-{currency}",), (plan, currency, MOMENTS[0])))
+    held = Held()
+    for change in changes:
+        apply(catalog, change)
+        held.take(change)
+    periods: dict[tuple[Any, ...], set[tuple[datetime, datetime | None]]] = defaultdict(set)
+    for at in MOMENTS:
+        rows = contracts(catalog, at)
+        keys = [row[:6] for row in rows]
+        assert len(set(keys)) == len(keys), "one price at a moment"
+        begun = {key[:4] for key in held.prices if key[4] <= at}
+        assert {(row[1], row[4], row[5], row[3]) for row in rows} == begun, "and none is missing"
+        for row in rows:
+            periods[row[1], row[4], row[5], row[3]].add((row[7], row[8]))
+    for found in periods.values():
+        ordered = sorted(found, key=lambda period: period[0])
+        assert all(former[1] == latter[0] for former, latter in pairwise(ordered))
+        assert ordered[-1][1] is None
+    assert {(key, begins) for key, found in periods.items() for begins, _ in found} == {
+        (key[:4], key[4]) for key in held.prices
+    }
+    catalog.rollback()
+
+
+def priced(database: str, *edits: Edit) -> None:
+    with psycopg.connect(database) as connection:
+        for plan in PLANS:
+            connection.execute("INSERT INTO catalog.plans VALUES (%s, %s) ON CONFLICT DO NOTHING", [plan, plan])
+        for edit in edits:
+            apply(connection, edit)
+
+
+def test_a_price_comes_into_force_without_anybody_changing_a_row(database: str) -> None:
+    """The clock is a side of the join: nothing must be run, refreshed or waited for."""
+    with psycopg.connect(database, autocommit=True, row_factory=dict_row) as connection:
+        soon = connection.execute("SELECT clock_timestamp() + interval '1.5 s' AS at").fetchone()
+        assert soon is not None
+        key = ("p1", "m1", "requests", "EUR")
+        first, then = ("price", (*key, START), 1), ("price", (*key, soon["at"]), 2)
+        priced(database, ("account", ("acme",), ("p1", "EUR", START)), first, then)
+        asked = (
+            "SELECT unit_price, in_force_until, now() AS asked_at, catalog.contracts_right_until(now()) AS until"
+            " FROM catalog.contracts"
+        )
+        seen: list[Row] = []
+        while not seen or seen[-1]["unit_price"] == 1:
+            seen += connection.execute(asked).fetchall()
+            assert seen[-1]["asked_at"] < soon["at"] + timedelta(seconds=30)
+        for row in seen:
+            is_before = row["asked_at"] < soon["at"]
+            assert row["unit_price"] == (1 if is_before else 2)
+            assert row["in_force_until"] == row["until"] == (soon["at"] if is_before else None)
+
+
+def test_what_begins_outside_the_calendar_begins_nothing(database: str) -> None:
+    """joins refuses such a change, and no reader but Postgres has such an instant."""
+    key = ("p1", "m1", "requests", "EUR")
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*key, START), 1))
+    with psycopg.connect(database, autocommit=True) as connection:
+        before = contracts(connection, START)
+        for begins in ("infinity", "-infinity", "10000-01-01Z", "0001-01-01Z BC"):
+            connection.execute("INSERT INTO catalog.prices VALUES ('p1', 'm1', 'requests', 'EUR', %s, 5)", [begins])
+            connection.execute(
+                "INSERT INTO catalog.accounts (account, name, plan, currency, effective_from)"
+                " VALUES (%s, '', 'p1', 'EUR', %s)",
+                [begins, begins],
+            )
+            assert contracts(connection, START) == before
+            assert connection.execute("SELECT catalog.contracts_right_until(%s)", [START]).fetchone() == (None,)
+
+
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [(None, []), ([], []), (["acme"], ["acme"]), (["acme", "bolt"], ["acme", "bolt"]), ("*", list(ACCOUNTS))],
+)
+def test_contracts_of_an_account_are_seen_by_who_may_see_it(
+    database: str, named: list[str] | str | None, seen: list[str]
+) -> None:
+    """The view asks with the rights of who reads it: the owner's would show everybody's prices to everybody."""
+    key = ("m1", "requests", "EUR")
+    priced(
+        database,
+        ("account", ("acme",), ("p1", "EUR", START)),
+        ("account", ("bolt",), ("p2", "EUR", START)),
+        ("account", ("globex",), ("p1", "EUR", START)),
+        ("price", ("p1", *key, START), 1),
+        ("price", ("p2", *key, START), 2),
+        ("price", ("p2", *key, START + timedelta(days=40_000)), 3),
+    )
+    with psycopg.connect(reader_url(database)) as connection:
+        if named is not None:
+            setting = named if isinstance(named, str) else json.dumps(named)
+            connection.execute("SELECT set_config('weir.accounts', %s, true)", [setting])
+        found = connection.execute("SELECT account FROM catalog.contracts ORDER BY 1").fetchall()
+        assert [account for (account,) in found] == seen
+        found = connection.execute("SELECT account FROM catalog.contracts_at(now()) ORDER BY 1").fetchall()
+        assert [account for (account,) in found] == seen
+        (until,) = connection.execute("SELECT catalog.contracts_right_until(now())").fetchone() or (None,)
+        assert (until is not None) == ("bolt" in seen), "nor is it told when another's price begins"
+
+
+@pytest.mark.parametrize("asked", ["account = 'acme'", "plan = 'p1'"])
+def test_one_account_and_one_plan_are_found_by_index(database: str, asked: str) -> None:
+    """A hundred thousand prices of other plans are not looked at."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO catalog.plans SELECT 'p' || n, '' FROM generate_series(1, 200) AS n;"
+            "INSERT INTO catalog.accounts (account, name, plan, currency) SELECT 'a' || n, '', 'p' || n, 'EUR'"
+            " FROM generate_series(1, 200) AS n; UPDATE catalog.accounts SET account = 'acme' WHERE account = 'a1';"
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
+            " SELECT 'p' || p, 'm' || m, 'requests', 'EUR', '2026-01-01Z', 1"
+            " FROM generate_series(1, 200) AS p, generate_series(1, 50) AS m; ANALYZE"
+        )
+        plan = connection.execute(f"EXPLAIN SELECT * FROM catalog.contracts WHERE {asked}").fetchall()
+        text = "\n".join(line for (line,) in plan)
+        assert "Seq Scan on prices" not in text, text
+        assert "Function Scan" not in text, "it is part of the statement"
