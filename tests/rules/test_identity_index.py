@@ -116,7 +116,11 @@ class Journal:
 
 def may_be_older(row: dict[str, Any]) -> bool:
     is_old = row["occurred_at"] <= row["received_at"] - EXACT + EARLY
-    return row["source"] == "device/1" or bool(is_old) or row.get("replays_lsn") is not None
+    return row["source"] == "device/1" or bool(is_old) or is_of_the_past(row)
+
+
+def is_of_the_past(row: dict[str, Any]) -> bool:
+    return row.get("replays_lsn") is not None or row.get("first_received_at") is not None
 
 
 def is_repeat(row: dict[str, Any], first: dict[str, Any]) -> bool:
@@ -171,8 +175,8 @@ def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
             content = draw(st.integers(0, 4)) // 4
             fields: dict[str, Any] = {"occurred_at": occurred_at, "content_digest": content}
             if draw(st.integers(0, 3)) == 0:
-                # Of one of three dead letters, whichever partition it is sent to.
-                fields |= {"replays_lsn": -draw(st.integers(1, 3))}
+                # Of the past, or of one of three dead letters, whichever partition it is sent to.
+                fields |= {"replays_lsn": draw(st.sampled_from([None, -1, -2, -3]))}
                 fields |= {"first_received_at": received_at - draw(st.sampled_from(WAITS + EDGES))}
             rows.append(event(number, received_at, **fields))
         partitions.append(rows)

@@ -15,8 +15,9 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, RECORD
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.few_records import FewOfTopic, FewRecords
+from jobs.runtime.kafka.marks import REPLAYS as HEADER
+from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.plain_look import PlainLook
-from jobs.runtime.kafka.replay_mark import HEADER, WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import EARLIEST, list_partitions, offsets
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
