@@ -107,12 +107,13 @@ class _Sending:
         """One, keyed as `weir produce` keys it, with the mark of the record that was rejected first."""
         from dataclasses import replace
 
+        from cli.dead_letter_replay.offline import bytes_of
         from cli.produce import subject_of
         from jobs.runtime.kafka.marks import FIRST_RECEIVED, REPLAYS
 
         headers = {REPLAYS: letter.first.mark.encode()}
         if letter.reception_mark is not None:
-            headers[FIRST_RECEIVED] = letter.reception_mark.encode()
+            headers[FIRST_RECEIVED] = bytes_of(letter.reception_mark)
         self._sender.send(self._topic, subject_of(event), event, number=len(self._sent), headers=headers)
         self._sent.append(replace(letter, key=None, value=None))
 

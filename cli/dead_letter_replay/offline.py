@@ -15,6 +15,7 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.receptions import said_of
 from jobs.ingestion.set_aside import set_aside
 from metering.words import Job
 
@@ -48,11 +49,16 @@ def ingestion_of(postgres_url: str) -> IngestionConfig:
         ) from problem
 
 
+def bytes_of(mark: str) -> bytes:
+    """A mark as a header has it."""
+    return mark.encode(errors="replace")
+
+
 class Offline:
     """Judges by a configuration of ingestion. `now` is when something is received of which nothing else is known."""
 
     def __init__(self, config: IngestionConfig, now: datetime) -> None:
-        self._config, self._judge, self._now = config, config.judge(), now
+        self._config, self._judge, self.now = config, config.judge(), now
 
     def judged(
         self,
@@ -62,11 +68,12 @@ class Offline:
     ) -> Iterator[Judged]:
         """What each is that is received now, if it was first received then, or when a mark says that counts."""
         instant = pl.Datetime("us", "UTC")
+        headers = [None if mark is None else bytes_of(mark) for mark in marks]
         read = pl.DataFrame(self._judge.judge(records_of(events)))
         received = set_aside(read, {}, self._config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant),
-            pl.Series("reception_mark", marks, pl.String),
-            received_at=pl.lit(self._now).cast(instant),
+            said_of(pl.Series("reception_mark", headers, pl.Binary)),
+            received_at=pl.lit(self.now).cast(instant),
         )
         found = judged_by_reception(received, self._config)
         told = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")

@@ -101,7 +101,8 @@ def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
     window_end = pl.col("window_start") + MINUTE
     closes_at = window_end + _of_meter(grace(held.rules), pl.Duration("us"))
     had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
-    is_history = (first_received_at < received_at) & (window_end <= history_until(held.rules)).fill_null(False)
+    until = pl.lit(history_until(held.rules), pl.Datetime("us", "UTC"))
+    is_history = (first_received_at < received_at) & (window_end <= until).fill_null(False)
     arrived_at = pl.when(is_history).then("first_received_at").otherwise("received_at")
     is_straggler = (had_closed & ~is_history) | (arrived_at >= closes_at)
     stands_alone = is_straggler | ~IS_JUDGED

@@ -12,7 +12,7 @@ import polars as pl
 
 from jobs.ingestion.listed import is_listed
 from jobs.ingestion.rfc3339 import instants_us
-from jobs.runtime.kafka.marks import FIRST_RECEIVED
+from jobs.runtime.kafka.marks import FIRST_RECEIVED, MOST_BYTES
 from metering.words import Reason
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ NOT_LISTED = f"; its {FIRST_RECEIVED} counts for nothing, as backfill.sources do
 
 
 def said_of(marks: pl.Series) -> pl.Series:
-    """Marks (binary) as the journal keeps them, whatever they say."""
+    """Marks (binary) as the journal keeps them, whatever they say; what is too long is none (`marks`)."""
     if marks.null_count() == len(marks):
         return pl.Series(marks.name, [None], pl.String).new_from_index(0, len(marks))
-    texts = [None if m is None else m[:MOST_CHARACTERS].decode("ascii", errors="replace") for m in marks]
+    kept = [None if mark is None or len(mark) > MOST_BYTES else mark[:MOST_CHARACTERS] for mark in marks]
+    texts = [None if mark is None else mark.decode("ascii", errors="replace") for mark in kept]
     return pl.Series(marks.name, [text and text.replace("\0", "\ufffd") for text in texts], pl.String)
 
 
