@@ -23,7 +23,7 @@ from monitoring import metrics
 EXACT, WHOLE, EARLY = timedelta(hours=1), timedelta(days=35), timedelta(minutes=5)
 HORIZONS = Horizons(EXACT, WHOLE, EARLY)
 START = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
-SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+SECOND, MICROSECOND, DAY = timedelta(seconds=1), timedelta(microseconds=1), timedelta(days=1)
 ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
     "identity": pl.Binary,
     "content_digest": pl.Int64,
@@ -255,6 +255,23 @@ def test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long
         assert journal.commit(one, [{**again, "replays_lsn": 7}], later) == {journal.next_lsn - 1: (1, True)}
     # Any other event of that age is too old to be looked for.
     assert journal.commit(index, [{**again, "first_received_at": None}], later) == {}
+
+
+def test_history_that_is_sent_again_months_later_is_a_repeat_whenever_it_occurred() -> None:
+    journal = Journal()
+    index = journal.index()
+    past = event(2, START, occurred_at=START - 700 * DAY, first_received_at=START - 700 * DAY)
+    live = event(4, START)
+    journal.commit(index, [past, live, *(event(2 * number, START) for number in range(10, 18))], START)
+    for days in (1, 36, 400):
+        later = START + days * DAY
+        journal.commit(index, [event(100 + days, later)], later)
+        for one in (index, journal.index()):
+            # With another first reception, too; and what was received live then.
+            again = {**past, "received_at": later, "first_received_at": START - 690 * DAY}
+            brought = {**live, "received_at": later, "first_received_at": START}
+            first = journal.next_lsn
+            assert journal.commit(one, [again, brought], later) == {first: (1, True), first + 1: (2, True)}
 
 
 def test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it() -> None:

@@ -141,7 +141,8 @@ def _replayed(row: Row, by_mark: dict[str, Row], removed: Container[int]) -> Row
 def _first_received_at(row: Row, replayed: Row | None) -> datetime | None:
     """When a row of the past was received first: as its mark says, if that is believed, or when its dead letter was."""
     if row["source"] == HISTORY and row["reception_mark"] is not None and _is_believed(row):
-        return min(datetime.fromisoformat(row["reception_mark"]), row["received_at"])
+        received_at: datetime = row["received_at"]
+        return min(datetime.fromisoformat(row["reception_mark"]), received_at)
     if replayed is None:
         return None
     again: datetime = replayed["first_received_at"] or replayed["received_at"]
