@@ -45,8 +45,6 @@ class BillingConfig(JobConfig):
 
     history_until: AwareDatetime | None = Field(
         default=None,
-        ge=FIRST_INSTANT,
-        lt=END_INSTANT,
         description="Windows that ended by this instant were billed elsewhere: events of the past (`weir backfill`) "
         "reach them as they came then, without a correction, although they are closed. For the time in which a new "
         "installation takes its history; left out afterwards, it is a correction again.",
@@ -64,6 +62,22 @@ class BillingConfig(JobConfig):
         le=3_600,
         description="How often what changed is published; a window that changes several times meanwhile is sent once.",
     )
+
+    @field_validator("history_until", mode="before")
+    @classmethod
+    def _is_an_instant(cls, said: object) -> object:
+        """An instant of RFC 3339, which YAML may have read: no number, whatever it may mean."""
+        until = datetime.fromisoformat(said) if isinstance(said, str) else said
+        if until is None or isinstance(until, datetime):
+            return until
+        raise ValueError(f"history_until is {said}, no instant such as 2026-11-01T00:00:00Z")
+
+    @field_validator("history_until")
+    @classmethod
+    def _is_storable(cls, until: datetime | None) -> datetime | None:
+        if until is not None and not FIRST_INSTANT <= until < END_INSTANT:
+            raise ValueError(f"history_until is {until.isoformat()}; it must lie in the years 1970 to 2999")
+        return until
 
     @field_validator("publish")
     @classmethod
