@@ -274,6 +274,30 @@ def test_history_that_is_sent_again_months_later_is_a_repeat_whenever_it_occurre
             assert journal.commit(one, [again, brought], later) == {first: (1, True), first + 1: (2, True)}
 
 
+def test_history_reads_a_part_of_the_journal_once_however_many_batches_it_comes_in() -> None:
+    journal, parts, of_part = Journal(), 12, 64
+    # Room for the filters of all parts, and for the rows of a few.
+    index = IdentityIndex(journal, HORIZONS, 16_000, segment_lsns=of_part)
+    for part in range(parts):
+        journal.commit(index, [event(2 * (of_part * part + number), START) for number in range(of_part)], START)
+    for number in range(3):
+        later = START + 100 * DAY + number * EXACT
+        journal.commit(index, [event(10_000 + 2 * number, later)], later)
+    reads = [journal.reads]
+    for batch in range(4):
+        later += timedelta(minutes=10)
+        past = [event(20_000 + 2 * (9 * batch + n), later, first_received_at=START - SECOND) for n in range(3)]
+        journal.commit(index, [{**one, "occurred_at": START - DAY} for one in past], later)
+        reads.append(journal.reads)
+    assert reads[1] - reads[0] >= parts - 3
+    assert reads[4] == reads[1]
+    # An hour after the last of it, nothing is kept for it that others have no room for.
+    for hours in (1, 2):
+        journal.commit(index, [event(30_000 + hours, later + hours * EXACT)], later + hours * EXACT)
+    kept = [number for number, segment in index._segments.items() if segment.filters and not segment.is_page]
+    assert not [number for number in kept if number < parts]
+
+
 def test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it() -> None:
     journal = Journal()
     index = journal.index()
