@@ -99,7 +99,7 @@ def _rows(file: BinaryIO) -> Iterator[tuple[int, bytes, str | None]]:
         line = 0
         for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[VALUE, *told]):
             values = batch.column(VALUE).cast(pa.binary()).to_pylist()
-            marks = [batch.column(name).to_pylist() for name in told]
+            marks = [_instants(batch.column(name)).to_pylist() for name in told]
             for at, value in enumerate(values):
                 line += 1
                 document = value or b""
@@ -107,6 +107,12 @@ def _rows(file: BinaryIO) -> Iterator[tuple[int, bytes, str | None]]:
                 yield line, document, mark_of(document) if said is None else _text(said)
     except pa.ArrowException as problem:
         raise typer.BadParameter(f"{_name(file)} cannot be read as Parquet: {problem}") from None
+
+
+def _instants(column: pa.Array) -> pa.Array:
+    """A column of instants to the microsecond, as Python has them; any other as it is."""
+    kind = column.type
+    return column.cast(pa.timestamp("us", kind.tz), safe=False) if pa.types.is_timestamp(kind) else column
 
 
 def _text(said: Any) -> str:

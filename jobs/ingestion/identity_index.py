@@ -154,6 +154,8 @@ class IdentityIndex:
                     segment.is_asked, segment.kept_until_us = False, microseconds_of(frontier + self._horizons.exact)
                 if segment.kept_until_us <= microseconds_of(frontier):
                     segment.drop()
+                elif segment.rows is not None:
+                    self._leave(segment)
             elif segment.rows is not None and not segment.is_page:
                 self._leave(segment)
         self._fit()

@@ -62,10 +62,10 @@ def test_a_column_says_when_it_was_received_first_before_the_event_does(tmp_path
     pq.write_table(pa.table(columns), tmp_path / "journal")
     expected = [rfc3339(T0), rfc3339(T0 - timedelta(days=1)), rfc3339(T0 + timedelta(seconds=3))]
     assert [one.mark for one in read(tmp_path / "journal")] == expected
-    pq.write_table(
-        pa.table({"value": [event(1)], "received_at": pa.array([T0.replace(tzinfo=None)])}), tmp_path / "bare"
-    )
-    assert [one.mark for one in read(tmp_path / "bare")] == [rfc3339(T0)]
+    nanoseconds = pa.array([T0.replace(tzinfo=None)]).cast(pa.timestamp("ns"))
+    for column in (pa.array([T0.replace(tzinfo=None)]), nanoseconds, pa.array([rfc3339(T0)])):
+        pq.write_table(pa.table({"value": [event(1)], "received_at": column}), tmp_path / "bare")
+        assert [one.mark for one in read(tmp_path / "bare")] == [rfc3339(T0)]
 
 
 @given(st.lists(st.lists(st.integers(0, 99) | st.none(), max_size=8), min_size=1, max_size=4), st.booleans())

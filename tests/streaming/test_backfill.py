@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from cli.backfilling.records import PastEvent
+from cli.backfilling.sending import Sending
 from cli.main import app
 from jobs.ingestion.config import Backfill
 from jobs.runtime.kafka.marks import FIRST_RECEIVED
@@ -50,6 +53,19 @@ def backfill(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["backfill", "--format", "json", *arguments])
 
 
+def interrupting(after: int) -> Callable[[Sending, PastEvent], None]:
+    """`Sending.send` until somebody presses Ctrl-C."""
+    send, sent = Sending.send, list[PastEvent]()
+
+    def until(self: Sending, event: PastEvent) -> None:
+        if len(sent) == after:
+            raise KeyboardInterrupt
+        sent.append(event)
+        send(self, event)
+
+    return until
+
+
 def said(result: Result) -> dict[int, tuple[str, str | None]]:
     return {row["line"]: (row["fate"], row["says"]) for row in json.loads(result.stdout)}
 
@@ -75,10 +91,16 @@ def test_history_counts_once_however_often_and_in_whichever_way_it_is_sent(
             sink.process(batch(spark, topic))
 
     read()
+    with monkeypatch.context() as somebody:
+        somebody.setattr("cli.backfilling.sending.Sending.send", interrupting(after=1))
+        stopped = backfill(lines)
+    assert (stopped.exit_code, f"Interrupted after line 2 of {lines}" in stopped.stderr) == (1, True)
     for file in (lines, lines, parquet):
         assert backfill("--dry-run", file).exit_code == 0
-        done = backfill(file)
+        begun = time.monotonic()
+        done = backfill("--per-second", "1", file)
         assert (done.exit_code, json.loads(done.stdout), done.stderr.strip()) == (0, [], "3 sent")
+        assert time.monotonic() - begun >= 2
         # Whoever reads begins anew: what it remembers is derived from the journal.
         read()
     # And live, where it is not too old for that.
@@ -87,7 +109,7 @@ def test_history_counts_once_however_often_and_in_whichever_way_it_is_sent(
     assert topic.producer.flush(30) == 0
     read()
     rows = journal(tmp_path)
-    assert dict(rows.group_by("disposition").len().iter_rows()) == {"accepted": 3, "duplicate": 7, "rejected": 1}
+    assert dict(rows.group_by("disposition").len().iter_rows()) == {"accepted": 3, "duplicate": 8, "rejected": 1}
     accepted = rows.filter(disposition="accepted").sort("event_time", "id")
     assert accepted.select("id", "first_received_at", "event_time").rows() == [
         ("late", LONG_AGO + timedelta(hours=3), LONG_AGO),
