@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import heapq
 import json
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,7 +44,8 @@ class PastEvent:
 def past_events(files: list[str], most_bytes: int) -> Iterator[Iterator[PastEvent]]:
     """All documents, side by side in the order of their marks, as far as each file is in that order.
 
-    So a file of requests and one of completions meet. `-` is standard input. Of a longer line its first `most_bytes`.
+    So a file of requests and one of completions meet. `-` is standard input; a pipe has lines. Of a longer line its
+    first `most_bytes`.
     Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for one that is none of these.
     """
     if files.count("-") > 1:
@@ -64,7 +64,8 @@ def _placed(number: int, file: BinaryIO, most_bytes: int) -> Iterator[tuple[date
 
 
 def _read(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
-    if file is sys.stdin.buffer:
+    if not file.seekable():
+        # A pipe: what it is cannot be looked at before it is read.
         yield from _lines(file, most_bytes)
         return
     begins = file.read(4)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +52,11 @@ def test_lines_packed_lines_and_parquet_say_the_same(tmp_path: Path, monkeypatch
         assert read(tmp_path / name) == expected, name
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     assert read("-") == expected
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[data])
+    writer.start()
+    assert read(tmp_path / "pipe") == expected
+    writer.join()
 
 
 def test_a_column_says_when_it_was_received_first_before_the_event_does(tmp_path: Path) -> None:
