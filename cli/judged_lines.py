@@ -17,6 +17,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.reading import MOST_BLOCK_BYTES
 from jobs.ingestion.set_aside import set_aside
+from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
 
@@ -117,6 +118,6 @@ def records_of(documents: Sequence[bytes]) -> pa.Table:
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),
             "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
-            "replay_mark": pa.nulls(count, pa.binary()),
+            **{column: pa.nulls(count, pa.binary()) for column in MARKS},
         }
     )

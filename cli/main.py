@@ -9,6 +9,7 @@ from deltalake.exceptions import DeltaError
 
 from cli.arguments import Arguments
 from cli.audit import audit
+from cli.backfilling.command import backfill
 from cli.catalog import catalog
 from cli.compact import compact
 from cli.compare import compare
@@ -44,6 +45,7 @@ app.command()(up)
 app.command()(down)
 app.command()(status)
 app.command()(produce)
+app.command()(backfill)
 app.add_typer(contracts, name="contracts")
 app.add_typer(catalog, name="catalog")
 app.command()(topics)

@@ -63,6 +63,7 @@ JOURNAL = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("received_at", INSTANT, nullable=False),
         pa.field("first_received_at", INSTANT),
+        pa.field("reception_mark", pa.string()),
         pa.field("replay_mark", pa.string()),
         pa.field("replays_lsn", pa.int64()),
         pa.field("logged_at", INSTANT, nullable=False),
@@ -108,10 +109,11 @@ JOURNAL = pa.schema(
 `family` says what an event is to an outcome (null: its type has no contract, or the row is older than contracts are),
 `violation` which rule of which contract a rejected one breaks, and where. `replay_mark` is that of a dead letter that
 was sent again, as its header says; it counts where `replays_lsn` has the lsn of the rejected row that it names, and
-then `first_received_at` is when that was received, if a broker said so. (Null: it is `received_at`.) It decides
-lateness, a device's clock and the accept window, and nothing else. `rules` is what decides from this row on, as JSON;
-null: nothing changed. Columns may be added, nullable, and are never renamed; what contracts declare beyond these are
-columns, too."""
+then `first_received_at` is when that was received, if a broker said so. (Null: it is `received_at`.) `reception_mark`
+is what the header of a record of the past says of that; of a source whose marks are trusted it is `first_received_at`.
+That decides lateness, a device's clock and the accept window, and nothing else. `rules` is what decides from this row
+on, as JSON; null: nothing changed. Columns may be added, nullable, and are never renamed; what contracts declare beyond
+these are columns, too."""
 
 
 def earlier_columns(meter: Meter) -> tuple[str, str, str, str]:
@@ -220,6 +222,6 @@ took which knew no end: that price is withdrawn, and the one before it goes on."
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 
-SCHEMA_VERSIONS = {Table.JOURNAL: 4, Table.USAGE: 5, Table.ACCOUNTS: 4, Table.PRICES: 3}
+SCHEMA_VERSIONS = {Table.JOURNAL: 5, Table.USAGE: 5, Table.ACCOUNTS: 4, Table.PRICES: 3}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
 version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""

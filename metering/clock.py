@@ -38,6 +38,16 @@ class AcceptWindow:
         return Acceptance.FUTURE if event_time > received_at + self.future else Acceptance.ACCEPTED
 
 
+def first_reception(marked_at: datetime, received_at: datetime, window: AcceptWindow) -> datetime | None:
+    """When a record of the past was received first, as the mark of a trusted source says; None: nobody believes that.
+
+    `window`: how far before and after `received_at` such a mark may be. No mark makes a record younger than it is.
+    """
+    if window.judge(marked_at, received_at) is not Acceptance.ACCEPTED:
+        return None
+    return min(marked_at, received_at)
+
+
 @dataclass(frozen=True)
 class ClockReading:
     """An event's time, and how far its device's clock was behind (None: trusted, or nothing to judge it by)."""

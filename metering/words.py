@@ -80,6 +80,8 @@ class Reason(StrEnum):
     INVALID_TOKENS = "invalid_tokens"
     INVALID_CACHED = "invalid_cached"
     INVALID_LATENCY = "invalid_latency"
+    INVALID_RECEPTION = "invalid_reception"
+    """A record of the past whose mark of its first reception is no instant, too long ago, or ahead."""
     TOO_OLD = "too_old"
     FUTURE = "future"
     INVALID_CATALOG_CHANGE = "invalid_catalog_change"
@@ -90,6 +92,14 @@ class Reason(StrEnum):
     """It ended the driver each time that it was read, also when nothing else was. Given before any other."""
     SKIPPED = "skipped"
     """An operator said so, before it was read. Given before any other."""
+
+
+class ReceptionMark(StrEnum):
+    """What becomes of what a record says of its first reception: a metric's label."""
+
+    TRUSTED = "trusted"
+    IGNORED = "ignored"
+    """Its source is none whose marks are trusted."""
 
 
 class Isolation(StrEnum):

@@ -100,6 +100,11 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             description="While no window, waiting request or session is open, heartbeats come by the minute, and every "
             "frontier is up to a minute older.",
         ),
+        Panel(
+            "Records of the past",
+            _rate("weir_reception_marks_total", "mark"),
+            description="Ignored: their source is not listed in backfill.sources.",
+        ),
         Panel("Events of unknown types", (("max by (type) (weir_unknown_types)", "{{type}}"),)),
         Panel("Identities remembered", (("max(weir_identities)", "identities"),)),
         Panel(

@@ -107,10 +107,13 @@ class _Sending:
         """One, keyed as `weir produce` keys it, with the mark of the record that was rejected first."""
         from dataclasses import replace
 
+        from cli.dead_letter_replay.offline import bytes_of
         from cli.produce import subject_of
-        from jobs.runtime.kafka.replay_mark import HEADER
+        from jobs.runtime.kafka.marks import FIRST_RECEIVED, REPLAYS
 
-        headers = {HEADER: letter.first.mark.encode()}
+        headers = {REPLAYS: letter.first.mark.encode()}
+        if letter.reception_mark is not None:
+            headers[FIRST_RECEIVED] = bytes_of(letter.reception_mark)
         self._sender.send(self._topic, subject_of(event), event, number=len(self._sent), headers=headers)
         self._sent.append(replace(letter, key=None, value=None))
 
@@ -167,7 +170,8 @@ def _several(events: Iterator[tuple[Letter, bytes]]) -> Iterator[list[tuple[Lett
 
 def _judged(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None) -> Iterator[Row]:
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
-    judged = offline.judged([event for _, event in several], [letter.first_received_at for letter, _ in several])
+    received_at = [letter.first_received_at for letter, _ in several]
+    judged = offline.judged([event for _, event in several], received_at, [one.reception_mark for one, _ in several])
     for (letter, event), said in zip(several, judged, strict=True):
         if letter.problem is not None:
             yield _row(letter, Fate.IMPOSSIBLE, letter.problem)

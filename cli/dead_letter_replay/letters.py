@@ -16,7 +16,10 @@ from jobs.streams import CatalogTopic
 from metering.words import Reason
 
 _FOUND = ("lsn", "replays_lsn", "replay_mark")
-_READ = (*_FOUND, "topic", "partition", "offset", "received_at", "first_received_at", "reason", "violation")
+_READ = (
+    *(*_FOUND, "topic", "partition", "offset", "received_at", "first_received_at"),
+    *("reception_mark", "reason", "violation"),
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Letter:
     value: bytes | None
     problem: str | None = None
     """Why it cannot be sent again; None: it can."""
+    reception_mark: str | None = None
+    """What it said of its first reception, if it is of the past."""
 
 
 class DeadLetters:
@@ -78,6 +83,7 @@ def _letter(row: dict[str, Any]) -> Letter:
         row["key"],
         row["value"],
         _problem(row),
+        row["reception_mark"],
     )
 
 
@@ -86,7 +92,8 @@ def _place(row: dict[str, Any]) -> Rejected:
 
 
 def _reception(row: dict[str, Any]) -> datetime | None:
-    found: datetime | None = None if row["reason"] == Reason.UNSTAMPED else row["received_at"]
+    received_at = None if row["reason"] == Reason.UNSTAMPED else row["received_at"]
+    found: datetime | None = row["first_received_at"] or received_at
     return found
 
 

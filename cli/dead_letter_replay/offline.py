@@ -15,6 +15,7 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.receptions import said_of
 from jobs.ingestion.set_aside import set_aside
 from metering.words import Job
 
@@ -22,10 +23,17 @@ _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
 class Judged(NamedTuple):
-    """Why an event would be rejected, and what it breaks; None: it would be accepted, or found to repeat another."""
+    """Why an event would be rejected, and what it breaks; None: it would be accepted, or found to repeat another.
+
+    And what would be known of it: `first_received_at` is None where no mark counts.
+    """
 
     reason: str | None
     violation: str | None
+    source: str | None
+    first_received_at: datetime | None
+    event_time: datetime | None
+    reception_mark: str | None
 
 
 def ingestion_of(postgres_url: str) -> IngestionConfig:
@@ -41,17 +49,32 @@ def ingestion_of(postgres_url: str) -> IngestionConfig:
         ) from problem
 
 
+def bytes_of(mark: str) -> bytes:
+    """A mark as a header has it."""
+    return mark.encode(errors="replace")
+
+
 class Offline:
     """Judges by a configuration of ingestion. `now` is when something is received of which nothing else is known."""
 
     def __init__(self, config: IngestionConfig, now: datetime) -> None:
-        self._config, self._judge, self._now = config, config.judge(), now
+        self._config, self._judge, self.now = config, config.judge(), now
 
-    def judged(self, events: Sequence[bytes], first_received_at: Sequence[datetime | None]) -> Iterator[Judged]:
-        """What each is, if it was first received then."""
-        received_at = [at or self._now for at in first_received_at]
+    def judged(
+        self,
+        events: Sequence[bytes],
+        first_received_at: Sequence[datetime | None],
+        marks: Sequence[str | None],
+    ) -> Iterator[Judged]:
+        """What each is that is received now, if it was first received then, or when a mark says that counts."""
+        instant = pl.Datetime("us", "UTC")
+        headers = [None if mark is None else bytes_of(mark) for mark in marks]
         read = pl.DataFrame(self._judge.judge(records_of(events)))
-        sized = set_aside(read, {}, self._config.max_record_bytes)
-        received = sized.with_columns(pl.Series("received_at", received_at).cast(pl.Datetime("us", "UTC")))
+        received = set_aside(read, {}, self._config.max_record_bytes).with_columns(
+            pl.Series("first_received_at", first_received_at, instant),
+            said_of(pl.Series("reception_mark", headers, pl.Binary)),
+            received_at=pl.lit(self.now).cast(instant),
+        )
         found = judged_by_reception(received, self._config)
-        return (Judged(*row) for row in found.select("reason", "violation").iter_rows())
+        told = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")
+        return (Judged(**row) for row in told.iter_rows(named=True))

@@ -19,6 +19,7 @@ from jobs.audit.recomputed import IS_CONTRACTED, Pinned
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.kept_contracts import contracts_kept
 from jobs.runtime.families import family
+from jobs.runtime.kafka.marks import MARKS
 from jobs.runtime.meters import restored
 from jobs.runtime.rules_in_force import Held, read_history
 from metering.contracts.model import Contract
@@ -132,6 +133,6 @@ def _as_records(rows: pl.DataFrame) -> pa.Table:
         *("key", "value", "topic", "partition", "offset"),
         pl.col("received_at").alias("timestamp"),
         pl.lit(LOG_APPEND_TIME, pl.Int32).alias("timestampType"),
-        pl.lit(None, pl.Binary).alias("replay_mark"),
+        *[pl.lit(None, pl.Binary).alias(column) for column in MARKS],
     )
     return given.to_arrow()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from jobs.billing.rules import HOLD, METER_GRACE, POLICY
+from jobs.billing.rules import HISTORY, HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
+from metering.instants import rfc3339
 from metering.meters import MOST_METERS
 from metering.words import LatePolicy, Published
+
+FIRST_INSTANT, END_INSTANT = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 
 
 class BillingConfig(JobConfig):
@@ -39,6 +43,13 @@ class BillingConfig(JobConfig):
         "`meters` takes its place as a whole.",
     )
 
+    history_until: AwareDatetime | None = Field(
+        default=None,
+        description="Windows that ended by this instant were billed elsewhere: events of the past (`weir backfill`) "
+        "reach them as they came then, without a correction, although they are closed. For the time in which a new "
+        "installation takes its history; left out afterwards, it is a correction again.",
+    )
+
     publish: tuple[Published, ...] = Field(
         default=tuple(Published),
         max_length=len(Published),
@@ -51,6 +62,22 @@ class BillingConfig(JobConfig):
         le=3_600,
         description="How often what changed is published; a window that changes several times meanwhile is sent once.",
     )
+
+    @field_validator("history_until", mode="before")
+    @classmethod
+    def _is_an_instant(cls, said: object) -> object:
+        """An instant of RFC 3339, which YAML may have read: no number, whatever it may mean."""
+        until = datetime.fromisoformat(said) if isinstance(said, str) else said
+        if until is None or isinstance(until, datetime):
+            return until
+        raise ValueError(f"history_until is {said}, no instant such as 2026-11-01T00:00:00Z")
+
+    @field_validator("history_until")
+    @classmethod
+    def _is_storable(cls, until: datetime | None) -> datetime | None:
+        if until is not None and not FIRST_INSTANT <= until < END_INSTANT:
+            raise ValueError(f"history_until is {until.isoformat()}; it must lie in the years 1970 to 2999")
+        return until
 
     @field_validator("publish")
     @classmethod
@@ -95,5 +122,6 @@ class BillingConfig(JobConfig):
         policies = {name: policy.value for name, policy in self.policies.items()}
         own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
         holds = {name: hold.model_dump(mode="json", exclude_none=True) for name, hold in self.holds.items()}
-        deciding = {**super().deciding, POLICY: policies, METER_GRACE: own, HOLD: holds}
-        return {name: said for name, said in deciding.items() if said or name not in (METER_GRACE, HOLD)}
+        history = None if self.history_until is None else rfc3339(self.history_until)
+        deciding = {**super().deciding, POLICY: policies, METER_GRACE: own, HOLD: holds, HISTORY: history}
+        return {name: said for name, said in deciding.items() if said or name not in (METER_GRACE, HOLD, HISTORY)}

@@ -1,14 +1,14 @@
 """What decides in billing, as the table `rules` keeps it: how long windows take usage, and what a straggler does.
 
 `{"grace_seconds": 900, "late_policy": {<meter>: "correct" | "drop" | "hold"}, "meter_grace_seconds": {<meter>: 3600},
-"hold": {<meter>: {"seconds": 604800, "expires": "drop", …}}}`: the last two only where meters have a grace of their
-own, or hold stragglers.
+"hold": {<meter>: {"seconds": 604800, "expires": "drop", …}}, "history_until": "2026-11-01T00:00:00Z"}`: the last three
+only where meters have a grace of their own, or hold stragglers, or history is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.rules_in_force import Rules
@@ -17,12 +17,19 @@ from metering.meters import OfMeter
 from metering.words import LatePolicy
 
 GRACE, POLICY, METER_GRACE, HOLD = "grace_seconds", "late_policy", "meter_grace_seconds", "hold"
+HISTORY = "history_until"
 
 
 def grace(rules: Rules) -> OfMeter[timedelta]:
     """How long after its end a window takes usage without a correction."""
     own = {meter: timedelta(seconds=seconds) for meter, seconds in rules.get(METER_GRACE, {}).items()}
     return OfMeter(timedelta(seconds=rules[GRACE]), own)
+
+
+def history_until(rules: Rules) -> datetime | None:
+    """By when windows ended that were billed elsewhere; None: all are billed here."""
+    said = rules.get(HISTORY)
+    return None if said is None else datetime.fromisoformat(said)
 
 
 def policy(rules: Rules) -> OfMeter[LatePolicy]:

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.billing.rules import grace, holds, policy
+from jobs.billing.rules import grace, history_until, holds, policy
 from jobs.billing.staged import STAGED
 from jobs.metered import METERED_COLUMNS, metered
 from jobs.runtime.rules_in_force import Held, Rules
@@ -93,14 +93,18 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
 def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
     """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival.
 
-    A dead letter that came back changes a window that had closed, as any straggler does; but only what was one when it
-    was first received is due to the meter's late policy (`is_due`).
+    A dead letter that came back, or a record of the past, changes a window that had closed, as any straggler does; but
+    only what was one when it was first received is due to the meter's late policy (`is_due`). What ended by
+    `history_until` was billed elsewhere: there a record of the past arrives as it did then.
     """
     received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
     window_end = pl.col("window_start") + MINUTE
     closes_at = window_end + _of_meter(grace(held.rules), pl.Duration("us"))
     had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
-    is_straggler = had_closed | (received_at >= closes_at)
+    until = pl.lit(history_until(held.rules), pl.Datetime("us", "UTC"))
+    is_history = (first_received_at < received_at) & (window_end <= until).fill_null(False)
+    arrived_at = pl.when(is_history).then("first_received_at").otherwise("received_at")
+    is_straggler = (had_closed & ~is_history) | (arrived_at >= closes_at)
     stands_alone = is_straggler | ~IS_JUDGED
     return entries.with_columns(
         late=(first_received_at >= window_end) & ~stands_alone,

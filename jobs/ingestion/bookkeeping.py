@@ -13,6 +13,7 @@ import polars as pl
 import structlog
 
 from jobs.ingestion.limits import LIMITS, Limits
+from jobs.ingestion.receptions import is_of_the_past
 from jobs.ingestion.sequences import MOST_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
 from jobs.ingestion.sources import (
     begin_anew,
@@ -34,7 +35,7 @@ CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 COLUMNS = (
     *("lsn", "disposition", "source", "source_epoch", "type", "family", "account", "received_at", "first_received_at"),
-    *("event_time", "sequence"),
+    *("replays_lsn", "event_time", "sequence"),
 )
 
 _POSITION = "SELECT next_lsn, frontier FROM bookkeeping WHERE job = %s AND journal = %s"
@@ -62,7 +63,7 @@ class Bookkeeping:
         position, reached = self._position(journal.next_lsn, frontier)
         rows = _rows(journal, position, reached)
         if reached is not None:
-            before = rows.filter(pl.col("lsn") < position)
+            before = rows.filter(pl.col("lsn") < position, ~is_of_the_past())
             self._pending = _not_before(runs_of(events_of_sources(before)), minute_of(reached))
         missed = rows.filter(pl.col("lsn") >= position)
         if not missed.is_empty():
@@ -82,13 +83,14 @@ class Bookkeeping:
 
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
         """Take up rows of the journal (COLUMNS) that were committed, the last of them below `next_lsn`."""
-        events = events_of_sources(rows)
-        # Whoever sends a dead letter again is not its source.
-        seen = seen_sources(rows.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
-        unknown = of_unknown_type(events)
-        pending = pl.concat([self._pending, runs_of(events)])
+        # Whoever brings the past of a source is not that source: nobody was heard, and no number of today came.
+        heard = rows.filter(~is_of_the_past())
+        # Nor is who sends a dead letter again.
+        seen = seen_sources(heard.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
+        unknown = of_unknown_type(events_of_sources(rows))
+        pending = pl.concat([self._pending, runs_of(events_of_sources(heard))])
         until = minute_of(frontier) if frontier is not None else 0
-        if seen.is_empty() and until == self._written:
+        if seen.is_empty() and unknown.is_empty() and until == self._written:
             return {}
         over = pending.filter(pl.col("minute") < until)
         pending = _not_before(pending, until)

@@ -55,11 +55,32 @@ class Clocks(BaseModel):
         return timedelta(seconds=self.tolerance_seconds)
 
 
+class Backfill(BaseModel):
+    """Whose marks of a first reception are trusted, and how far back."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sources: tuple[Name, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Patterns of the `source` of events of the past, as those of `clocks.device`: their header "
+        "`weir-first-received` says when they were received first, and lateness and the accept window are judged by "
+        "that. Of any other source it counts for nothing.",
+    )
+    accept_past_seconds: int = Field(
+        default=35 * DAY_SECONDS,
+        ge=60,
+        le=36_600 * DAY_SECONDS,
+        description="How long ago such an event may have been received first; one before that is rejected as "
+        "invalid_reception. In seconds, at most 100 years.",
+    )
+
+
 class IngestionConfig(JobConfig):
     """`jobs.ingestion.config`."""
 
     DECIDING: ClassVar[tuple[str, ...]] = (
-        *("accept_past_seconds", "accept_future_seconds", "clocks"),
+        *("accept_past_seconds", "accept_future_seconds", "clocks", "backfill"),
         *("dedupe_horizon_seconds", "exact_horizon_seconds", "max_record_bytes"),
     )
 
@@ -126,6 +147,9 @@ class IngestionConfig(JobConfig):
         "with the `$id` of a contract that Weir ships replaces that.",
     )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
+    backfill: Backfill = Field(
+        default_factory=Backfill, description="Whose events of the past are taken, and how far back (`weir backfill`)."
+    )
     source_silent_after_seconds: int = Field(
         default=900,
         ge=1,

@@ -11,17 +11,20 @@ import polars as pl
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.judge import END_STORABLE_US, FIRST_STORABLE_US
 from jobs.ingestion.received import INSTANT
+from jobs.ingestion.receptions import NOT_LISTED, with_receptions
 from metering.words import Isolation, Reason
 
 
 def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
     """Records of `Judge.schema` with `received_at`, judged to the end: the journal's columns of one record.
 
-    By `first_received_at` where a record has one: its device sent it then, and its way since is no lateness of its own.
+    By `first_received_at` where a record has one, or gets it by its mark (`receptions`): its device sent it then, and
+    its way since is no lateness of its own.
     A record that a producer stamped is `unstamped`, whatever else it is, unless it is isolated: then nothing that it
     says was judged, and the reason stays. Adds `event_time` and `clock_offset_ms`
     (rounded down); `reason` may become too_old or future, and a rejected row has no `content_digest`.
     """
+    records = with_receptions(records, config.backfill, config.accept_future_seconds)
     received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
     occurred_us = pl.col("occurred_us")
     offset_us = received_us - pl.col("device_sent_us")
@@ -31,26 +34,28 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
     is_isolated = pl.col("reason").is_in(list(Isolation)).fill_null(value=False)
     past, future = config.accept_past_seconds, config.accept_future_seconds
 
-    def judged(own: str, *given: str) -> pl.Expr:
-        unstamped, too_old, too_early = (pl.lit(text, pl.String) for text in given)
+    is_ignored = pl.col("reception_mark").is_not_null() & pl.col("first_received_at").is_null()
+    ignored = pl.when(is_ignored).then(pl.lit(NOT_LISTED)).otherwise(pl.lit(""))
+
+    def judged(own: str, unstamped: str, too_old: pl.Expr, too_early: str) -> pl.Expr:
         return (
             pl.when(~pl.col("is_broker_stamp") & ~is_isolated)
-            .then(unstamped)
+            .then(pl.lit(unstamped, pl.String))
             .when(pl.col("reason").is_not_null())
             .then(own)
             .when(early_us < -past * 1_000_000)
             .then(too_old)
             .when(early_us > future * 1_000_000)
-            .then(too_early)
+            .then(pl.lit(too_early, pl.String))
             .alias(own)
         )
 
     return records.with_columns(
-        judged("reason", Reason.UNSTAMPED, Reason.TOO_OLD, Reason.FUTURE),
+        judged("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), Reason.FUTURE),
         judged(
             "violation",
             "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
-            f"accept window /time: at most {past} s before it was received",
+            pl.lit(f"accept window /time: at most {past} s before it was received") + ignored,
             f"accept window /time: at most {future} s after it was received",
         ),
         pl.when((event_us >= FIRST_STORABLE_US) & (event_us < END_STORABLE_US))

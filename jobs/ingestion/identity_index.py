@@ -112,9 +112,11 @@ class IdentityIndex:
         for segment in self._segments.values():
             if segment is self._open:
                 parts.append(pl.concat([*parts[:1], *(segment.rows or [])]).join(batch, on="high", how="semi"))
-            elif segment.latest_us >= asking.first_us and len(rows := segment.may_hold(asking)):
-                parts.append(self._page(segment).join(batch[rows], on="high", how="semi"))
-                self._fit()
+            elif segment.latest_us >= asking.first_us:
+                segment.is_asked = True
+                if len(rows := segment.may_hold(asking)):
+                    parts.append(self._page(segment).join(batch[rows], on="high", how="semi"))
+                    self._fit()
         return pl.concat(parts).sort("lsn")
 
     def _page(self, segment: Segment) -> pl.DataFrame:
@@ -147,8 +149,13 @@ class IdentityIndex:
             if segment is self._open or self._is_near(segment):
                 continue
             if segment.latest_us < oldest_us and not segment.is_page:
-                # Only who is sent again may still ask for it.
-                segment.drop()
+                # Only who is of the past may still ask for it: then as many as come with it do.
+                if segment.is_asked:
+                    segment.is_asked, segment.kept_until_us = False, microseconds_of(frontier + self._horizons.exact)
+                if segment.kept_until_us <= microseconds_of(frontier):
+                    segment.drop()
+                elif segment.rows is not None:
+                    self._leave(segment)
             elif segment.rows is not None and not segment.is_page:
                 self._leave(segment)
         self._fit()

@@ -31,6 +31,7 @@ _READ_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "offset": pl.Int64,
     "reason": pl.String,
     "replay_mark": pl.String,
+    "first_received_at": _INSTANT,
     "replays_lsn": pl.Int64,
 }
 _STATISTICS = (
@@ -86,7 +87,7 @@ class JournalIdentities:
         files = _with_any(statistics, places["offset"], "min.offset", "max.offset")
         is_there = pl.col("offset").is_in(places["offset"].unique().implode())
         is_rejected = pl.col("disposition") == Disposition.REJECTED
-        found = self._rows(files, is_there & is_rejected, (*REJECTED, "reason", "replay_mark"))
+        found = self._rows(files, is_there & is_rejected, (*REJECTED, "reason", "replay_mark", "first_received_at"))
         return rejected(found).join(places, on=list(PLACE), how="semi")
 
     def came_back(self, lsns: pl.Series) -> pl.DataFrame:

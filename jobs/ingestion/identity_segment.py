@@ -80,6 +80,10 @@ class Segment:
         self.filter_bytes = 0
         self.halvings = 0
         self.used = 0
+        self.is_asked = False
+        """Somebody may have repeated a row of it, since it was asked last whether it can go."""
+        self.kept_until_us = -ALWAYS
+        """Beyond the horizon its filters stay until then."""
         self._days = NO_DAYS
 
     def widen(self, latest_us: int, days: tuple[int, int]) -> None:

@@ -13,11 +13,12 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.ingestion.conformance import Rule, fields_of, rules_of
-from jobs.ingestion.device_clocks import is_device
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
+from jobs.ingestion.listed import is_listed
 from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MOST_BLOCK_BYTES, Reader
+from jobs.ingestion.receptions import said_of
 from jobs.ingestion.replays import text_of
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
@@ -28,7 +29,16 @@ LOG_APPEND_TIME = 1
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
 
-OF_PLACE = ("topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "first_received_at")
+OF_PLACE = (
+    "topic",
+    "partition",
+    "offset",
+    "stamped_at",
+    "is_broker_stamp",
+    "reception_mark",
+    "replay_mark",
+    "first_received_at",
+)
 OF_ENVELOPE = (
     *("reason", "violation", "identity", "content_digest", "source", "id", "type", "family", "account"),
     *("occurred_at", "sent_at", "occurred_us", "device_sent_us", "source_epoch", "sequence"),
@@ -140,13 +150,14 @@ class Judge:
         return judged.select(*_JUDGED, digests, *fields_of(contract))
 
     def _columns(self, records: pl.DataFrame, said: pl.DataFrame) -> pa.Table:
-        is_sent_by_device = is_device(said["source"], self._devices)
+        is_sent_by_device = is_listed(said["source"], self._devices)
         columns = said.with_columns(
             *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
             records["timestamp"].alias("stamped_at"),
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
             text_of(records["replay_mark"]),
-            # Of a record whose mark counts; which do, the journal says.
+            said_of(records["reception_mark"]),
+            # Of a record whose mark counts; which do, the driver says.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
             identities(said["source"], said["id"]),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from jobs.ingestion.receptions import is_of_the_past
 from jobs.runtime.families import family
 from jobs.runtime.job import Lateness
 from metering.words import BILLABLE, Disposition
@@ -12,11 +13,16 @@ from monitoring import metrics
 
 
 def lateness_of(rows: pl.DataFrame) -> Lateness:
-    """Of the accepted requests, completions and usage events among journal rows; 0 where the minute had not ended."""
+    """Of the accepted requests, completions and usage events among journal rows; 0 where the minute had not ended.
+
+    Records of the past are none of today's: whoever loads history is not told that much is late.
+    """
     minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
     received_at = pl.coalesce("first_received_at", "received_at")
     seconds = (
-        rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)))
+        rows.filter(
+            (pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)) & ~is_of_the_past()
+        )
         .select((received_at - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
         .to_series()
         .to_numpy()

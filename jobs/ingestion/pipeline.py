@@ -45,7 +45,7 @@ def build(records: DataFrame, config: IngestionConfig, folder: Path | None = Non
     return read.mapInArrow(judged, from_arrow_schema(judge.schema, prefer_timestamp_ntz=False))
 
 
-RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "replay_mark")
+RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "replay_mark", "reception_mark")
 """What is read of a Kafka record."""
 
 JOB = TopicJob(

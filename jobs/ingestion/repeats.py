@@ -4,8 +4,9 @@ Within the exact horizon of `received_at`, the same identity is a repeat. An old
 source is trusted, that one was received after it occurred; a device's clock says nothing of that, so all that was
 received within the whole horizon counts. In both cases the two occurred on the same day (UTC).
 
-A dead letter that was sent again repeats what it would have repeated when it was first received, and all of its
-identity that came since. And of one dead letter only one record is accepted, whatever was made of the others.
+A record of the past, as a dead letter that was sent again, repeats what it would have repeated when it was first
+received, and all of its identity that came since. And of one dead letter only one record is accepted, whatever was
+made of the others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from jobs.ingestion.device_clocks import is_device
+from jobs.ingestion.listed import is_listed
 
 NO_DAY = -(2**31)
 """The day of an event whose time no reader could hold; only a device can send one that is accepted."""
@@ -61,8 +62,9 @@ def candidates(rows: pl.DataFrame, horizons: Horizons, devices: Iterable[str]) -
     received_at, occurred_at = pl.coalesce("first_received_at", "received_at"), pl.col("occurred_at")
     first_of_device = received_at - horizons.whole
     first_of_trusted = pl.max_horizontal(first_of_device, occurred_at - horizons.early)
-    is_older = (occurred_at <= received_at - horizons.exact + horizons.early) | pl.col("replays_lsn").is_not_null()
-    return rows.with_columns(is_device(rows["source"], devices).alias("is_device")).select(
+    is_late = pl.any_horizontal(pl.col("replays_lsn", "first_received_at").is_not_null())
+    is_older = (occurred_at <= received_at - horizons.exact + horizons.early) | is_late
+    return rows.with_columns(is_listed(rows["source"], devices).alias("is_device")).select(
         *_entry(),
         (received_at - horizons.exact).cast(INSTANT).alias("near_since"),
         pl.when("is_device")

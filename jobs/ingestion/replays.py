@@ -23,7 +23,8 @@ PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
     "offset": pl.Int64,
 }
 REJECTED = {**PLACE, "lsn": pl.Int64, "received_at": INSTANT}
-"""A rejected record without a mark: where it stands, its lsn, when it was received; null where no broker said so."""
+"""A rejected record without such a mark: where it stands, its lsn, when it was received first; null where no broker
+said so."""
 COUNTED: dict[str, pl.DataType | type[pl.DataType]] = {
     "lsn": pl.Int64,
     "replays_lsn": pl.Int64,
@@ -54,9 +55,8 @@ def rejected(rows: pl.DataFrame) -> pl.DataFrame:
     is_event = ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
     kept = rows.filter(pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event)
     is_stamped = pl.col("reason") != Reason.UNSTAMPED
-    return kept.with_columns(received_at=pl.when(is_stamped).then("received_at")).select(
-        pl.col(name).cast(kind) for name, kind in REJECTED.items()
-    )
+    received_at = pl.coalesce("first_received_at", pl.when(is_stamped).then("received_at"))
+    return kept.with_columns(received_at=received_at).select(pl.col(name).cast(kind) for name, kind in REJECTED.items())
 
 
 def counted(marked: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

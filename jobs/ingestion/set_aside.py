@@ -12,7 +12,7 @@ from jobs.runtime.kafka.log_records import MOST_KEY_BYTES
 from jobs.runtime.kafka.topic import Topic
 from metering.words import Isolation, Reason
 
-KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "key"}
+KEPT = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "reception_mark", "key"}
 """The columns of `Judge.schema` that a record has which is too large: the others could not be read of a larger one."""
 
 

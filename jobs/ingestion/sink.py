@@ -25,6 +25,7 @@ from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.marks_told import marks_told
 from jobs.ingestion.pace import Pace
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import counted, places, rejected, repeating
@@ -286,6 +287,7 @@ def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:
     return {
         **{(metrics.EVENTS, kind, reason): count for kind, reason, count in judged.iter_rows()},
         (metrics.ABSENT,): absent,
+        **marks_told(rows),
         (metrics.CLOCK_CORRECTED,): rows.select(offset.sum()).item(),
         (metrics.UNCORRECTED,): uncorrected_events(rows, devices) if devices else 0,
     }

@@ -15,8 +15,8 @@ from metering.windows import Window
 from metering.words import REQUESTS, Disposition, UsageCause
 
 RECORD = (
-    *("topic", "partition", "offset", "lsn", "received_at", "disposition", "reason", "violation", "first_lsn"),
-    *("source", "id", "type", "account", "request_id", "event_time", "value"),
+    *("topic", "partition", "offset", "lsn", "received_at", "first_received_at", "disposition", "reason", "violation"),
+    *("first_lsn", "source", "id", "type", "account", "request_id", "event_time", "value"),
 )
 """What is told of a row of the journal."""
 USAGE = (

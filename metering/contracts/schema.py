@@ -61,6 +61,7 @@ RESERVED = frozenset(
             "offset",
             "received_at",
             "first_received_at",
+            "reception_mark",
             "replay_mark",
             "replays_lsn",
             "logged_at",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metering.words import Disposition, Isolation, Job, SourceState
+from metering.words import Disposition, Isolation, Job, ReceptionMark, SourceState
 from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
 from monitoring.metrics.labels import GIVEN_AT_START, TOPIC_SETTINGS
 
@@ -73,6 +73,13 @@ UNCORRECTED = CounterMetric(
     "events",
     "Device events without senttime: their clock could not be judged.",
     jobs=INGESTION,
+)
+RECEPTION_MARKS = CounterMetric(
+    "weir_reception_marks_total",
+    "records",
+    "Records of the past, by whether what they say of their first reception counts: of listed sources alone.",
+    {"mark": tuple(ReceptionMark)},
+    INGESTION,
 )
 UNKNOWN_TYPE = CounterMetric(
     "weir_unknown_type_events_total",

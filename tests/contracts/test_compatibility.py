@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import INSTANT
 from metering.contracts.compatibility import narrowed, withdrawn
 from metering.contracts.model import Contract, Field, Kind
@@ -204,7 +205,7 @@ def judged(contract: Contract, values: list[bytes]) -> pl.DataFrame:
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * count, INSTANT),
             "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
-            "replay_mark": pa.nulls(count, pa.binary()),
+            **{column: pa.nulls(count, pa.binary()) for column in MARKS},
         }
     )
     return pl.DataFrame(Judge({contract.type: contract}).judge(records))

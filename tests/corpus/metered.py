@@ -28,6 +28,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Context, PostgresJob, TableJob
 from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.marks import MARKS
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
@@ -106,7 +107,7 @@ def _frame(spark: SparkSession, topic: str, placed: Sequence[tuple[Place, Mutant
                 "offset": offset,
                 "timestamp": microseconds_of(received_at) if stamp_us is None else stamp_us,
                 "timestampType": int(one is None or one.draft.is_broker_stamp),
-                "replay_mark": None,
+                **dict.fromkeys(MARKS),
             }
         )
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in RECORDS]

@@ -27,7 +27,10 @@ OLDER_FIRST = "test_older_release.py"
 # Short, so that no test waits long for what is abandoned and for windows that close.
 CONFIG = {
     "jobs": {
-        "ingestion": {"contracts": [CONTRACT]},
+        "ingestion": {
+            "contracts": [CONTRACT],
+            "backfill": {"sources": ["history/*"], "accept_past_seconds": 366 * 86_400},
+        },
         "joins": {"completion_timeout_seconds": 120},
         "billing": {"grace_seconds": 300},
     },

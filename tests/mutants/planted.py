@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         "what a dead letter may repeat forgotten beyond the horizon",
         "jobs/ingestion/identity_index.py",
-        "still ask for it.\n                segment.drop()",
-        "still ask for it.\n                del self._segments[segment.number]",
+        "microseconds_of(frontier):\n                    segment.drop()",
+        "microseconds_of(frontier):\n                    del self._segments[segment.number]",
         (f"{OF_IDENTITIES}::test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago",),
     ),
     Mutant(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
-from jobs.billing.rules import holds
+from jobs.billing.rules import history_until, holds
 from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.job import Counts
 from jobs.runtime.rules_in_force import Held, History, held_at
@@ -135,8 +135,11 @@ def _bill(
     is_judged = row["cause"] == UsageCause.STREAM
     first_received_at = row.get("first_received_at") or row["received_at"]
     if is_judged:
-        policy = policy_of(row, meter, held)
-        decision = decide(row["received_at"], window, grace, policy, closed_before)
+        policy, until = policy_of(row, meter, held), history_until(held.rules)
+        if until is not None and window.end <= until and first_received_at < row["received_at"]:
+            decision = decide(first_received_at, window, grace, policy, None)
+        else:
+            decision = decide(row["received_at"], window, grace, policy, closed_before)
         if decision is not None and row["received_at"] != first_received_at < window.end + grace:
             # It came back to a window that had closed, and had come in time at first.
             decision = Decision.CORRECT

@@ -20,6 +20,7 @@ from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, s
 GRACE = timedelta(seconds=CONFIG.grace_seconds)
 MICROSECOND = timedelta(microseconds=1)
 DROP_OUTPUT = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: LatePolicy.DROP})
+HISTORY = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: LatePolicy.DROP}, history_until=NOON + 2 * MINUTE)
 
 
 def random_row(chance: random.Random, lsn: int) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def random_row(chance: random.Random, lsn: int) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT], ids=["correct", "drop"])
+@pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT, HISTORY], ids=["correct", "drop", "history"])
 @pytest.mark.parametrize("seed", range(2))
 def test_oracle_any_cut_in_any_order_bills_the_same_to_the_last_digit(
     connection: psycopg.Connection[Any], seed: int, config: BillingConfig

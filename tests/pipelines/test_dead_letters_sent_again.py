@@ -18,7 +18,7 @@ from cli.dead_letter_replay.script import edited, line_of
 from cli.dead_letters import DeadLetterQuery, dead_letter_rows
 from cli.journal_table import count_came_back
 from deployment.errors import CannotRun
-from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config import Backfill, IngestionConfig
 from jobs.runtime.kafka.replay_mark import Rejected
 from metering.instants import rfc3339
 from tests.pipelines.test_journal_listings import T0, commit, journal, record
@@ -61,9 +61,11 @@ def event(**more: Any) -> bytes:
     return json.dumps({**envelope, "data": {}, **more}).encode()
 
 
-def said(tables: Path, edit: Path | None = None) -> dict[int, tuple[str, str | None]]:
+def said(
+    tables: Path, edit: Path | None = None, config: IngestionConfig | None = None
+) -> dict[int, tuple[str, str | None]]:
     """By offset what a dry run says: fate, and why."""
-    rows = _rows(letters(tables), edit, Offline(IngestionConfig(), NOW), None, lambda _: None)
+    rows = _rows(letters(tables), edit, Offline(config or IngestionConfig(), NOW), None, lambda _: None)
     return {int(str(row["offset"])): (str(row["fate"]), row["says"]) for row in rows}  # type: ignore[misc]
 
 
@@ -133,6 +135,21 @@ def test_it_is_judged_by_when_it_was_received_first_and_by_what_ingestion_is_con
         7: "would_be_rejected",
     }
     assert str(found[2][1]).startswith("too_old: accept window /time")
+
+
+def test_a_dead_letter_of_the_past_is_sent_again_with_what_it_said_of_its_first_reception(tmp_path: Path) -> None:
+    of_past = {"received_at": NOW, "reception_mark": rfc3339(T0)}
+    commit(
+        tmp_path,
+        record(1, "rejected", "malformed", event(source="history/1"), **of_past),
+        record(2, "rejected", "malformed", event(source="gateway/1"), **of_past),
+        # What it was when it came, stays when nobody trusts its source any more.
+        record(3, "rejected", "invalid_model", event(source="gateway/1"), first_received_at=T0, **of_past),
+    )
+    assert [one.reception_mark for one in letters(tmp_path)] == [rfc3339(T0)] * 3
+    trusting = IngestionConfig(backfill=Backfill(sources=("history/*",), accept_past_seconds=500 * 86_400))
+    fates = {offset: fate for offset, (fate, _) in said(tmp_path, config=trusting).items()}
+    assert fates == {1: "would_be_accepted", 2: "would_be_rejected", 3: "would_be_accepted"}
 
 
 def test_a_program_reads_each_and_prints_what_is_sent_or_leaves_it(tmp_path: Path) -> None:

@@ -24,14 +24,25 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 REQUEST = "ai.inference.request.v1"
 
 
-def rows(*events: tuple[str, str, datetime, datetime], first_received_at: datetime | None = None) -> pl.DataFrame:
+def rows(
+    *events: tuple[str, str, datetime, datetime],
+    first_received_at: datetime | None = None,
+    replays_lsn: int | None = None,
+) -> pl.DataFrame:
     first = pl.lit(first_received_at, pl.Datetime("us", "UTC")).alias("first_received_at")
-    return pl.DataFrame(list(events), schema=SCHEMA, orient="row").with_columns(first, family=pl.lit(None, pl.String))
+    return pl.DataFrame(list(events), schema=SCHEMA, orient="row").with_columns(
+        first, family=pl.lit(None, pl.String), replays_lsn=pl.lit(replays_lsn, pl.Int64)
+    )
 
 
 def test_an_event_that_is_sent_again_is_as_late_as_it_was_at_first() -> None:
-    replayed = rows(("accepted", REQUEST, START, START + timedelta(days=9)), first_received_at=START + 3 * MINUTE)
-    assert lateness_of(replayed).total_seconds == 120
+    again, first = ("accepted", REQUEST, START, START + timedelta(days=9)), START + 3 * MINUTE
+    assert lateness_of(rows(again, first_received_at=first, replays_lsn=1)).total_seconds == 120
+
+
+def test_whoever_loads_history_is_not_told_that_events_are_late() -> None:
+    past = ("accepted", REQUEST, START, START + timedelta(days=900))
+    assert not any(lateness_of(rows(past, first_received_at=START + timedelta(days=3))).counts)
 
 
 @given(

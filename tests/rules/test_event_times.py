@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config import Backfill, IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.received import INSTANT
-from metering.clock import Acceptance, read_device_clock, read_trusted_clock
-from metering.instants import EPOCH
+from jobs.ingestion.receptions import said_of
+from metering.clock import Acceptance, AcceptWindow, first_reception, read_device_clock, read_trusted_clock
+from metering.instants import EPOCH, rfc3339
 from metering.words import Isolation, Reason
 
-CONFIG = IngestionConfig(accept_past_seconds=3_600, accept_future_seconds=60)
+LISTED, OTHER = "history/eu-1", "gateway/eu-1"
+PAST = timedelta(days=900)
+CONFIG = IngestionConfig(
+    accept_past_seconds=3_600,
+    accept_future_seconds=60,
+    backfill=Backfill(sources=("history/*",), accept_past_seconds=PAST // timedelta(seconds=1)),
+)
+MARKS = AcceptWindow(PAST, timedelta(seconds=60))
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "received_at": INSTANT,
@@ -26,17 +36,22 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "content_digest": pl.Int64,
     "occurred_us": pl.Int64,
     "device_sent_us": pl.Int64,
+    "source": pl.String,
+    "reception_mark": pl.String,
 }
 
 edges = [timedelta(seconds=s, microseconds=us) for s in (-3_600, -2, 0, 2, 60, 86_400) for us in (-1, 0, 1)]
 distances = st.sampled_from(edges) | st.timedeltas(timedelta(hours=-2), timedelta(hours=2))
 instants = distances.map(lambda distance: NOW + distance)
+long_ago = st.sampled_from([-PAST + timedelta(microseconds=us) for us in (-1, 0, 1)]).map(lambda ago: NOW + ago)
+marks = st.none() | st.just("yesterday") | instants | long_ago
 events = st.tuples(
-    st.tuples(instants, st.none() | instants),
+    st.tuples(instants | st.just(NOW), st.none() | instants),
     st.sampled_from([True, True, False]),
-    st.sampled_from([None, "malformed", *Isolation]),
-    instants,
+    st.sampled_from([None, None, "malformed", *Isolation]),
+    instants | long_ago,
     st.none() | instants,
+    st.tuples(st.sampled_from([LISTED, LISTED, OTHER, None]), marks),
 )
 
 
@@ -45,24 +60,77 @@ def microseconds(instant: datetime | None) -> int | None:
 
 
 @given(st.lists(events, max_size=20))
-def test_differential_columns_and_rules_judge_each_event_alike(
-    found: list[tuple[tuple[datetime, datetime | None], bool, str | None, datetime, datetime | None]],
-) -> None:
-    rows = [(*at, stamped, reason, reason, 7, microseconds(e), microseconds(s)) for at, stamped, reason, e, s in found]
+def test_differential_columns_and_rules_judge_each_event_alike(found: list[tuple[Any, ...]]) -> None:
+    rows = [
+        (*at, stamped, reason, reason, 7, microseconds(e), microseconds(s), source, text(mark))
+        for at, stamped, reason, e, s, (source, mark) in found
+    ]
     judged = judged_by_reception(pl.DataFrame(rows, schema=SCHEMA, orient="row"), CONFIG)
-    for row, ((again, first), stamped, reason, occurred_at, sent_at) in zip(judged.to_dicts(), found, strict=True):
-        at = first or again
+    for row, ((at, given_first), stamped, reason, occurred_at, sent_at, (source, mark)) in zip(
+        judged.to_dicts(), found, strict=True
+    ):
+        counts = mark is not None and source == LISTED
+        marked_at = first_reception(mark, at, MARKS) if counts and isinstance(mark, datetime) else None
+        first = marked_at or given_first
         reading = (
             read_trusted_clock(occurred_at)
             if sent_at is None
-            else read_device_clock(occurred_at, sent_at, at, CONFIG.clocks.tolerance)
+            else read_device_clock(occurred_at, sent_at, first or at, CONFIG.clocks.tolerance)
         )
-        acceptance = CONFIG.accept_window.judge(reading.event_time, at)
+        acceptance = CONFIG.accept_window.judge(reading.event_time, first or at)
         expected = reason or (None if acceptance is Acceptance.ACCEPTED else acceptance.value)
+        if counts and marked_at is None and reason is None:
+            expected = Reason.INVALID_RECEPTION
         is_isolated = reason in set(Isolation)
         assert row["reason"] == (expected if stamped or is_isolated else Reason.UNSTAMPED)
         # Whatever is rejected says which rule it broke.
         assert (row["violation"] is None) == (row["reason"] is None)
         assert row["reason"] != reason or row["violation"] == reason
         assert (row["event_time"], row["clock_offset_ms"]) == (reading.event_time, reading.offset_ms)
+        assert row["first_received_at"] == first
         assert row["content_digest"] == (None if row["reason"] else 7)
+
+
+def text(mark: datetime | str | None) -> str | None:
+    return rfc3339(mark) if isinstance(mark, datetime) else mark
+
+
+def judged_one(source: str, mark: bytes | None, occurred_at: datetime) -> dict[str, Any]:
+    said = said_of(pl.Series([mark], dtype=pl.Binary)).item()
+    row = (NOW, None, True, None, None, 7, microseconds(occurred_at), None, source, said)
+    return judged_by_reception(pl.DataFrame([row], schema=SCHEMA, orient="row"), CONFIG).row(0, named=True)
+
+
+@pytest.mark.parametrize(
+    ("mark", "rule"),
+    [
+        (b"", "an RFC 3339 instant"),
+        (b"2026-07-01", "an RFC 3339 instant"),
+        (b"\xff\x00", "an RFC 3339 instant"),
+        (b"2026-07-01T12:00:00" + b"0" * 100 + b"Z", "an RFC 3339 instant"),
+        (rfc3339(NOW - PAST - timedelta(microseconds=1)).encode(), "at most 77760000 s before it was received"),
+        (rfc3339(NOW + timedelta(seconds=60, microseconds=1)).encode(), "at most 60 s after it was received"),
+    ],
+)
+def test_a_mark_that_nobody_can_believe_is_a_reason_that_says_so(mark: bytes, rule: str) -> None:
+    said = judged_one(LISTED, mark, NOW)
+    assert said["reason"] == Reason.INVALID_RECEPTION
+    assert said["violation"].startswith(f"weir-first-received: {rule}")
+    assert said["first_received_at"] is None
+    # Of a source that nobody listed the same mark says nothing.
+    assert judged_one(OTHER, mark, NOW)["reason"] is None
+
+
+def test_no_mark_makes_an_event_younger_than_it_is() -> None:
+    occurred_at = NOW - timedelta(seconds=3_601)
+    assert judged_one(LISTED, rfc3339(NOW + timedelta(seconds=60)).encode(), occurred_at)["reason"] == Reason.TOO_OLD
+    assert judged_one(LISTED, rfc3339(NOW).encode(), occurred_at)["reason"] == Reason.TOO_OLD
+
+
+def test_history_of_a_source_that_is_not_listed_is_too_old_and_says_why() -> None:
+    ago = NOW - timedelta(days=700)
+    assert judged_one(LISTED, rfc3339(ago).encode(), ago)["reason"] is None
+    said = judged_one(OTHER, rfc3339(ago).encode(), ago)
+    assert said["reason"] == Reason.TOO_OLD
+    assert said["violation"].endswith("as backfill.sources does not list its source")
+    assert "backfill" not in judged_one(OTHER, None, ago)["violation"]

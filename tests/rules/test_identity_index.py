@@ -23,7 +23,7 @@ from monitoring import metrics
 EXACT, WHOLE, EARLY = timedelta(hours=1), timedelta(days=35), timedelta(minutes=5)
 HORIZONS = Horizons(EXACT, WHOLE, EARLY)
 START = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
-SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+SECOND, MICROSECOND, DAY = timedelta(seconds=1), timedelta(microseconds=1), timedelta(days=1)
 ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
     "identity": pl.Binary,
     "content_digest": pl.Int64,
@@ -116,7 +116,11 @@ class Journal:
 
 def may_be_older(row: dict[str, Any]) -> bool:
     is_old = row["occurred_at"] <= row["received_at"] - EXACT + EARLY
-    return row["source"] == "device/1" or bool(is_old) or row.get("replays_lsn") is not None
+    return row["source"] == "device/1" or bool(is_old) or is_of_the_past(row)
+
+
+def is_of_the_past(row: dict[str, Any]) -> bool:
+    return row.get("replays_lsn") is not None or row.get("first_received_at") is not None
 
 
 def is_repeat(row: dict[str, Any], first: dict[str, Any]) -> bool:
@@ -171,8 +175,8 @@ def universes(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
             content = draw(st.integers(0, 4)) // 4
             fields: dict[str, Any] = {"occurred_at": occurred_at, "content_digest": content}
             if draw(st.integers(0, 3)) == 0:
-                # Of one of three dead letters, whichever partition it is sent to.
-                fields |= {"replays_lsn": -draw(st.integers(1, 3))}
+                # Of the past, or of one of three dead letters, whichever partition it is sent to.
+                fields |= {"replays_lsn": draw(st.sampled_from([None, -1, -2, -3]))}
                 fields |= {"first_received_at": received_at - draw(st.sampled_from(WAITS + EDGES))}
             rows.append(event(number, received_at, **fields))
         partitions.append(rows)
@@ -251,6 +255,47 @@ def test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long
         assert journal.commit(one, [{**again, "replays_lsn": 7}], later) == {journal.next_lsn - 1: (1, True)}
     # Any other event of that age is too old to be looked for.
     assert journal.commit(index, [{**again, "first_received_at": None}], later) == {}
+
+
+def test_history_that_is_sent_again_months_later_is_a_repeat_whenever_it_occurred() -> None:
+    journal = Journal()
+    index = journal.index()
+    past = event(2, START, occurred_at=START - 700 * DAY, first_received_at=START - 700 * DAY)
+    live = event(4, START)
+    journal.commit(index, [past, live, *(event(2 * number, START) for number in range(10, 18))], START)
+    for days in (1, 36, 400):
+        later = START + days * DAY
+        journal.commit(index, [event(100 + days, later)], later)
+        for one in (index, journal.index()):
+            # With another first reception, too; and what was received live then.
+            again = {**past, "received_at": later, "first_received_at": START - 690 * DAY}
+            brought = {**live, "received_at": later, "first_received_at": START}
+            first = journal.next_lsn
+            assert journal.commit(one, [again, brought], later) == {first: (1, True), first + 1: (2, True)}
+
+
+def test_history_reads_a_part_of_the_journal_once_however_many_batches_it_comes_in() -> None:
+    journal, parts, of_part = Journal(), 12, 64
+    # Room for the filters of all parts, and for the rows of a few.
+    index = IdentityIndex(journal, HORIZONS, 16_000, segment_lsns=of_part)
+    for part in range(parts):
+        journal.commit(index, [event(2 * (of_part * part + number), START) for number in range(of_part)], START)
+    for number in range(3):
+        later = START + 100 * DAY + number * EXACT
+        journal.commit(index, [event(10_000 + 2 * number, later)], later)
+    reads = [journal.reads]
+    for batch in range(4):
+        later += timedelta(minutes=10)
+        past = [event(20_000 + 2 * (9 * batch + n), later, first_received_at=START - SECOND) for n in range(3)]
+        journal.commit(index, [{**one, "occurred_at": START - DAY} for one in past], later)
+        reads.append(journal.reads)
+    assert reads[1] - reads[0] >= parts - 3
+    assert reads[4] == reads[1]
+    # An hour after the last of it, nothing is kept for it that others have no room for.
+    for hours in (1, 2):
+        journal.commit(index, [event(30_000 + hours, later + hours * EXACT)], later + hours * EXACT)
+    kept = [number for number, segment in index._segments.items() if segment.filters and not segment.is_page]
+    assert not [number for number in kept if number < parts]
 
 
 def test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it() -> None:

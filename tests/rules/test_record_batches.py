@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from jobs.runtime.kafka.crc32c import crc32c
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
+from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
 from jobs.runtime.kafka.record_batches import batches_of, committed
-from jobs.runtime.kafka.replay_mark import HEADER
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES
 
 MIB = 1 << 20

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.replays import INSTANT, PLACE, came_back, counted, places, rejected, repeating, text_of
-from jobs.runtime.kafka.replay_mark import HEADER, Rejected, mark_in
+from jobs.runtime.kafka.marks import REPLAYS as HEADER
+from jobs.runtime.kafka.marks import mark_in
+from jobs.runtime.kafka.replay_mark import Rejected
 from metering.words import Disposition
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -21,6 +23,7 @@ ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
     "received_at": INSTANT,
     "reason": pl.String,
     "replay_mark": pl.String,
+    "first_received_at": INSTANT,
 }
 
 
@@ -28,7 +31,9 @@ def row(lsn: int, topic: str, partition: int, reason: str | None, mark: str | No
     """Its offset is its lsn."""
     at = START + timedelta(seconds=lsn)
     place = {"topic": topic, "partition": partition, "offset": lsn}
-    return {**place, "lsn": lsn, "received_at": at, "reason": reason, "replay_mark": mark}
+    # Every third is of the past.
+    first = None if lsn % 3 else at - timedelta(days=900)
+    return {**place, "lsn": lsn, "received_at": at, "reason": reason, "replay_mark": mark, "first_received_at": first}
 
 
 rows = st.lists(
@@ -61,8 +66,8 @@ def test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_witho
             is_named = one["replay_mark"] == Rejected(first["topic"], first["partition"], first["offset"]).mark
             is_first = first["reason"] is not None and first["replay_mark"] is None and first["topic"] == "events"
             if is_named and is_first:
-                is_known = first["reason"] != "unstamped"
-                expected.append((one["lsn"], first["lsn"], first["received_at"] if is_known else None))
+                received_at = None if first["reason"] == "unstamped" else first["received_at"]
+                expected.append((one["lsn"], first["lsn"], first["first_received_at"] or received_at))
     # Wherever the journal ended when the batch began.
     held, batch = (pl.DataFrame(part, schema=ROWS) for part in (journal[:cut], journal[cut:]))
     marked = batch.filter(pl.col("replay_mark").is_not_null())
@@ -95,8 +100,8 @@ def test_what_has_not_the_form_of_a_mark_is_none(mark: bytes | None, text: str |
 def test_a_mark_names_the_place_that_it_was_made_of() -> None:
     place = Rejected("events", 2, 17)
     assert Rejected.named(place.mark) == place
-    assert mark_in([("trace", b"1"), (HEADER, place.mark.encode()), (HEADER, b"another")]) == b"events/2/17"
-    assert mark_in([]) is None
+    assert mark_in([("trace", b"1"), (HEADER, place.mark.encode()), (HEADER, b"another")], HEADER) == b"events/2/17"
+    assert mark_in([], HEADER) is None
 
 
 def test_an_event_of_an_unknown_type_repeats_its_dead_letter_and_no_identity() -> None:

@@ -31,6 +31,7 @@ WITHOUT_A_STACK = {"up", "demo", "down", "contracts check", "contracts list"}
 WITH_KAFKA_FIRST = {"produce", "topics", "drain", "compare", "journal restamp"}
 WITH_TABLES_ONLY = {"compact", "dead-letters", "dead-letters replay", "journal"}
 ARGUMENTS = {
+    "backfill": ["-"],
     "produce": ["-"],
     "catalog apply": ["catalog.yaml"],
     "compare": ["truth.json"],

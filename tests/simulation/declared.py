@@ -44,6 +44,9 @@ DECLARED: Mapping[str, Meters] = {
 ALL_METERS = tuple(dict.fromkeys(name for meters in DECLARED.values() for name in meters))
 CONTRACTS = (GPU,)
 """By which ingestion reads seconds of completions, from the beginning."""
+HISTORY = "history"
+"""The source whose past is taken."""
+BACKFILL: Mapping[str, Any] = {"sources": [HISTORY], "accept_past_seconds": 1_000 * 86_400}
 OTHER_TYPE = "some.other.v1"
 """Of events that have no contract at first, and say what usage events say."""
 OTHER = {"$id": OTHER_TYPE, "allOf": [{"$ref": "weir:ai.inference.usage.v1"}]}

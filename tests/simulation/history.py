@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from jobs.streams import Table
+from metering.instants import rfc3339
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
 from tests.simulation.declared import ALL_METERS, CONTRACTS, DECLARED, OTHER
@@ -15,6 +17,7 @@ from tests.simulation.steps import (
     ENOUGH,
     AddPartition,
     Audit,
+    Backfill,
     Compact,
     Configure,
     CutLog,
@@ -32,6 +35,7 @@ from tests.simulation.steps import (
     Step,
     Wake,
 )
+from tests.simulation.world import START
 
 Draw = Callable[[random.Random], list[Step]]
 
@@ -51,6 +55,7 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     audited = _with_audits(random.Random(f"{seed} audits"), steps)
     partitions = chance.randint(1, 3)
     replayed = _with_replays(seed, audited) if seed % 3 == 2 else audited
+    replayed = _with_history(random.Random(f"{seed} history"), replayed) if seed % 5 == 3 else replayed
     decided = _with_decisions(random.Random(f"{seed} holds"), replayed)
     contracted = _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
     return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), contracted)
@@ -85,6 +90,37 @@ def _with_replays(seed: int, steps: list[Step]) -> list[Step]:
         at = chance.randint(0, len(steps))
         steps = [*steps[:at], *_replay(chance), *steps[at:]]
     return steps
+
+
+def _with_history(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """The same with events of the past, before, between and after the others, some of them twice, under any rules."""
+    if chance.random() < 0.5:
+        until = rfc3339(START - timedelta(days=chance.choice([0, 1, 100])))
+        steps = [Configure("billing", "history_until", until), *steps]
+        if chance.random() < 0.5:
+            at = chance.randint(1, len(steps))
+            steps = [
+                *steps[:at],
+                Configure("billing", "history_until", None),
+                Run("billing", 0, Fault.CRASH),
+                *steps[at:],
+            ]
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randint(0, len(steps))
+        steps = [*steps[:at], *_backfill(chance), *steps[at:]]
+    return steps
+
+
+def _backfill(chance: random.Random) -> list[Step]:
+    ago_s = chance.choice([0, 30, 700, 4_000, 90_000, 40 * 86_400, 900 * 86_400, 1_000 * 86_400])
+    steps: list[Step] = []
+    for _ in range(chance.randint(1, 4)):
+        sent = _sent(chance, chance.choice(["request", "completion", "usage", "usage", "again"]))
+        first_ago_s = ago_s - chance.choice([0, 0, 1, 59, 61, 1_000, 90_000])
+        mark = chance.choice([*[None] * 8, "yesterday", "2019-01-01T00:00:00Z"])
+        made = replace(sent, ago_s=ago_s, behind_s=0)
+        steps.append(Backfill(made, first_ago_s, is_listed=chance.random() < 0.85, mark=mark))
+    return [*steps, *chance.choice([_round, _pass, _run, _nothing_more])(chance)]
 
 
 def _with_audits(chance: random.Random, steps: list[Step]) -> list[Step]:

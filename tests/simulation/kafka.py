@@ -32,10 +32,13 @@ class Record:
     key: bytes | None
     value: bytes
     mark: bytes | None = None
+    first: bytes | None = None
+    """When it was received first, as it says."""
 
     def row(self, topic: str, partition: int) -> dict[str, Any]:
         """As Spark's source gives it."""
-        place = {"topic": topic, "partition": partition, "offset": self.offset, "replay_mark": self.mark}
+        place = {"topic": topic, "partition": partition, "offset": self.offset}
+        place |= {"replay_mark": self.mark, "reception_mark": self.first}
         return {**place, "key": self.key, "value": self.value, "timestamp": self.stamp_ms * 1_000, "timestampType": 1}
 
 
@@ -59,11 +62,12 @@ class Kafka:
         key: bytes | None = None,
         *,
         mark: bytes | None = None,
+        first: bytes | None = None,
     ) -> None:
-        """One more record, stamped by its broker; a `value` of None leaves a hole. `mark`: of one that replays."""
+        """One more record, stamped by its broker; a `value` of None leaves a hole. `mark`, `first`: what it says."""
         log = self.topics[topic][partition]
         stamp_ms = microseconds_of(at) // 1_000
-        log.append(None if value is None else Record(len(log), stamp_ms, key, value, mark))
+        log.append(None if value is None else Record(len(log), stamp_ms, key, value, mark, first))
 
     def records(self, topic: str) -> dict[tuple[int, int], Record]:
         """All records of a topic by partition and offset."""
@@ -202,6 +206,7 @@ class Look:
             LogRecord(
                 *(partition, record.offset, record.stamp_ms, True, size_bytes, record.key, record.value),
                 replay_mark=record.mark,
+                reception_mark=record.first,
             )
             for _, partition, record, size_bytes in found[:most]
         ]

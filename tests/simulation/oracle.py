@@ -13,10 +13,13 @@ from itertools import pairwise
 from typing import Any
 
 from jobs.billing.config import BillingConfig
+from jobs.billing.rules import history_until
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.runtime.meters import MeterConfig
+from jobs.runtime.rules_in_force import held_at
 from jobs.sessionization.config import SessionizationConfig
+from metering.instants import rfc3339
 from metering.sessions import Session, merge
 from metering.windows import tumbling
 from metering.words import LatePolicy
@@ -69,12 +72,18 @@ def _session(row: Row) -> Row:
 
 
 def _closed(found: Found, world: World) -> Iterator[str]:
-    """What was shown closed stays: a window but for stragglers, a session but for its retraction."""
+    """What was shown closed stays: a window but for stragglers, a session but for its retraction.
+
+    A window that was billed elsewhere (`history_until`) may take more of its past.
+    """
     told = {(row["usage_lsn"], row["meter"]) for row in found.stragglers}
     told |= {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for position, closed_until in world.closed_usage:
         for row in found.usage[position - 1 :]:
             end = tumbling(row["event_time"]).end
+            until = history_until(held_at(found.graces, row["lsn"]).rules) if found.graces else None
+            if until is not None and end <= until and row["first_received_at"] not in (None, row["received_at"]):
+                continue
             for meter in (entry["meter"] for entry in row["meters"] if entry["quantity"]):
                 is_in_closed = end <= closed_until.get(meter, datetime.min.replace(tzinfo=UTC))
                 if is_in_closed and (row["lsn"], meter) not in told:
@@ -114,6 +123,7 @@ def _rules(found: Found, world: World) -> Iterator[str]:
     graces = {"grace_seconds": billing.grace_seconds, "late_policy": policies}
     graces |= {"meter_grace_seconds": own} if own else {}
     graces |= {"hold": holds} if holds else {}
+    graces |= {} if billing.history_until is None else {"history_until": rfc3339(billing.history_until)}
     counted = {name: {"unit": m.unit, "sums": m.sum, "expected": _is_expected(m)} for name, m in _meters(joins)}
     for name, history, configured in (
         ("joins", found.timeouts, {**timeouts, "meters": counted, "dimensions": list(joins.dimensions)}),

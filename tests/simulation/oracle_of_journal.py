@@ -11,15 +11,17 @@ from typing import Any
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.rules_in_force import read_history, rules_at
 from jobs.streams import EVENTS_TOPIC
+from metering.clock import Acceptance, AcceptWindow
 from metering.instants import EPOCH
 from metering.words import Disposition, Reason
+from tests.simulation.declared import BACKFILL, HISTORY
 from tests.simulation.kafka import Kafka
 from tests.simulation.made import Found, Row
 from tests.simulation.rules import FIELDS, classified
 from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
-AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark")
+AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark", "reception_mark")
 READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds")
 """What a journal row says of its event, and all money is made of."""
 
@@ -36,9 +38,9 @@ def journal(found: Found, kafka: Kafka) -> Iterator[str]:
             missing, more = sorted(held.keys() - rows.keys()), sorted(rows.keys() - held.keys())
             yield f"I1: {topic} has {len(held)} records, the journal {count} rows; {missing=}, {more=}"
         for place in rows.keys() & held.keys():
-            mark = (held[place].mark or b"").decode() or None
-            was = (held[place].value, held[place].key, mark)
-            if (rows[place]["value"], rows[place]["key"], rows[place]["replay_mark"]) != was:
+            marks = [(mark or b"").decode() or None for mark in (held[place].mark, held[place].first)]
+            was = [held[place].value, held[place].key, *marks]
+            if [rows[place][name] for name in ("value", "key", "replay_mark", "reception_mark")] != was:
                 yield f"I1: {topic} {place} has another value in the journal"
         for partition, log in enumerate(kafka.topics[topic]):
             said = found.journal_state.transaction_version(f"absent:id of {topic}:{partition}") or 0
@@ -94,7 +96,8 @@ def dispositions(found: Found) -> Iterator[str]:
     by_mark = {f"{row['topic']}/{row['partition']}/{row['offset']}": row for row in found.journal}
     for row in found.journal:
         first = _replayed(row, by_mark, found.removed)
-        told = (first and first["lsn"], first and first["received_at"])
+        since = _first_received_at(row, first)
+        told = (first and first["lsn"], since)
         if (row["replays_lsn"], row["first_received_at"]) != told:
             yield f"I2: lsn {row['lsn']} with the mark {row['replay_mark']} replays {row['replays_lsn']}, not {told}"
         if row["topic"] != EVENTS_TOPIC:
@@ -106,10 +109,10 @@ def dispositions(found: Found) -> Iterator[str]:
             # A type without a contract repeats nothing, and nothing repeats it.
             has_contract = said.get("family") is not None
             before = accepted[said["identity"]] if has_contract else []
-            if first and row["disposition"] == Disposition.ACCEPTED:
+            if since and row["disposition"] == Disposition.ACCEPTED:
                 # What retention took before it was asked for, nothing can repeat.
                 before = [one for one in before if one["lsn"] not in found.removed]
-            wanted = _judged(said, row, first, before)
+            wanted = _judged(said, row, since, before)
             if first and wanted[0] is not Disposition.REJECTED and first["lsn"] in came_back:
                 wanted = (Disposition.DUPLICATE, None, came_back[first["lsn"]])
             if first and wanted[0] is Disposition.ACCEPTED:
@@ -135,21 +138,43 @@ def _replayed(row: Row, by_mark: dict[str, Row], removed: Container[int]) -> Row
     return first if counts and not is_gone else None
 
 
-def _judged(said: Row, row: Row, replayed: Row | None, accepted: list[Row]) -> tuple[Any, ...]:
+def _first_received_at(row: Row, replayed: Row | None) -> datetime | None:
+    """When a row of the past was received first: as its mark says, if that is believed, or when its dead letter was."""
+    if row["source"] == HISTORY and row["reception_mark"] is not None and _is_believed(row):
+        received_at: datetime = row["received_at"]
+        return min(datetime.fromisoformat(row["reception_mark"]), received_at)
+    if replayed is None:
+        return None
+    again: datetime = replayed["first_received_at"] or replayed["received_at"]
+    return again
+
+
+def _is_believed(row: Row) -> bool:
+    try:
+        marked_at = datetime.fromisoformat(row["reception_mark"])
+    except ValueError:
+        return False
+    window = AcceptWindow(timedelta(seconds=BACKFILL["accept_past_seconds"]), DEFAULT.horizons.early)
+    return window.judge(marked_at, row["received_at"]) is Acceptance.ACCEPTED
+
+
+def _judged(said: Row, row: Row, since: datetime | None, accepted: list[Row]) -> tuple[Any, ...]:
     exact, whole, early = DEFAULT.horizons.exact, DEFAULT.horizons.whole, DEFAULT.horizons.early
-    received_at = (replayed or row)["received_at"]
+    received_at = since or row["received_at"]
     if said["reason"] is not None:
         return Disposition.REJECTED, said["reason"], None
+    if said["source"] == HISTORY and row["reception_mark"] is not None and not _is_believed(row):
+        return Disposition.REJECTED, Reason.INVALID_RECEPTION, None
     if said["occurred_at"] < received_at - timedelta(seconds=DEFAULT.accept_past_seconds):
         return Disposition.REJECTED, Reason.TOO_OLD, None
     if said["occurred_at"] > received_at + early:
         return Disposition.REJECTED, Reason.FUTURE, None
     for first in accepted:
         is_near = first["received_at"] >= received_at - exact
-        is_older = said["occurred_at"] <= received_at - exact + early or replayed is not None
-        since = max(received_at - whole, said["occurred_at"] - early)
+        is_older = said["occurred_at"] <= received_at - exact + early or since is not None
+        far_since = max(received_at - whole, said["occurred_at"] - early)
         same_day = first["occurred_at"].date() == said["occurred_at"].date()
-        if is_near or (is_older and first["received_at"] >= since and same_day):
+        if is_near or (is_older and first["received_at"] >= far_since and same_day):
             same = first["content_digest"] == said["content_digest"]
             return Disposition.DUPLICATE if same else Disposition.CONFLICT, None, first["lsn"]
     return Disposition.ACCEPTED, None, None

@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+from jobs.billing.rules import history_until
 from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.rules_in_force import held_at, parse_history, rules_at
@@ -170,7 +171,13 @@ def windows(found: Found) -> Iterator[str]:
             quantity, amount = signed(usage, quantity), signed(usage, amount)
             grace_s = held.rules.get("meter_grace_seconds", {}).get(meter, held.rules["grace_seconds"])
             grace, closed_before = timedelta(seconds=grace_s), held.closed_before.of(meter)
+            first = usage["first_received_at"] or usage["received_at"]
+            until = history_until(held.rules)
+            is_history = until is not None and window.end <= until and first < usage["received_at"]
             came = arrival(usage["received_at"], window, grace, closed_before) if is_judged else None
+            if is_judged and is_history:
+                # Billed elsewhere: it arrives as it did then, whatever had closed here.
+                came = arrival(first, window, grace)
             decision = None
             if came is Arrival.STRAGGLER:
                 decision = settled.get((usage["lsn"], meter)) or first_decision(held, usage, entry)
@@ -178,7 +185,6 @@ def windows(found: Found) -> Iterator[str]:
                 named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
                 of_named = {row["decision"] for row in named if row is not None}
                 decision = next((one for one in BY_WEIGHT if one in of_named), None)
-            first = usage["first_received_at"] or usage["received_at"]
             is_late = is_judged and decision is None and first >= window.end
             if decision is not None and quantity:
                 stragglers[usage["lsn"], meter] = {

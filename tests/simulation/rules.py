@@ -48,8 +48,8 @@ def classified(record: Row, contracts: Container[str]) -> Row:
     """A Kafka record → the columns of `Judge.schema` that a simulated event can fill; `contracts`: of which types."""
     common = {name: record[name] for name in ("topic", "partition", "offset", "key", "value")}
     stamp = {"stamped_at": record["timestamp"], "is_broker_stamp": record["timestampType"] == 1}
-    mark = record["replay_mark"]
-    common["replay_mark"] = mark.decode() if isinstance(mark, bytes) else mark
+    marks = {name: record[name] for name in ("replay_mark", "reception_mark")}
+    common |= {name: mark.decode() if isinstance(mark, bytes) else mark for name, mark in marks.items()}
     try:
         event = json.loads(record["value"])
     except ValueError:

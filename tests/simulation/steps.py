@@ -20,7 +20,7 @@ from metering.instants import rfc3339
 from metering.words import Disposition, EventType, Job
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
-from tests.simulation.declared import DECLARED, OTHER_TYPE
+from tests.simulation.declared import DECLARED, HISTORY, OTHER_TYPE
 from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
@@ -61,7 +61,7 @@ class Send:
         world.send(self.partition, self.value(world), self.behind_s)
         return ""
 
-    def value(self, world: World) -> bytes | None:
+    def value(self, world: World, source: str = "gateway") -> bytes | None:
         """What is sent; None: it leaves a hole."""
         match self.kind:
             case "hole":
@@ -84,7 +84,27 @@ class Send:
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
-        return world.event(kind.value if kind else OTHER_TYPE, f"a{self.account}", self.ago_s, **data)
+        return world.event(kind.value if kind else OTHER_TYPE, f"a{self.account}", self.ago_s, source, **data)
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Somebody sends an event of the past, with when it was received first: so long ago, or what `mark` says.
+
+    `is_listed`: of the source whose marks are trusted.
+    """
+
+    made: Send
+    first_ago_s: float
+    is_listed: bool = True
+    mark: str | None = None
+
+    def do(self, world: World) -> str:
+        """Append it, with its mark."""
+        first = rfc3339(world.clock.now() - timedelta(seconds=self.first_ago_s)) if self.mark is None else self.mark
+        value = self.made.value(world, HISTORY if self.is_listed else "gateway")
+        world.send(self.made.partition, value, self.made.behind_s, first=first.encode())
+        return first
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tests.clocks import HandClock
 from tests.simulation.applications import JOBS, Application
 from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
-from tests.simulation.declared import CONTRACTS
+from tests.simulation.declared import BACKFILL, CONTRACTS
 from tests.simulation.frames import Spark
 from tests.simulation.kafka import Kafka, beat
 
@@ -73,7 +73,9 @@ class World:
         self.database = database
         self.clock = HandClock(START)
         self.kafka = Kafka(partitions)
-        self.settings: dict[str, dict[str, Any]] = defaultdict(dict, ingestion={"contracts": CONTRACTS})
+        self.settings: dict[str, dict[str, Any]] = defaultdict(
+            dict, ingestion={"contracts": CONTRACTS, "backfill": BACKFILL}
+        )
         self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}
         self.sent: list[bytes] = []
         """Events that can be repeated."""
@@ -101,19 +103,26 @@ class World:
             jars=Path(),
         )
 
-    def send(self, partition: int, value: bytes | None, behind_s: float = 0, mark: bytes | None = None) -> None:
+    def send(
+        self,
+        partition: int,
+        value: bytes | None,
+        behind_s: float = 0,
+        mark: bytes | None = None,
+        first: bytes | None = None,
+    ) -> None:
         """A record of `events`, stamped by a broker whose clock is behind by so much; None leaves a hole."""
         partition %= len(self.kafka.topics[EVENTS_TOPIC])
         self.has_wrong_stamps |= behind_s != 0
         stamp = self.clock.now() - timedelta(seconds=behind_s)
-        self.kafka.append(EVENTS_TOPIC, partition, value, stamp, b"key", mark=mark)
+        self.kafka.append(EVENTS_TOPIC, partition, value, stamp, b"key", mark=mark, first=first)
 
-    def event(self, kind: str, subject: str, ago_s: float, **data: Any) -> bytes:
+    def event(self, kind: str, subject: str, ago_s: float, source: str = "gateway", **data: Any) -> bytes:
         """A CloudEvent that occurred so long ago."""
         document = {
             "specversion": "1.0",
             "id": f"e{len(self.sent)}",
-            "source": "gateway",
+            "source": source,
             "type": kind,
             "subject": subject,
             "time": rfc3339(self.clock.now() - timedelta(seconds=ago_s)),

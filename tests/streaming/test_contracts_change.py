@@ -17,7 +17,7 @@ from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import RECORD
 from jobs.runtime.errors import Refused
-from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
+from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
 from tests.corpus.contracts import GPU, completions_with

@@ -15,8 +15,9 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, RECORD
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.few_records import FewOfTopic, FewRecords
+from jobs.runtime.kafka.marks import FIRST_RECEIVED, WITH_HEADERS, marked
+from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.plain_look import PlainLook
-from jobs.runtime.kafka.replay_mark import HEADER, WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import EARLIEST, list_partitions, offsets
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
@@ -113,6 +114,25 @@ def test_differential_the_driver_spark_and_the_plain_look_find_the_same_marks(
     assert [record.replay_mark for record in look.next_records({}, 100, 1 << 20, 1 << 20)] == marks
 
 
+def test_differential_both_marks_of_a_record_are_found_in_whichever_order_they_stand(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    topic = Topic.make(bootstrap)
+    both: list[tuple[str, str | bytes | None]] = [(HEADER, b"events/0/1"), (FIRST_RECEIVED, b"2024-01-01T00:00:00Z")]
+    for headers in (both, both[::-1], both[1:], [("trace", b"1"), *both, (FIRST_RECEIVED, b"later")], both[:1]):
+        topic.producer.produce(topic.name, b"v", b"k", partition=0, headers=headers)
+        assert topic.producer.flush(30) == 0
+    found = read(topic, beginning(topic))
+    assert found is not None
+    mark = b"2024-01-01T00:00:00Z"
+    assert found["reception_mark"].to_pylist() == [mark, mark, mark, mark, None]
+    assert in_order(found) == read_by_spark(spark, topic)
+    look = PlainLook(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    records = look.next_records({}, 100, 1 << 20, 1 << 20)
+    assert [record.reception_mark for record in records] == [mark, mark, mark, mark, None]
+    assert [record.replay_mark for record in records] == [b"events/0/1"] * 2 + [None] + [b"events/0/1"] * 2
+
+
 def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
     spark: SparkSession, bootstrap: str
 ) -> None:
@@ -125,7 +145,7 @@ def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
     later = read(topic, {0: 1})
     assert later is not None
     assert len(later) == 1
-    assert [row[-1] for row in read_by_spark(spark, topic)] == [b"events/0/1", None]
+    assert [row[-2] for row in read_by_spark(spark, topic)] == [b"events/0/1", None]
     look = PlainLook(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
     assert [record.replay_mark for record in look.next_records({}, 9, 1 << 20, 1 << 20)] == [b"events/0/1", None]
 

@@ -38,8 +38,8 @@ from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.attempts import ALONE_LIMIT
+from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.plain_look import PlainLook
-from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.kafka.topic import LATEST, Topic, list_partitions, offsets
 from jobs.runtime.obstacles import obstacle_of

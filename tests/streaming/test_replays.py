@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from jobs.runtime.kafka.replay_mark import HEADER
+from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from metering.instants import rfc3339
 from metering.words import EventType
 from tests.streaming.brokers import running_broker

@@ -66,7 +66,7 @@ def usage_row(lsn: int) -> dict[str, Any]:
 
 
 KNOWN = {
-    Table.JOURNAL: (4, 47, 870271380),
+    Table.JOURNAL: (5, 48, 3381880332),
     Table.USAGE: (5, 40, 1626849689),
     Table.ACCOUNTS: (3, 13, 3379988770),
     Table.PRICES: (2, 12, 3096643453),
@@ -170,7 +170,7 @@ def test_a_table_of_a_newer_version_is_refused_before_anything_is_written(tmp_pa
     newer = committing({SCHEMA_VERSION: SCHEMA_VERSIONS[Table.JOURNAL] + 1})
     write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append", commit_properties=newer)
     version = DeltaTable(f"{tmp_path}/journal").version()
-    with pytest.raises(Refused, match=r"has version 5 of its schema and this program knows 4: .* install that version"):
+    with pytest.raises(Refused, match=r"has version 6 of its schema and this program knows 5: .* install that version"):
         DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
     assert DeltaTable(f"{tmp_path}/journal").version() == version
 

@@ -26,7 +26,7 @@ from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
+from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import LATEST, list_partitions, offsets
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import methodcaller
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -21,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.looked_records import RECORDS
-from jobs.runtime.kafka.replay_mark import COLUMN, mark_in
+from jobs.runtime.kafka.marks import MARKS, mark_in
 from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, offsets
 
 
@@ -122,7 +123,7 @@ def _headers(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 def _table(messages: list[Message]) -> pa.Table:
-    columns = {
+    columns: dict[str, list[Any]] = {
         "key": [message.key() for message in messages],
         "value": [message.value() for message in messages],
         "topic": [message.topic() for message in messages],
@@ -131,8 +132,9 @@ def _table(messages: list[Message]) -> pa.Table:
         # What a producer stamped is never read, and may be more than an instant can be.
         "timestamp": [milliseconds * 1_000 if is_stamp else 0 for is_stamp, milliseconds in map(_stamp, messages)],
         "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
-        COLUMN: [mark_in(_headers(message)) for message in messages],
     }
+    headers = [_headers(message) for message in messages]
+    columns |= {column: [mark_in(those, header) for those in headers] for column, header in MARKS.items()}
     return pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS)
 
 

@@ -13,11 +13,12 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from jobs.runtime.kafka.marks import MARKS, MOST_BYTES, RECEPTION_MARK, REPLAY_MARK
 from jobs.runtime.kafka.record_batches import RecordBatch
-from jobs.runtime.kafka.replay_mark import HEADER, MOST_BYTES
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES, unpacked
 
 TOO_LARGE = "too_large"
+_COLUMNS = {header.encode(): column for column, header in MARKS.items()}
 MOST_KEY_BYTES = 1 << 15
 """A longer key of a record that is too large is not kept either."""
 
@@ -39,6 +40,8 @@ class LogRecord:
     """Of a record that could not be unpacked: the last offset of its batch, which is unpacked whole or not at all."""
     replay_mark: bytes | None = None
     """Which record it is that was rejected and is sent again, as its header says."""
+    reception_mark: bytes | None = None
+    """When it was received first, as its header says."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -90,7 +93,7 @@ class _Records:
         value, value_bytes = self._text(largest_bytes - key_bytes)
         if self._at > end:
             raise ValueError("a record is longer than it says")
-        mark = self._mark() if self._at < end else None
+        marks = self._marks() if self._at < end else {}
         if self._at > end:
             raise ValueError("a record is longer than it says")
         self._pass_over(end - self._at)
@@ -99,16 +102,20 @@ class _Records:
         problem = TOO_LARGE if size_bytes > largest_bytes else None
         offset = batch.base_offset + offset_delta
         stamp = (timestamp_ms, batch.is_append_time)
-        return LogRecord(partition, offset, *stamp, size_bytes, key, value, problem, replay_mark=mark)
+        of_past = marks.get(REPLAY_MARK), marks.get(RECEPTION_MARK)
+        return LogRecord(partition, offset, *stamp, size_bytes, key, value, problem, None, *of_past)
 
-    def _mark(self) -> bytes | None:
-        """The mark among the headers, which are read up to it; nobody reads the others."""
+    def _marks(self) -> dict[str, bytes | None]:
+        """The marks among the headers, by column; these are read until all are found, and nobody reads the others."""
+        found: dict[str, bytes | None] = {}
         for _ in range(self._varint()):
             name, _ = self._text(MOST_BYTES)
             value, _ = self._text(MOST_BYTES)
-            if name == HEADER.encode():
-                return value
-        return None
+            if (column := _COLUMNS.get(name or b"")) is not None:
+                found.setdefault(column, value)
+                if len(found) == len(_COLUMNS):
+                    break
+        return found
 
     def _text(self, largest_bytes: int) -> tuple[bytes | None, int]:
         """A text and its length; only the length of one that is too large."""

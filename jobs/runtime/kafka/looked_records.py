@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.runtime.kafka.isolated import Isolated
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
-from jobs.runtime.kafka.replay_mark import COLUMN
+from jobs.runtime.kafka.marks import MARKS, RECEPTION_MARK, REPLAY_MARK
 
 MOST_GIVEN_UP = 100_000
 """Of a batch that cannot be unpacked, so many records are given up by one verdict: it is of all of them."""
@@ -26,10 +26,10 @@ RECORDS = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("timestampType", pa.int32()),
-        (COLUMN, pa.binary()),
+        *((column, pa.binary()) for column in MARKS),
     ]
 )
-"""As Spark's Kafka source names them, and the mark of a dead letter that is sent again (`replay_mark`)."""
+"""As Spark's Kafka source names them, and what their headers say of their past (`marks`)."""
 
 
 def good_record(now: datetime) -> LogRecord:
@@ -73,6 +73,7 @@ def as_frame(spark: SparkSession, records: list[LogRecord], topic: str) -> DataF
         # What a producer stamped is never read, and may be more than an instant can be.
         "timestamp": [record.timestamp_ms * 1_000 if record.is_append_time else 0 for record in records],
         "timestampType": [int(record.is_append_time) for record in records],
-        COLUMN: [record.replay_mark for record in records],
+        REPLAY_MARK: [record.replay_mark for record in records],
+        RECEPTION_MARK: [record.reception_mark for record in records],
     }
     return spark.createDataFrame(pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS))

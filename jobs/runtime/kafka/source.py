@@ -21,8 +21,8 @@ from jobs.runtime.kafka.attempts import Attempt, Attempts
 from jobs.runtime.kafka.careful_start import CarefulStart
 from jobs.runtime.kafka.few_records import FewRecords
 from jobs.runtime.kafka.isolated import IsolatedRecords
+from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.plain_look import PlainLook
-from jobs.runtime.kafka.replay_mark import WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_again, describe_topic, offsets
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
 from monitoring import metrics

@@ -1,0 +1,111 @@
+"""`weir backfill`: events of the past, sent the same way as all others, each with when it was received first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
+from deployment.errors import CannotRun
+
+if TYPE_CHECKING:
+    from cli.backfilling.sending import Backfill, IsClosed
+
+COLUMNS = ("file", "line", "fate", "says", "value")
+NOBODY_IS_LISTED = (
+    "Ingestion takes the past of no source: say of which in jobs.ingestion.backfill.sources and how far back in "
+    'accept_past_seconds (`jobs: {ingestion: {backfill: {sources: ["history/*"], accept_past_seconds: 94608000}}}` in '
+    "the file of `weir up --config FILE`; on a cluster jobs.ingestion.config.backfill), and start ingestion with it."
+)
+_CLOSED = "SELECT closed_until FROM closed_usage"
+_BILLING = "SELECT config ->> 'history_until' FROM jobs WHERE job = 'billing'"
+
+
+def backfill(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="CloudEvents: JSON lines, also packed by gzip, or Parquet; - for stdin."),
+    ],
+    *,
+    per_second: Annotated[
+        int, typer.Option("--per-second", min=1, max=1_000_000, help="Send no more than this, so that live ones pass.")
+    ] = 2_000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; list what would become of each.")] = False,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Send events of the past, before or beside live traffic; each counts once, however often it is sent.
+
+    Lateness and the accept window are judged by when an event was received first: its extension `receivedtime`, else
+    its `time`; in Parquet, with the event in the column `value`, the column `first_received_at` or `received_at`. This
+    is believed of sources in jobs.ingestion.backfill alone. Several files are sent side by side in the order of these
+    instants: a request and its completion must arrive within the completion timeout. What ingestion, as it is
+    configured now, would reject is not sent but listed. Whether an event repeats another, only ingestion says.
+
+    Exit status 1 when some were not sent or were refused by the broker; all others are sent.
+    """
+    from cli.backfilling.records import past_events, several
+    from cli.backfilling.sending import Backfill, Sending
+    from cli.dead_letter_replay.offline import Offline, ingestion_of
+    from cli.dead_letters import shortened
+    from cli.judged_lines import EVENTS_AT_ONCE
+    from cli.progress import telling
+    from deployment.kafka_client import kafka_client
+    from deployment.sender import Sender
+    from deployment.stack import running_deployment
+    from jobs.ingestion.reading import MOST_BLOCK_BYTES
+
+    stack = running_deployment(data_dir)
+    config = ingestion_of(stack.postgres_url)
+    if not config.backfill.sources:
+        raise CannotRun(NOBODY_IS_LISTED)
+    sending = None
+    if not dry_run:
+        sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic, per_second)
+    offline = Offline(config, datetime.now(UTC))  # noqa: TID251 -- a command reads it once
+    backfill = Backfill(files, offline, sending, _is_closed(stack.postgres_url))
+    most = min(EVENTS_AT_ONCE, per_second)
+    try:
+        with telling("Backfill:") as tell, past_events(files, MOST_BLOCK_BYTES + 1) as events:
+            rows = backfill.rows(several(events, most, MOST_BLOCK_BYTES), tell)
+            print_rows(map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form)
+    except KeyboardInterrupt:
+        if sending is not None:
+            sending.refused()
+        _tell(backfill)
+        typer.echo(_interrupted(backfill, files), err=True)
+        raise typer.Exit(1) from None
+    _tell(backfill)
+    if backfill.fails:
+        raise typer.Exit(1)
+
+
+def _is_closed(postgres_url: str) -> IsClosed:
+    import psycopg
+
+    from cli.backfilling.sending import IsClosed
+    from deployment.asking import asking_database
+
+    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
+        closed_until, until = (database.execute(query).fetchone() for query in (_CLOSED, _BILLING))
+    history_until = None if until is None or until[0] is None else datetime.fromisoformat(until[0])
+    return IsClosed(None if closed_until is None else closed_until[0], history_until)
+
+
+def _tell(backfill: Backfill) -> None:
+    typer.echo(backfill.summary, err=True)
+    if backfill.correcting:
+        typer.echo(
+            f"{backfill.correcting} are of minutes that have closed: each is a straggler that corrects its window. A "
+            "new installation that takes its history says in jobs.billing.history_until what was billed elsewhere.",
+            err=True,
+        )
+
+
+def _interrupted(backfill: Backfill, files: list[str]) -> str:
+    last = backfill.last
+    place = "before the first" if last is None else f"after line {last.line} of {files[last.file]} ({last.mark})"
+    return f"Interrupted {place}. Run the same again: what was sent already is found to be a duplicate."

@@ -1,0 +1,166 @@
+"""Files of past events: CloudEvents as lines of JSON, packed by gzip or not, or rows of Parquet."""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+
+from cli.lines import numbered, opened
+from jobs.ingestion.receptions import MOST_CHARACTERS
+from metering.instants import rfc3339
+
+ATTRIBUTE = "receivedtime"
+"""The extension attribute of a CloudEvent that says when it was received first; without it that is its `time`."""
+VALUE, RECEIVED = "value", ("first_received_at", "received_at")
+"""The columns of Parquet: the CloudEvent, and when it was received first (the first of them that says so)."""
+GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+ROWS_AT_ONCE = 2_000
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class PastEvent:
+    """A document of a file, its line there (in Parquet the row, from 1 on), and the mark that it is sent with."""
+
+    file: int
+    line: int
+    document: bytes
+    mark: str | None
+
+
+@contextmanager
+def past_events(files: list[str], most_bytes: int) -> Iterator[Iterator[PastEvent]]:
+    """All documents, side by side in the order of their marks, as far as each file is in that order.
+
+    So a file of requests and one of completions meet. `-` is standard input; a pipe has lines. Of a longer line its
+    first `most_bytes`.
+    Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for one that is none of these.
+    """
+    if files.count("-") > 1:
+        raise typer.BadParameter("Standard input (-) can be read once.")
+    with ExitStack() as held:
+        parts = [_placed(number, held.enter_context(opened(file)), most_bytes) for number, file in enumerate(files)]
+        yield (event for _, _, event in heapq.merge(*parts, key=lambda one: one[:2]))
+
+
+def _placed(number: int, file: BinaryIO, most_bytes: int) -> Iterator[tuple[datetime, int, PastEvent]]:
+    """What has no instant, or one before, stays where it stands."""
+    at = _EARLIEST
+    for line, document, mark in _read(file, most_bytes):
+        at = max(at, _instant(mark) or at)
+        yield at, number, PastEvent(number, line, document, mark)
+
+
+def _read(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
+    if not file.seekable():
+        # A pipe: what it is cannot be looked at before it is read.
+        yield from _lines(file, most_bytes)
+        return
+    begins = file.read(4)
+    file.seek(0)
+    if begins == PARQUET:
+        yield from _rows(file)
+    elif begins.startswith(GZIP):
+        try:
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield from _lines(unpacked, most_bytes)  # type: ignore[arg-type]  # it reads as one
+        except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
+            raise typer.BadParameter(f"{_name(file)} cannot be unpacked: {problem}.") from None
+    else:
+        yield from _lines(file, most_bytes)
+
+
+def _lines(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
+    for line, document in numbered(file, most_bytes):
+        yield line, document, mark_of(document)
+
+
+def _rows(file: BinaryIO) -> Iterator[tuple[int, bytes, str | None]]:
+    try:
+        table = pq.ParquetFile(file)
+        names = table.schema_arrow.names
+        if VALUE not in names:
+            raise typer.BadParameter(
+                f"{_name(file)} has no column `{VALUE}` with the CloudEvent as text or bytes (it has "
+                f"{', '.join(names) or 'none'})."
+            )
+        told = [name for name in RECEIVED if name in names]
+        line = 0
+        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[VALUE, *told]):
+            values = batch.column(VALUE).cast(pa.binary()).to_pylist()
+            marks = [_instants(batch.column(name)).to_pylist() for name in told]
+            for at, value in enumerate(values):
+                line += 1
+                document = value or b""
+                said = next((column[at] for column in marks if column[at] is not None), None)
+                yield line, document, mark_of(document) if said is None else _text(said)
+    except pa.ArrowException as problem:
+        raise typer.BadParameter(f"{_name(file)} cannot be read as Parquet: {problem}") from None
+
+
+def _instants(column: pa.Array) -> pa.Array:
+    """A column of instants to the microsecond, as Python has them; any other as it is."""
+    kind = column.type
+    return column.cast(pa.timestamp("us", kind.tz), safe=False) if pa.types.is_timestamp(kind) else column
+
+
+def _text(said: Any) -> str:
+    """An instant of a column as the header has it; without a zone it is UTC."""
+    if isinstance(said, datetime):
+        return rfc3339(said if said.tzinfo is not None else said.replace(tzinfo=UTC))
+    return _cut(str(said))
+
+
+def _name(file: BinaryIO) -> str:
+    return Path(getattr(file, "name", "the file")).name
+
+
+def mark_of(document: bytes) -> str | None:
+    """When a CloudEvent says that it was received first; None where it says no time at all, or cannot be read."""
+    try:
+        event = json.loads(document)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    said = event.get(ATTRIBUTE, event.get("time"))
+    return None if said is None else _cut(said if isinstance(said, str) else json.dumps(said))
+
+
+def _cut(said: str) -> str:
+    """What is longer than any instant stays none, and fits a header."""
+    return said[: MOST_CHARACTERS + 1]
+
+
+def _instant(mark: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(mark or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def several(events: Iterable[PastEvent], most: int, most_bytes: int) -> Iterator[list[PastEvent]]:
+    """As many together as are judged at once."""
+    found: list[PastEvent] = []
+    size_bytes = 0
+    for event in events:
+        if found and (len(found) == most or size_bytes + len(event.document) > most_bytes):
+            yield found
+            found, size_bytes = [], 0
+        found.append(event)
+        size_bytes += len(event.document)
+    if found:
+        yield found
