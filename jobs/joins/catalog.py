@@ -105,7 +105,7 @@ class Catalog:
     @property
     def held(self) -> Mapping[Table, pa.Table]:
         """Every version, by table."""
-        return self._tables
+        return {table: versions.every for table, versions in self._versions.items()}
 
     def days(self, outcomes: pl.DataFrame) -> pl.Series:
         """`day` of each outcome."""

@@ -30,6 +30,7 @@ LOOK_SECONDS = 150.0
 """Longer than a heartbeat that rests and CLOCKS_DIFFER together, so that F passes a look before the next."""
 CLOCKS_DIFFER = timedelta(seconds=60)
 """Of brokers and database, at most."""
+ROWS_AT_ONCE = 50_000
 _PATIENCE = "-c statement_timeout=10s -c lock_timeout=2s"
 """Whoever holds a lock on the catalog shall not hold up what is priced."""
 _CAPTURE = "SELECT clock_timestamp(), captured_until FROM catalog.capture"
@@ -49,9 +50,14 @@ def missing(held: pa.Table, table: Table, database: psycopg.Connection[Any]) -> 
     newest = versions.sort("lsn").unique(key, keep="last").filter(~pl.col("deleted"))
     # A deletion may be told by name only, and is of the row all the same.
     told = newest.with_columns(pl.col(name).dt.epoch("us") for name in key if name == "effective_from")
-    with database.cursor(row_factory=tuple_row) as cursor:
-        rows = cursor.execute(_STORED[table]).fetchall()
-    stored = pl.DataFrame(rows, schema=told.select(key).schema, orient="row")
+    schema = told.select(key).schema
+    parts = [pl.DataFrame(schema=schema)]
+    with database.transaction(), database.cursor("stored", row_factory=tuple_row) as cursor:
+        cursor.execute(_STORED[table])
+        # A million prices as Python's tuples would take more memory than pricing by them.
+        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+            parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
+    stored = pl.concat(parts)
     gone = told.join(stored, on=key, how="anti")["lsn"]
     return newest.filter(pl.col("lsn").is_in(gone.implode())).sort("lsn")
 

@@ -37,6 +37,11 @@ class VersionsInUse:
         self._held = self._hashes.clear()
         self._in_use = versions(every.slice(0, 0))
 
+    @property
+    def every(self) -> pa.Table:
+        """Every version."""
+        return self._every
+
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
         """As `Versions.as_of`, which it asks."""
         self._hold(self._hashed(rows).unique())

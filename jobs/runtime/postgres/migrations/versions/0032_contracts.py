@@ -6,7 +6,7 @@ Read with the rights of whoever asks, so the policies of the three tables decide
 from alembic import op
 
 revision = "0032"
-down_revision = "0030"
+down_revision = "0031"
 
 # Instants that no event can have, and that no reader but Postgres knows (infinity): ingestion refuses such a change, so
 # they begin and end nothing here either.

@@ -6,8 +6,8 @@ year that no calendar has, would make a dead letter of the row, and of all that 
 
 from alembic import op
 
-revision = "0035"
-down_revision = "0030"
+revision = "0033"
+down_revision = "0032"
 
 TRUNCATED = """
 CREATE FUNCTION catalog.refuse_truncate() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
