@@ -226,6 +226,9 @@ def test_what_begins_outside_the_calendar_begins_nothing(database: str) -> None:
     priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*key, START), 1))
     with psycopg.connect(database, autocommit=True) as connection:
         before = contracts(connection, START)
+        # Such a row is refused, and was not always.
+        for table in ("prices", "accounts"):
+            connection.execute(f"ALTER TABLE catalog.{table} DROP CONSTRAINT {table}_effective_from_is_a_date".encode())
         for begins in ("infinity", "-infinity", "10000-01-01Z", "0001-01-01Z BC"):
             connection.execute("INSERT INTO catalog.prices VALUES ('p1', 'm1', 'requests', 'EUR', %s, 5)", [begins])
             connection.execute(
