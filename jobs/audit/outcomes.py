@@ -57,11 +57,11 @@ class Outcomes:
         return Counter({each["values"]: each["counts"] for each in counted})
 
 
-def outcomes(versions: Versions, pinned: Pinned) -> Outcomes:
+def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER_BUCKET) -> Outcomes:
     """Recompute what was made of the journal below the pinned position."""
     journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
     usage = pieces(versions.usage, USAGE_READ, versions.since)
-    buckets = 1 + journal.rows // ROWS_PER_BUCKET
+    buckets = 1 + journal.rows // rows_per_bucket
     later = later_contracts(versions.journal, pinned)
     nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
     # All that is put right at once passes through the driver, so each bucket has its share: keys spread evenly.

@@ -15,10 +15,9 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.audit import outcomes as of_outcomes
 from jobs.audit.appended import append
 from jobs.audit.kept import kept
-from jobs.audit.outcomes import Outcomes, outcomes
+from jobs.audit.outcomes import ROWS_PER_BUCKET, Outcomes, outcomes
 from jobs.audit.pinned import Asked, first_log_date, pin
 from jobs.audit.versions import Versions
 from jobs.joins.config import JoinsConfig
@@ -41,13 +40,16 @@ def audited(world: HandMade, at: timedelta, present: JoinsConfig = DEFAULT) -> i
     return said.appended
 
 
-def by_spark(spark: SparkSession, world: HandMade, at: timedelta, asked: Asked) -> Outcomes:
+def by_spark(
+    spark: SparkSession, world: HandMade, at: timedelta, asked: Asked, rows_per_bucket: int = ROWS_PER_BUCKET
+) -> Outcomes:
     """The shipped audit of a period, which reads only its log dates."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
     versions = Versions(spark, world.tables, journal, usage, first_log_date(usage, JoinsConfig(), asked))
-    found = outcomes(versions, pin(usage, [kept(journal), kept(usage)], world.tables, JoinsConfig(), asked))
+    pinned = pin(usage, [kept(journal), kept(usage)], world.tables, JoinsConfig(), asked)
+    found = outcomes(versions, pinned, rows_per_bucket)
     assert found.faults.to_dicts() == []
     if len(found.corrections):
         append(usage, found.corrections, START + at)
@@ -99,9 +101,7 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
     assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
 
 
-def test_the_driver_never_has_more_rows_than_are_put_right_at_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """However many parts of the keys there are: a price for the past changes rows of all of them."""
     world = HandMade(tmp_path)
     for number in range(40):
@@ -110,9 +110,8 @@ def test_the_driver_never_has_more_rows_than_are_put_right_at_once(
     world.joined(2 * HOUR)
     world.price(3 * HOUR, "0.01", begins=timedelta())
     world.joined(3 * HOUR)
-    monkeypatch.setattr(of_outcomes, "ROWS_PER_BUCKET", 20)
     asked, parts = Asked(most_rows=20), list[int]()
-    while (found := by_spark(spark, world, 3 * HOUR, asked)).changes:
+    while (found := by_spark(spark, world, 3 * HOUR, asked, rows_per_bucket=20)).changes:
         parts.append(len(found.corrections))
     assert sum(parts) == 80
     assert max(parts) <= asked.most_rows

@@ -7,6 +7,7 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -149,6 +150,28 @@ def test_until_when_changes_are_captured_is_not_known_before_there_is_a_slot(dat
     behind = read_capture(database).behind_seconds
     assert behind is not None
     assert 0 <= behind < 60
+
+
+BEAT_AT = "INSERT INTO catalog.beats VALUES (clock_timestamp() + %s, '0/1')"
+
+
+def test_a_clock_that_was_ahead_says_nothing_of_what_is_captured(database: str) -> None:
+    """Else who captures nothing would be on time for as long as it was ahead, and nobody would wait for it."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(BEAT_AT, [timedelta(days=1)])
+        assert read_capture(database).is_late
+        connection.execute(BEAT_AT, [-timedelta(minutes=5)])
+        slot = f"weir_catalog_{uuid4().hex}"
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        try:
+            behind = read_capture(database).behind_seconds
+            connection.execute("SELECT catalog.beat()")
+            [beats] = connection.execute("SELECT count(*) FROM catalog.beats").fetchone() or [0]
+        finally:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+    assert behind is not None
+    assert 300 <= behind < 360
+    assert beats == 2, "the one ahead is gone"
 
 
 @pytest.mark.parametrize("table", ["plans", "prices", "accounts", "decisions"])
