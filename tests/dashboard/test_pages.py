@@ -278,10 +278,31 @@ def test_a_month_is_that_of_the_accounts_time_zone(open_page: Pages, connected: 
     first = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     for account, zone in (("berlin", "Europe/Berlin"), ("utc", "UTC"), ("broken", "No/Where")):
         row = {"account": account, "name": account, "plan": "p", "currency": "EUR", "timezone": zone}
+        with psycopg.connect(database) as connection:
+            # As a database of before did, which took any zone.
+            connection.execute("ALTER TABLE catalog.accounts DISABLE TRIGGER check_account")
         write(database, "catalog.accounts", row)
         write_windows(database, window(first - MINUTE, 5, account=account), window(first, 2, account=account))
     table = open_page("bills", month=f"{first:%Y-%m}").dataframe[0].value
     assert dict(zip(table["account"], table["requests"], strict=True)) == {"berlin": 7, "broken": 2, "utc": 2}
+
+
+def test_an_account_stands_below_the_one_whose_bill_it_is_part_of(
+    open_page: Pages, connected: str, database: str
+) -> None:
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    progress(database, "billing", now)
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    for account, parent in (("group", None), ("child", "group"), ("alone", None)):
+        row = {"account": account, "name": account, "plan": "p", "currency": "EUR", "parent": parent}
+        write(database, "catalog.accounts", row)
+    write_windows(database, *(window(now, number, account=name) for number, name in ((3, "child"), (5, "alone"))))
+    table = open_page("bills", month=f"{now:%Y-%m}").dataframe[0].value
+    assert table["account"].tolist() == ["alone", "group", "· child"]
+    assert table["requests"].tolist() == [5, 0, 3]
+    below = table["with accounts below"].tolist()
+    assert below[1] == table["month to date"].tolist()[2]
+    assert [str(one) in ("nan", "None", "") for one in (below[0], below[2])] == [True, True]
 
 
 def test_a_changed_time_zone_moves_no_border_of_a_month_that_has_begun(

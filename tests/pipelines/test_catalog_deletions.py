@@ -100,3 +100,15 @@ def test_a_row_that_says_when_it_was_deleted_and_is_not_is_refused(stored_catalo
 def test_a_moment_that_no_record_can_tell_is_refused(stored_catalog: str, moment: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation), psycopg.connect(stored_catalog) as connection:
         connection.execute("UPDATE catalog.prices SET deleted_at = %s", [moment])
+
+
+def test_the_beginning_of_a_price_that_has_begun_is_not_moved(stored_catalog: str) -> None:
+    """To the log of changes it is a deletion: usage of now would have no price, and the row says that it has."""
+    with pytest.raises(psycopg.errors.CheckViolation, match="has begun"), psycopg.connect(stored_catalog) as connection:
+        connection.execute("UPDATE catalog.prices SET effective_from = '2025-01-01 UTC'")
+    with psycopg.connect(stored_catalog) as connection:
+        connection.execute("UPDATE catalog.prices SET effective_from = effective_from, unit_price = 7")
+        to_come = "INSERT INTO catalog.prices VALUES ('team', 'm', 'requests', 'EUR', '8000-01-01 UTC', 1)"
+        connection.execute(to_come)
+        connection.execute("UPDATE catalog.prices SET effective_from = '7000-01-01 UTC' WHERE unit_price = 1")
+    assert len(rows(stored_catalog, "prices")) == 2

@@ -35,14 +35,28 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER refuse_undeleted AFTER INSERT OR UPDATE OF deleted_at ON catalog.prices
+CREATE CONSTRAINT TRIGGER refuse_undeleted AFTER INSERT OR UPDATE ON catalog.prices
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.deleted_at IS NOT NULL)
     EXECUTE FUNCTION catalog.refuse_undeleted();
-CREATE CONSTRAINT TRIGGER refuse_undeleted AFTER INSERT OR UPDATE OF deleted_at ON catalog.accounts
+CREATE CONSTRAINT TRIGGER refuse_undeleted AFTER INSERT OR UPDATE ON catalog.accounts
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.deleted_at IS NOT NULL)
     EXECUTE FUNCTION catalog.refuse_undeleted();
+
+-- To the log of changes it is a deletion and another price. What was in force would end, and one that begins before it
+-- would not go on from there.
+CREATE FUNCTION catalog.refuse_to_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    RAISE EXCEPTION 'this price of % has begun, so its effective_from stays: delete it with its effective_from as '
+        'deleted_at (then it never was) or as of when it ends, and insert the other', quote_literal(OLD.model)
+        USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER refuse_to_move BEFORE UPDATE ON catalog.prices FOR EACH ROW
+    WHEN (NEW.effective_from <> OLD.effective_from AND OLD.effective_from <= now())
+    EXECUTE FUNCTION catalog.refuse_to_move();
 """
 NO_DELETED_AT = """
+DROP TRIGGER refuse_to_move ON catalog.prices;
+DROP FUNCTION catalog.refuse_to_move();
 DROP TRIGGER refuse_undeleted ON catalog.prices;
 DROP TRIGGER refuse_undeleted ON catalog.accounts;
 DROP FUNCTION catalog.refuse_undeleted();
