@@ -84,12 +84,10 @@ def tell_again(tables: str, postgres_url: str) -> int:
 
 def _gone(tables: str, table: Table, database: psycopg.Connection[dict[str, Any]]) -> Sequence[Held]:
     held = open_table(tables, table)
+    if held is None:
+        return []
     # Not with Arrow's own threads, as in `known.versions`.
-    return (
-        []
-        if held is None
-        else missing(held.to_pyarrow_dataset().to_table(use_threads=False), table, database).to_dicts()
-    )
+    return missing(held.to_pyarrow_dataset().to_table(use_threads=False), table, database).to_dicts()
 
 
 def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: Held) -> bool:

@@ -33,7 +33,8 @@ CLOCKS_DIFFER = timedelta(seconds=60)
 ROWS_AT_ONCE = 50_000
 _PATIENCE = "-c statement_timeout=10s -c lock_timeout=2s"
 """Whoever holds a lock on the catalog shall not hold up what is priced."""
-_CAPTURE = "SELECT clock_timestamp(), captured_until FROM catalog.capture"
+_CAPTURE = "SELECT captured_until FROM catalog.capture"
+_NOW = "SELECT clock_timestamp()"
 # An instant as joins has it: what lies outside its calendar was refused when it was told.
 _STORED = {
     Table.ACCOUNTS: "SELECT account FROM catalog.accounts",
@@ -48,7 +49,6 @@ def missing(held: pa.Table, table: Table, database: psycopg.Connection[Any]) -> 
     """The newest versions (streams.ACCOUNTS, PRICES) of rows that the database does not have, unless deleted."""
     key, versions = KEY_OF[table], pl.DataFrame(held)
     newest = versions.sort("lsn").unique(key, keep="last").filter(~pl.col("deleted"))
-    # A deletion may be told by name only, and is of the row all the same.
     told = newest.with_columns(pl.col(name).dt.epoch("us") for name in key if name == "effective_from")
     schema = told.select(key).schema
     parts = [pl.DataFrame(schema=schema)]
@@ -64,10 +64,10 @@ def missing(held: pa.Table, table: Table, database: psycopg.Connection[Any]) -> 
 
 @dataclass(frozen=True)
 class _Look:
-    """When it was, by the database, and before when all that was committed was in Kafka."""
+    """When it was over, by the database, and before when all that was committed was in Kafka when it began."""
 
     at: datetime
-    captured_until: datetime | None
+    captured_until: datetime
 
 
 class Untold:
@@ -92,20 +92,20 @@ class Untold:
 
     def _look(self, held: Mapping[Table, pa.Table], frontier: datetime | None) -> None:
         with Session.to(self._url, "weir joins catalog", options=_PATIENCE) as database:
-            row = database.execute(_CAPTURE).fetchone()
-            look = _Look(*row) if row is not None else None
-            if look is None or look.captured_until is None:
+            (captured_until,) = database.execute(_CAPTURE).fetchone() or (None,)
+            if captured_until is None:
                 # Nobody captures: then nothing is told, and its own alert says so.
                 return
             gone = [(table, lsn) for table, rows in held.items() for lsn in missing(rows, table, database)["lsn"]]
+            # After the rows: what is missing among them was deleted before this.
+            (now,) = database.execute(_NOW).fetchone() or (captured_until,)
+        look = _Look(now, captured_until)
         self._missed_at = {row: self._missed_at.get(row, look.at) for row in gone}
         self.rows = len(self._never_told(frontier))
         self._before = look
 
     def _never_told(self, frontier: datetime | None) -> Sequence[tuple[Table, int]]:
         before = self._before
-        if before is None or before.captured_until is None or frontier is None:
-            return []
-        if frontier <= before.at + CLOCKS_DIFFER:
+        if before is None or frontier is None or frontier <= before.at + CLOCKS_DIFFER:
             return []
         return [row for row, missed_at in self._missed_at.items() if missed_at < before.captured_until]
