@@ -68,8 +68,8 @@ def usage_row(lsn: int) -> dict[str, Any]:
 KNOWN = {
     Table.JOURNAL: (5, 48, 3381880332),
     Table.USAGE: (5, 40, 1626849689),
-    Table.ACCOUNTS: (3, 13, 3379988770),
-    Table.PRICES: (2, 12, 3096643453),
+    Table.ACCOUNTS: (4, 15, 257403003),
+    Table.PRICES: (3, 13, 3263640214),
 }
 """By table: the version of its schema, how many columns it has, and the checksum of their names and types."""
 
@@ -123,7 +123,7 @@ def test_a_table_grows_once_also_when_the_driver_that_grew_it_never_committed_a_
 def test_prices_that_were_nobodys_and_not_captured_stay_and_only_new_ones_say_by_whom_and_where(tmp_path: Path) -> None:
     key = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR"}
     row = {"lsn": 1, **key, "effective_from": START, "unit_price": Decimal(1), "deleted": False}
-    old = pa.schema([field for field in PRICES if field.name not in (*AUTHOR, *SOURCE)])
+    old = pa.schema([field for field in PRICES if field.name not in (*AUTHOR, *SOURCE, "ends_at")])
     made = DeltaTable.create(f"{tmp_path}/{Table.PRICES}", old)
     committed = committing({LSN: 2, "joins.epoch": 1, "journal": 2})
     write_deltalake(made, pa.Table.from_pylist([row], old), mode="append", commit_properties=committed)
@@ -142,6 +142,25 @@ def test_prices_that_were_nobodys_and_not_captured_stay_and_only_new_ones_say_by
         (1, 1, None, None, None, None),
         (3, 2, "bob", START, 8, EPOCH + timedelta(microseconds=8)),
     ]
+
+
+def test_deletions_that_were_taken_before_stay_withdrawn_told_again_too_and_only_new_ones_end(tmp_path: Path) -> None:
+    keys = [{"plan": "p", "model": model, "meter": "requests", "currency": "EUR"} for model in ("old", "new")]
+    old = pa.schema([field for field in PRICES if field.name != "ends_at"])
+    said: list[tuple[int, dict[str, str], int | None]] = [(1, keys[0], 1), (2, keys[1], 1), (3, keys[0], None)]
+    rows = [
+        {"lsn": lsn, **key, "effective_from": START, "unit_price": unit and Decimal(unit), "deleted": unit is None}
+        for lsn, key, unit in said
+    ]
+    made = DeltaTable.create(f"{tmp_path}/{Table.PRICES}", old)
+    committed = committing({LSN: 4, "joins.epoch": 1, "journal": 4})
+    write_deltalake(made, pa.Table.from_pylist(rows, old), mode="append", commit_properties=committed)
+    gone = [json.dumps({"op": "d", "ts_ms": 7, "before": key | {"effective_from": rfc3339(START)}}) for key in keys]
+    told = {"lsn": [4, 5], "topic": [CatalogTopic.PRICES] * 2, "value": [one.encode() for one in gone]}
+    Catalog(str(tmp_path), 2, 1).take(pl.DataFrame(told), Position(6))
+    found = DeltaTable(f"{tmp_path}/{Table.PRICES}").to_pyarrow_table().sort_by("lsn").to_pylist()
+    deletions = [(row["lsn"], row["model"], row["ends_at"]) for row in found if row["deleted"]]
+    assert deletions == [(3, "old", None), (5, "new", EPOCH + timedelta(milliseconds=7))]
 
 
 def test_a_driver_from_before_the_growth_is_fenced(tmp_path: Path) -> None:
