@@ -61,7 +61,13 @@ def price(rows: Mapping[datetime, Sequence[Told]], event_time: datetime) -> Told
 def held(states: Sequence[Told], event_time: datetime) -> tuple[bool, Told | None]:
     """THE RULE OF DELETIONS: of one row of prices that has begun, whether it says what holds, and what it says.
 
-    A price that was deleted was never in force, so the price before it goes on: (False, None).
+    A price that is deleted ends at that moment: (True, None) from then on, whatever held before it. One that had not
+    begun by then never began, so the price before it goes on: (False, None).
     """
     last = states[-1]
-    return (False, None) if last.is_deletion else (True, last)
+    if last.at is None:
+        return True, last
+    if last.at <= last.since:
+        return False, None
+    before = next((told for told in reversed(states) if not told.is_deletion), None)
+    return (False, None) if before is None else (True, before if event_time < last.at else None)

@@ -54,6 +54,8 @@ class Held:
     plans: dict[str, str] = field(default_factory=lambda: {plan: plan for plan in PLANS})
     accounts: dict[str, tuple[str, str, datetime | None]] = field(default_factory=dict)
     prices: dict[tuple[Any, ...], Decimal] = field(default_factory=dict)
+    ended: dict[tuple[Any, ...], Decimal] = field(default_factory=dict)
+    """Deleted now, when all of them had begun."""
 
     def take(self, edit: Edit) -> None:
         what, key, said = edit
@@ -64,29 +66,37 @@ class Held:
             if said is not None:
                 self.accounts[key[0]] = said
         else:
-            self.prices.pop(key, None)
+            self.ended |= {key: self.prices.pop(key)} if key in self.prices else {}
             if said is not None:
+                self.ended.pop(key, None)
                 self.prices[key] = Decimal(said)
 
-    def contracts(self, at: datetime, changed_at: datetime) -> list[tuple[Any, ...]]:
-        """What must be in force at `at`: price by price, each looked for among all."""
+    @property
+    def every(self) -> dict[tuple[Any, ...], Decimal]:
+        return {**self.ended, **self.prices}
+
+    def contracts(self, at: datetime, now: datetime) -> list[tuple[Any, ...]]:
+        """What must be in force at `at`: price by price, each looked for among all. All edits were made `now`."""
         found = []
         for account, (plan, currency, since) in self.accounts.items():
-            begins = since or changed_at
-            for (of, model, meter, unit, effective_from), unit_price in self.prices.items():
+            begins = since or now
+            for key, unit_price in self.every.items():
+                of, model, meter, unit, effective_from = key
                 if (of, unit) != (plan, currency) or begins > at or effective_from > at:
                     continue
-                others = [key[4] for key in self.prices if key[:4] == (of, model, meter, unit)]
-                if any(effective_from < other <= at for other in others):
+                others = [other[4] for other in self.every if other[:4] == key[:4]]
+                if any(effective_from < other <= at for other in others) or (key in self.ended and now <= at):
                     continue
-                until = min((other for other in others if other > at), default=None)
+                until = min(
+                    [*(other for other in others if other > at), *([now] if key in self.ended else [])], default=None
+                )
                 contract = (account, plan, self.plans[plan], currency, model, meter)
                 found.append((*contract, unit_price, effective_from, until, begins))
         return sorted(found, key=lambda row: row[:6])
 
-    def right_until(self, at: datetime) -> datetime | None:
-        begin = [key[4] for key in self.prices] + [since for *_, since in self.accounts.values() if since]
-        return min((each for each in begin if each > at), default=None)
+    def right_until(self, at: datetime, now: datetime) -> datetime | None:
+        begin = [key[4] for key in self.every] + [since for *_, since in self.accounts.values() if since]
+        return min((each for each in [*begin, *([now] if self.ended else [])] if each > at), default=None)
 
 
 def apply(database: psycopg.Connection[Any], edit: Edit) -> None:
@@ -151,7 +161,7 @@ def test_oracle_contracts_are_what_the_three_tables_say_at_any_moment(
     for at in (*MOMENTS, now[0] - MICROSECOND, now[0], now[0] + timedelta(days=1)):
         assert contracts(catalog, at) == held.contracts(at, now[0])
         until = catalog.execute("SELECT catalog.contracts_right_until(%s)", [at]).fetchone()
-        assert until == (held.right_until(at),)
+        assert until == (held.right_until(at, now[0]),)
     live = catalog.execute(f"SELECT {COLUMNS} FROM catalog.contracts ORDER BY 1, 2, 3, 4, 5, 6").fetchall()
     assert live == held.contracts(now[0], now[0]), "the view is of now"
     catalog.rollback()
@@ -162,7 +172,7 @@ def test_oracle_contracts_are_what_the_three_tables_say_at_any_moment(
 def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
-    """From its first beginning on a key has one price at each moment, and each ends where the next begins."""
+    """From its first beginning on a key has one price at each moment; each ends where the next begins, or by itself."""
     for plan in PLANS:
         catalog.execute("INSERT INTO catalog.plans VALUES (%s, %s)", [plan, plan])
         for currency in CURRENCIES:
@@ -176,16 +186,18 @@ def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
         rows = contracts(catalog, at)
         keys = [row[:6] for row in rows]
         assert len(set(keys)) == len(keys), "one price at a moment"
-        begun = {key[:4] for key in held.prices if key[4] <= at}
+        begun = {key[:4] for key in held.every if key[4] <= at}
         assert {(row[1], row[4], row[5], row[3]) for row in rows} == begun, "and none is missing"
         for row in rows:
             periods[row[1], row[4], row[5], row[3]].add((row[7], row[8]))
-    for found in periods.values():
+    now = catalog.execute("SELECT now()").fetchone()
+    assert now is not None
+    for key, found in periods.items():
         ordered = sorted(found, key=lambda period: period[0])
         assert all(former[1] == latter[0] for former, latter in pairwise(ordered))
-        assert ordered[-1][1] is None
+        assert ordered[-1][1] == (now[0] if (*key, ordered[-1][0]) in held.ended else None)
     assert {(key, begins) for key, found in periods.items() for begins, _ in found} == {
-        (key[:4], key[4]) for key in held.prices
+        (key[:4], key[4]) for key in held.every
     }
     catalog.rollback()
 
@@ -238,6 +250,55 @@ def test_what_begins_outside_the_calendar_begins_nothing(database: str) -> None:
             )
             assert contracts(connection, START) == before
             assert connection.execute("SELECT catalog.contracts_right_until(%s)", [START]).fetchone() == (None,)
+
+
+@pytest.mark.parametrize(
+    ("ends", "at", "pays"),
+    [
+        (None, "-1 s", 2),
+        (None, "1 s", None),
+        ("1 day", "23 hours", 2),
+        ("1 day", "1 day", None),
+        ("40 days", "31 days", 3),
+        ("-100 years", "1 s", 1),
+    ],
+)
+def test_a_price_that_was_deleted_goes_on_until_its_end_and_the_one_before_never_again(
+    database: str, ends: str | None, at: str, pays: int | None
+) -> None:
+    """As joins has it. One that ended before it began never was, and where the next begins the end is none."""
+    key = ("p1", "m1", "requests", "EUR")
+    with psycopg.connect(database) as connection:
+        later = connection.execute("SELECT now() + interval '30 days'").fetchone()
+        assert later is not None
+        begins = ((START, 1), (START + MICROSECOND, 2), (later[0], 3))
+        priced(
+            database,
+            ("account", ("acme",), ("p1", "EUR", START)),
+            *(("price", (*key, when), unit) for when, unit in begins),
+        )
+        connection.execute(
+            "UPDATE catalog.prices SET deleted_at = CASE WHEN %(ends)s::text IS NOT NULL"
+            " THEN greatest(now() + %(ends)s::interval, '1970-01-01 UTC') END WHERE unit_price = 2",
+            {"ends": ends},
+        )
+        connection.execute("DELETE FROM catalog.prices WHERE unit_price = 2")
+        asked = "SELECT unit_price FROM catalog.contracts_at(now() + %s::interval)"
+        assert connection.execute(asked, [at]).fetchone() == (None if pays is None else (pays,))
+        # Whoever puts it there again takes the end back.
+        apply(connection, ("price", (*key, START + MICROSECOND), 2))
+        assert connection.execute(asked, [at]).fetchone() == (3 if at == "31 days" else 2,)
+        assert connection.execute("SELECT count(*) FROM catalog.ended_prices").fetchone() == (0,)
+
+
+def test_a_price_whose_model_is_called_otherwise_has_ended_under_the_former_name(database: str) -> None:
+    """To the log of changes it is a deletion, and another price."""
+    key = ("p1", "m1", "requests", "EUR")
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*key, START), 1))
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE catalog.prices SET model = 'm2'")
+        assert [row[4] for row in contracts(connection, datetime(2999, 1, 1, tzinfo=UTC))] == ["m2"]
+        assert [row[4] for row in contracts(connection, START)] == ["m1", "m2"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,10 @@ SELECT coalesce(slot.active, false) AS is_active,
        (
            SELECT max(beat_at) FROM catalog.beats WHERE position < slot.confirmed_flush_lsn{counts}
        ) AS captured_until,
-       (SELECT min(beat_at) FROM catalog.beats WHERE true{counts}) AS first_beat_at
+       (SELECT min(beat_at) FROM catalog.beats WHERE true{counts}) AS first_beat_at,
+       ARRAY(
+           SELECT format('catalog.%s.%s', table_name, column_name) FROM catalog.missing_columns ORDER BY 1
+       ) AS missing_columns
 FROM (SELECT) AS one
 LEFT JOIN pg_replication_slots AS slot
     ON slot.database = current_database() AND slot.plugin = 'pgoutput' AND starts_with(slot.slot_name, 'weir_catalog');
