@@ -130,10 +130,14 @@ def _moving(both: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
-    """The same with `is_pair` where one comes, or goes for it: those whose parts stand, if the stream has made them."""
+    """The same with `is_pair` where one comes, or goes for it: those whose parts stand, if the stream has billed them.
+
+    A part that only a repeat has superseded was billed to nobody, and does not go.
+    """
     pairs = moving.filter(pl.col("comes") & pl.all_horizontal(pl.col(PARTS).is_not_null())).select(*KEY, *PARTS)
     goes = _alone(moving.filter(pl.col("goes")))
-    gone = _alone(expected).join(goes, on=[*KEY, "lsn"], how="anti")
+    billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)
+    gone = _alone(billed).join(goes, on=[*KEY, "lsn"], how="anti")
     for part in PARTS:
         pairs = pairs.join(gone, left_on=[*KEY, part], right_on=[*KEY, "lsn"], how="anti")
     parts = pl.concat([pairs.select(*KEY, lsn=part) for part in PARTS])

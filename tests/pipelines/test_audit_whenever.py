@@ -76,6 +76,30 @@ def accepted_again(world: HandMade) -> None:
     world.joined(10 * DAY + 3 * HOUR)
 
 
+def asked_within_a_repeat(world: HandMade) -> None:
+    """A request waits behind a repeat of another, which was matched; its completion comes too late for both."""
+    world.request(HOUR, "A")
+    world.completion(HOUR + MINUTE, "B")
+    world.joined(DAY)
+    world.request(10 * DAY, "A")
+    world.request(10 * DAY + MINUTE, "C")
+    world.joined(10 * DAY + HOUR)
+    world.completion(10 * DAY + 2 * HOUR, "D")
+    world.joined(10 * DAY + 3 * HOUR)
+
+
+def completed_within_a_repeat(world: HandMade) -> None:
+    """The completion of a request that was given up waits behind a repeat of another one."""
+    world.request(HOUR, "A")
+    world.completion(HOUR + MINUTE, "B")
+    world.joined(DAY)
+    world.request(10 * DAY, "C")
+    world.joined(10 * DAY + HOUR)
+    world.completion(10 * DAY + 2 * HOUR, "B")
+    world.completion(10 * DAY + 2 * HOUR + MINUTE, "D")
+    world.joined(10 * DAY + 3 * HOUR)
+
+
 def both_again(world: HandMade) -> None:
     """A whole request is accepted again days later."""
     for at in (HOUR, 10 * DAY):
@@ -84,7 +108,9 @@ def both_again(world: HandMade) -> None:
         world.joined(at + 3 * HOUR)
 
 
-@pytest.mark.parametrize("history", [asked_twice, accepted_again, both_again])
+@pytest.mark.parametrize(
+    "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat]
+)
 def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -99,6 +125,29 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
         assert audited(world, 12 * DAY) == 0
     assert worlds[0].billed() == worlds[1].billed()
     assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
+
+
+class AuditedEachTime(HandMade):
+    """The same, audited whenever joins has decided."""
+
+    def joined(self, until: timedelta) -> None:
+        """And the audit."""
+        super().joined(until)
+        audited(self, until)
+
+
+@pytest.mark.parametrize("history", [asked_within_a_repeat, completed_within_a_repeat])
+@pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
+def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
+    kind: type[HandMade], history: Callable[[HandMade], None], tmp_path: Path
+) -> None:
+    """It was billed to nobody, so nothing of it goes; the repeat that stood in its place does."""
+    world = kind(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    history(world)
+    audited(world, 11 * DAY)
+    assert audited(world, 12 * DAY) == 0
+    assert world.billed() == {(0, "m", "0.01"): 100, (10, "m", "0.01"): 100}
 
 
 def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -186,6 +186,12 @@ MENDS = (
         "units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)"
         '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
+    _mend(
+        "what a repeat superseded is never one pair",
+        "jobs/audit/corrected.py",
+        'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
+        "billed = expected",
+    ),
 )
 """Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an
 oracle sees that believes nothing the product wrote."""
