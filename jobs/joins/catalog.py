@@ -139,9 +139,10 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
     said = [name for name in new.columns if name not in ("lsn", *NO_NEWS, *key)]
     reached = [pl.col(name).cum_max().forward_fill().shift(1).over(key) for name in SOURCE]
     place, at = SOURCE
-    of_transaction = pl.col(place).cum_max().shift(1).over([*key, at])
+    before = pl.col(place).cum_max().shift(1).over([*key, at])
+    of_transaction = (pl.col(at) == reached[1]) & (pl.col(place) > before)
     is_later = pl.any_horizontal(
-        pl.col(place) > reached[0], pl.col(at) > reached[1], (pl.col(place) > of_transaction).fill_null(value=False)
+        pl.col(place) > reached[0], pl.col(at) > reached[1], of_transaction.fill_null(value=False)
     )
     # That there is a version before it is a value too: nulls of the first must not pass for a repeat.
     is_repeat = pl.all_horizontal(

@@ -143,7 +143,7 @@ def test_a_table_downloads_as_csv(stack: Stack, customer: Customer, page: Page) 
     with page.expect_download(timeout=PATIENCE_MS) as download:
         button.click()
     text = Path(download.value.path()).read_text(encoding="utf-8")
-    assert text.startswith("account,name,month_to_date,currency")
+    assert text.startswith("account,name,month_to_date,with_accounts_below,currency")
     assert customer.account in text
 
 

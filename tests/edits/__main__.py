@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from unittest.mock import patch
 
 from rich.console import Console
 
@@ -21,8 +20,6 @@ from tests.edits.run import Plan, run
 RESULT = Path(__file__).parent / "RESULT.md"
 CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 120}, "billing": {"grace_seconds": 300}}}
 """Short, so that nobody waits long for what is abandoned."""
-START_SECONDS = 900.0
-"""Slow is not wrong."""
 MOST_SHOWN = 20
 
 
@@ -38,7 +35,6 @@ def main() -> int:
     config = StackConfig.model_validate(CONFIG)
     with (
         tempfile.TemporaryDirectory(prefix="weir-edits-") as folder,
-        patch.object(launch, "START_LIMIT_SECONDS", START_SECONDS),
         launch.Launch.start(Folders(Path(folder) / "weir"), config, Console()) as started,
     ):
         result = run(started.stack, plan, lambda said: print(said, flush=True))

@@ -188,8 +188,17 @@ def test_a_truncate_is_refused_as_no_capture_tells_it(database: str, table: str)
 @pytest.mark.parametrize("table", ["prices", "accounts"])
 def test_an_instant_that_no_record_can_say_is_refused(database: str, table: str, instant: str) -> None:
     store(database, file())
-    with psycopg.connect(database) as connection, pytest.raises(psycopg.errors.CheckViolation, match="is_a_date"):
-        connection.execute(f"UPDATE catalog.{table} SET effective_from = %s", [instant])
+    with psycopg.connect(database) as connection:
+        # Of a price that has begun it may be no other instant either.
+        connection.execute("UPDATE catalog.accounts SET effective_from = now() + interval '1 day'")
+        connection.execute(
+            "INSERT INTO catalog.prices SELECT plan, model, meter, currency, now() + interval '1 day', 1"
+            " FROM catalog.prices LIMIT 1"
+        )
+        with pytest.raises(psycopg.errors.CheckViolation, match="is_a_date"):
+            connection.execute(
+                f"UPDATE catalog.{table} SET effective_from = %s WHERE effective_from > now()", [instant]
+            )
 
 
 def test_a_database_that_keeps_no_logical_log_is_refused_with_what_to_do(tmp_path: Path) -> None:

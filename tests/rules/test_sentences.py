@@ -34,6 +34,12 @@ ARGUMENTS = {
     "backfill": ["-"],
     "produce": ["-"],
     "catalog apply": ["catalog.yaml"],
+    "catalog delete account": ["a"],
+    "catalog delete plan": ["p"],
+    "catalog delete price": [
+        *("--plan", "p", "--model", "m", "--meter", "requests", "--currency", "EUR"),
+        *("--effective-from", "2026-01-01T00:00:00Z"),
+    ],
     "compare": ["truth.json"],
     "dead-letters replay": ["--reason", "malformed"],
     "explain": ["some-id"],
