@@ -86,9 +86,8 @@ MOST_UNITS = 10**10
 """That a completion may report of a meter; fewer than 0 it cannot."""
 COLUMN_NAME = re.compile(PLAIN_NAME)
 ATTRIBUTE = re.compile(r"[a-z0-9]+")
-REASONS = tuple(
-    reason.value for reason in Reason if reason.startswith("invalid_") and reason is not Reason.INVALID_CATALOG_CHANGE
-)
+_OF_NO_FIELD = (Reason.INVALID_CATALOG_CHANGE, Reason.INVALID_RECEPTION)
+REASONS = tuple(reason.value for reason in Reason if reason.startswith("invalid_") and reason not in _OF_NO_FIELD)
 """Why an event may break its contract; the other reasons are about more than that."""
 TEXTS = frozenset(("$schema", "title", "description"))
 _MEMBERS = TEXTS | {"type"}
