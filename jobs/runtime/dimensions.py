@@ -40,7 +40,7 @@ def _named(name: Any) -> Any:
     return name
 
 
-Dimension = Annotated[str, BeforeValidator(_named), Field(pattern=rf"^({PLAIN_NAME}|{_OF_ACCOUNT})$")]
+Dimension = Annotated[str, Field(pattern=rf"^({PLAIN_NAME}|{_OF_ACCOUNT})$"), BeforeValidator(_named)]
 Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MOST_DIMENSIONS)]
 
 
