@@ -36,8 +36,8 @@ def price(
     `dimensions`: those that are `named`.
 
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
-    back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Dimensions of
-    the account are always what the stream knew: what was put under one stays there, whatever its price becomes.
+    back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
+    account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))

@@ -48,8 +48,8 @@ class JobConfig(BaseModel):
 
     dimensions: Dimensions = Field(
         default=(),
-        description="Text columns of contracts, and columns of the account (account.plan, account.tags.KEY), that go with "
-        f"an outcome into usage and the days, at most {MOST_DIMENSIONS}; the same for all applications. Given as "
+        description="Text columns of contracts, and columns of the account (account.plan, account.tags.KEY), that go "
+        f"with an outcome into usage and the days, at most {MOST_DIMENSIONS}; the same for all applications. Given as "
         "`dimensions` beside `jobs`.",
     )
 

@@ -25,7 +25,7 @@ ACCOUNT, TAG = "account.", "tags."
 ACCOUNT_COLUMNS = ("name", "parent", "plan", "timezone")
 """What a dimension can name of an account, as `account.plan`; and each tag of it, as `account.tags.team`."""
 TAG_NAME = rf"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{{0,{MAX_TAG_NAME_BYTES - 1}}}"
-"""Of a tag that a dimension names: what a list of names, a URL and a shell take as it is. Others are tags all the same."""
+"""Of a tag that a dimension names: what a list, a URL and a shell take as it is. Others are tags all the same."""
 _OF_ACCOUNT = rf"account\.({'|'.join(ACCOUNT_COLUMNS)}|tags\.{TAG_NAME})"
 
 

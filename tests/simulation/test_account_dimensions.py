@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 
 import psycopg
 
@@ -14,7 +15,6 @@ from tests.simulation.steps import ENOUGH, Audit, Configure, Pass, Publish, Run,
 
 ALL = (0, 1, 2, 3)
 ROUND: list[Step] = [Run(job, ENOUGH, Fault.FREEZE) for job in JOBS]
-TOLD: list[Step] = [Pass(1, ALL), *ROUND]
 PRICED: list[Step] = [
     Publish("output_tokens", 0, "EUR", 5, -90_000),
     Publish("output_tokens", 1, "EUR", 9, -90_000),
@@ -29,26 +29,39 @@ DAYS = """
 DEAR = Decimal("0.0000091")
 
 
+def seen(*steps: Step) -> list[Step]:
+    """They happen, and every application sees it."""
+    return [*steps, Pass(1, ALL), *ROUND]
+
+
 def test_what_was_put_under_a_team_stays_there_whatever_is_told_of_the_account_later(histories: str) -> None:
     """A late tag moves nothing; a late plan moves the money, and not the name under which it stands."""
+    usage = partial(Send, 0, "usage", 0, ago_s=0, tokens=7)
+    wait: list[Step] = [Pass(700, ALL), *ROUND]
     steps: list[Step] = [
         *PRICED,
         Configure("joins", "dimensions", NAMED),
         # Nobody knows the account.
-        *(Send(0, "usage", 0, 1, 0, 7), *TOLD),
-        *(Tell(0, 0, {"team": "red"}, -90_000, "a1"), *TOLD),
-        *(Send(0, "usage", 0, 2, 0, 7), *TOLD),
+        *seen(usage(request=1)),
+        *seen(Tell(0, 0, {"team": "red"}, -90_000, "a1")),
+        *seen(usage(request=2)),
         # From now on; what occurred before says what was then, also if it comes now.
-        *(Pass(10, ALL), Tell(0, 0, {"team": "blue"}, 0), *TOLD),
-        *(Send(0, "usage", 0, 8, 0, 7), Send(0, "usage", 0, 4, 100, 7), *TOLD),
+        *seen(Pass(10, ALL), Tell(0, 0, {"team": "blue"}, 0)),
+        *seen(usage(request=8), usage(request=4, ago_s=100)),
         Run("joins", 0, Fault.CRASH),
         # For the past: first the team, then the plan, which is dearer. Each time an audit looks.
-        *(Tell(0, 0, {"team": "green"}, -80_000), *TOLD, Audit(), *TOLD),
-        *(Tell(0, 1, {"team": "grey"}, -80_000), *TOLD, Audit(), *TOLD, Audit()),
+        *seen(Tell(0, 0, {"team": "green"}, -80_000)),
+        *seen(Audit()),
+        *seen(Tell(0, 1, {"team": "grey"}, -80_000)),
+        *seen(Audit()),
+        Audit(),
         # Given up, and then one pair: by what was known when its completion came.
-        *(Send(0, "request", 0, 5, 0, 7), Pass(700, ALL), *ROUND, Pass(700, ALL), *ROUND),
-        *(Tell(0, 1, {}, -80_000), Send(0, "completion", 0, 5, 0, 7), Pass(1_400, ALL), *ROUND, Pass(1_400, ALL)),
-        *(*ROUND, Audit(), *TOLD),
+        Send(0, "request", 0, 5, 0, 7),
+        *(wait * 2),
+        Tell(0, 1, {}, -80_000),
+        Send(0, "completion", 0, 5, 0, 7),
+        *(wait * 2),
+        *seen(Audit()),
     ]
     outcome = simulate(histories, 1, 1, steps)
     assert not outcome.broken, str(outcome)
