@@ -157,14 +157,14 @@ class Versions:
 def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Versions:
     """All versions (streams.ACCOUNTS) → what an account's plan and currency are, and its `dimensions` (`text_of`).
 
-    An account's very first version holds from the beginning of time. A deletion is a version without plan and currency.
+    An account's very first version holds from the beginning of time. A deletion is a version that says none of it.
     The newest that has begun holds, so none needs an end.
     """
     is_first = pl.int_range(pl.len()).over("account") == 0
     begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
     never = pl.lit(None, pl.Int64)
     names = of_accounts(dimensions)
-    said = [pl.when(~pl.col("deleted")).then(_column(name)).alias(text_of(name)) for name in names]
+    said = [_column(name).alias(text_of(name)) for name in names]
     return _versions(
         pl.DataFrame(accounts)
         .sort("account", "lsn")
