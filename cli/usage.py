@@ -57,6 +57,11 @@ class UsageQuery:
         return [*(key for key in Key if key in self.group_by), *self.dimensions, *other, "currency"]
 
     @property
+    def said(self) -> dict[str, str]:
+        """What SQL calls each dimension, also as a parameter: a tag has longer names than a column, and other signs."""
+        return {name: f"dimension_{number}" for number, name in enumerate(self.dimensions)}
+
+    @property
     def columns(self) -> list[str]:
         """The columns of the list, in order."""
         return ["window_start", "window_end", *self.keys, "quantity", "amount", "unpriced_quantity", "state"]
@@ -87,9 +92,14 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
         parameters |= {"members": list(rolled.members), "heads": list(rolled.heads)}
         parameters["accounts"] = sorted(set(rolled.members)) if query.accounts else None
     if query.dimensions:
-        parameters |= period_parameters(database, query.window, parameters)
+        names = {column: name for name, column in query.said.items()}
+        parameters |= period_parameters(database, query.window, parameters) | names
         for row in select(database, _statement(query, of_days(query.window), "window_start, window_end"), parameters):
-            yield row.pop("window_start"), row.pop("window_end"), row
+            yield (
+                row.pop("window_start"),
+                row.pop("window_end"),
+                {names.get(column, column): value for column, value in row.items()},
+            )
         return
     # Whole windows only: half an hour's usage under an hour's heading would be a wrong number.
     for name in ("start", "end"):
@@ -101,17 +111,16 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
 
 
 def _statement(query: UsageQuery, source: str, window: str) -> str:
-    keys = ", ".join([window, *(f'"{key}"' for key in query.keys)])
+    keys = ", ".join([window, *(f'"{query.said.get(key, key)}"' for key in query.keys)])
     if query.rolls_up:
         source = f"""
             SELECT read.*, coalesce(head, account) AS of_account FROM ({source}) AS read
             LEFT JOIN unnest(%(members)s::text[], %(heads)s::text[]) AS below (member, head) ON member = account
         """
     named = keys.replace('"account"', "of_account") if query.rolls_up else keys
-    # What a dimension is called is a name as in a contract: letters, digits and _.
     said = "".join(
-        f""", CASE WHEN is_other THEN 'other' ELSE dimensions ->> '{name}' END AS "{name}" """
-        for name in query.dimensions
+        f", CASE WHEN is_other THEN 'other' ELSE dimensions ->> %({column})s::text END AS {column}"
+        for column in query.said.values()
     )
     return f"""
         SELECT {named.replace("of_account", 'of_account AS "account"')},
@@ -136,7 +145,8 @@ def usage(
         typer.Option(
             metavar="KEYS",
             help="Keys, comma-separated: account, model, meter, and for P1D and P1M dimensions, those that are "
-            "configured or were. Without meter, quantities of unlike units add up.",
+            "configured or were, such as api_key_id or account.tags.team. Without meter, quantities of unlike units "
+            "add up.",
         ),
     ] = ",".join(Key),
     account: AccountOption = None,

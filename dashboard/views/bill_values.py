@@ -33,7 +33,8 @@ def choose_dimension() -> str | None:
 def show_values(account: str, month: date, dimension: str) -> None:
     """Draw a row for each value of the dimension."""
     reading = ask_every(SHARED_FOR_SECONDS, read_values, account, month, dimension)
-    found = head(f"By {spaced(dimension)}", reading, _judge)
+    # A tag is called what it is called.
+    found = head(f"By {dimension if '.' in dimension else spaced(dimension)}", reading, _judge)
     if found is None:
         return
     show_table([_row(value) for value in found.values], "bill-values")

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import Versions, account_versions, price_versions
-from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Schema, carried
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
@@ -72,7 +71,7 @@ class Pinned:
     @cached_property
     def accounts_known(self) -> Versions:
         """The accounts, as `price` wants them."""
-        return account_versions(self.accounts.cast(ACCOUNTS))
+        return account_versions(self.accounts.cast(ACCOUNTS), self._dimensions)
 
     @cached_property
     def prices_known(self) -> Versions:
@@ -88,8 +87,13 @@ class Pinned:
     def schema(self) -> Schema:
         """What is needed of a row of the journal (`memory.carried`): the columns of all meters that ever held."""
         meters = [meter for held in self.history for meter in restored(held.rules.get("meters"))]
-        texts = {name: None for held in self.history for name in held.rules.get("dimensions", ())}
-        return carried(dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)]), texts)
+        return carried(dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)]), self._dimensions)
+
+    @property
+    def _dimensions(self) -> Sequence[str]:
+        """All that were ever configured."""
+        every = [held.rules for held in self.history] + [rules for _, rules in self.metered]
+        return list(dict.fromkeys(name for rules in every for name in rules.get("dimensions", ())))
 
     @property
     def sums(self) -> dict[str, str]:
@@ -129,9 +133,9 @@ def said(outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_fr
     accounts, prices, days = pinned.accounts_known, pinned.prices_known, pinned.days
     made = []
     for part, rules in _by_rules(outcomes, pinned):
-        priced = pl.DataFrame(price(part, restored(rules.get("meters")), accounts, prices, seen_from=seen_from))
-        named = part.with_columns(dimensions(rules.get("dimensions", ())))["dimensions"]
-        made.append(priced.with_columns(day=days.days(part), dimensions=named).select(SAID))
+        meters, named = restored(rules.get("meters")), rules.get("dimensions", ())
+        priced = pl.DataFrame(price(part, meters, accounts, prices, named=named, seen_from=seen_from))
+        made.append(priced.with_columns(day=days.days(part)).select(SAID))
     return pl.concat(made, how="vertical_relaxed")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from jobs.runtime.dimensions import RESERVED
+from jobs.runtime.dimensions import RESERVED, of_events
 from jobs.runtime.meters import MeterConfig
 from metering.contracts.model import Contract, Field, Kind
 from metering.words import BILLABLE, COMPLETIONS
@@ -60,10 +60,10 @@ def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -
 
 
 def refuse_unknown_dimensions(names: Iterable[str], contracts: Mapping[str, Contract]) -> None:
-    """Raises ValueError for a dimension that no contract of an outcome gives as a text."""
+    """Raises ValueError for a dimension that no contract of an outcome gives as a text, and that no account has."""
     billable = [contract for contract in contracts.values() if contract.family in BILLABLE]
     texts = {field.column for contract in billable for field in contract.fields if field.kind is Kind.TEXT}
-    for name in names:
+    for name in of_events(names):
         if name not in texts:
             offered = ", ".join(sorted(texts - RESERVED))
             raise ValueError(f"dimensions names {name}, which is no text column of a contract; it can name {offered}")

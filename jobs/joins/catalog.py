@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -34,7 +35,9 @@ NO_NEWS = (*CIRCUMSTANCES, "ends_at")
 class Catalog:
     """The version tables; a change that a table holds already is not taken twice."""
 
-    def __init__(self, tables: str, epoch: int, driver: int) -> None:
+    def __init__(self, tables: str, epoch: int, driver: int, dimensions: Sequence[str] = ()) -> None:
+        """`dimensions`: what a configuration names, of accounts among others."""
+        of_accounts = partial(account_versions, dimensions=dimensions)
         self._writers = {
             table: DeltaWriter(tables, table, Job.JOINS.value, epoch, driver) for table in TABLE_OF.values()
         }
@@ -42,7 +45,7 @@ class Catalog:
         tables_held = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
         self._accounts = tables_held[Table.ACCOUNTS]
         self._versions = {
-            Table.ACCOUNTS: VersionsInUse(self._accounts.cast(ACCOUNTS), ("account",), account_versions),
+            Table.ACCOUNTS: VersionsInUse(self._accounts.cast(ACCOUNTS), ("account",), of_accounts),
             Table.PRICES: VersionsInUse(tables_held[Table.PRICES].cast(PRICES), PRICE_KEY, price_versions),
         }
         self._days: BillingDays | None = None

@@ -6,14 +6,19 @@ the next version of the same key and `effective_from`. A deletion that ended a p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
 
+from jobs.joins.memory import text_of
+from jobs.runtime.dimensions import ACCOUNT, TAG, of_accounts
+
 BEGINNING_OF_TIME_US = -(2**63)
+CONTRACT = ("plan", "currency")
+"""What an account is priced by."""
 PRICE_KEY = ("plan", "model", "meter", "currency")
 AT = ("decided_lsn", "event_us")
 """Seen from which lsn, and of what time."""
@@ -149,25 +154,36 @@ class Versions:
         return holds.select("_row", "version_lsn", *self.values)
 
 
-def account_versions(accounts: pa.Table) -> Versions:
-    """All versions (streams.ACCOUNTS) → what an account's plan and currency are.
+def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Versions:
+    """All versions (streams.ACCOUNTS) → what an account's plan and currency are, and its `dimensions` (`text_of`).
 
-    An account's very first version holds from the beginning of time. A deletion is a version without plan and currency.
+    An account's very first version holds from the beginning of time. A deletion is a version that says none of it.
     The newest that has begun holds, so none needs an end.
     """
     is_first = pl.int_range(pl.len()).over("account") == 0
     begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
     never = pl.lit(None, pl.Int64)
+    names = of_accounts(dimensions)
+    said = [_column(name).alias(text_of(name)) for name in names]
     return _versions(
         pl.DataFrame(accounts)
         .sort("account", "lsn")
         .with_columns(effective_us=begins, superseded_lsn=never, ends_us=never, version_lsn="lsn", withdrawn="deleted")
-        .with_columns(concerns_us="effective_us"),
+        .with_columns(*said, concerns_us="effective_us"),
         key=("account",),
-        values=("plan", "currency"),
+        values=(*CONTRACT, *map(text_of, names)),
         newest=("lsn",),
         withdraws=False,
     )
+
+
+def _column(dimension: str) -> pl.Expr:
+    """What a version says of it; null where it says nothing."""
+    column = dimension.removeprefix(ACCOUNT)
+    if not column.startswith(TAG):
+        return pl.col(column)
+    tag = column.removeprefix(TAG)
+    return pl.col("tags").str.json_decode(pl.Struct({tag: pl.String})).struct.field(tag)
 
 
 def price_versions(prices: pa.Table) -> Versions:

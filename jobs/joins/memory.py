@@ -11,6 +11,7 @@ from datetime import datetime
 
 import polars as pl
 
+from jobs.runtime.dimensions import of_events
 from jobs.streams import QUANTITY
 from metering.words import Outcome
 
@@ -37,14 +38,14 @@ waits, else the side on which it won its key. Of a decided row only KEY, lsn, re
 columns that a configuration names follow (`carried`)."""
 
 
-def carried(reported: Iterable[str], texts: Iterable[str]) -> Schema:
-    """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions.
+def carried(reported: Iterable[str], dimensions: Iterable[str]) -> Schema:
+    """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions that events have.
 
     Those have names that no column of the journal and none of joins' own can have.
     """
     return {
         **CARRIED,
-        **{text_of(name): pl.String() for name in texts},
+        **{text_of(name): pl.String() for name in of_events(dimensions)},
         **{quantity_of(name): REPORTED for name in reported},
     }
 

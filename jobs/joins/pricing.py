@@ -6,13 +6,14 @@ multiplies: Polars keeps 12 decimals of a product, whatever its factors have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.joins.catalog_versions import AT, Versions
+from jobs.joins.catalog_versions import AT, CONTRACT, Versions
+from jobs.joins.dimensions import dimensions
 from jobs.joins.quantities import BILLED, quantities
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
@@ -28,16 +29,22 @@ def price(
     accounts: Versions | VersionsInUse,
     prices: Versions | VersionsInUse,
     *,
+    named: Sequence[str] = (),
     seen_from: int | None = None,
 ) -> pa.Table:
-    """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns` and `meters`.
+    """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns`, `meters` and
+    `dimensions`: those that are `named`.
 
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
-    back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome.
+    back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
+    account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
     contracted = accounts.as_of(at, seen_from).drop("version_lsn")
+    texts = [name for name in accounts.values if name not in CONTRACT]
+    if texts and seen_from is not None:
+        contracted = contracted.with_columns(accounts.as_of(at).select(texts))
     asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
@@ -49,6 +56,7 @@ def price(
         pl.lit(1, pl.Int32).alias("sign"),
         pl.lit(UsageCause.STREAM.value).alias("cause"),
         pl.lit(None, pl.List(pl.Int64)).alias("corrects_lsns"),
+        dimensions(named),
     )
     return made.to_arrow().append_column("meters", meter_lists(listed, len(outcomes)))
 

@@ -16,7 +16,6 @@ from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
 from jobs.joins.decisions import decisions, with_decisions
-from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
 from jobs.joins.pricing import price
@@ -46,7 +45,7 @@ class UsageSink:
         tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
         self._usage = DeltaWriter(tables, job.writes, job.name, epoch, driver)
         self._journal = Upstream(tables, job.reads)
-        self._catalog = Catalog(tables, epoch, driver)
+        self._catalog = Catalog(tables, epoch, driver, context.config.dimensions)
         self._at = recall_position(self._usage, job.reads)
         self._rules = RulesInForce(self._usage, context.config.deciding)
         self._known = self._remember(tables)
@@ -140,11 +139,9 @@ class UsageSink:
     def _priced(self, outcomes: pl.DataFrame) -> pa.Table:
         """In the order of the journal, each with its day."""
         ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn"))
-        priced = price(ordered, self._config.declared, *self._catalog.versions())
-        named = ordered.with_columns(dimensions(self._config.dimensions))["dimensions"]
-        return priced.append_column("day", self._catalog.days(ordered).to_arrow()).append_column(
-            "dimensions", named.to_arrow().cast(pa.string())
-        )
+        named = self._config.dimensions
+        priced = price(ordered, self._config.declared, *self._catalog.versions(), named=named)
+        return priced.append_column("day", self._catalog.days(ordered).to_arrow())
 
     def _commit(self, usage: pa.Table, known: Known, after: Position) -> None:
         now = self._clock.now()

@@ -42,6 +42,11 @@ class VersionsInUse:
         """Every version."""
         return self._every
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """As of `Versions`."""
+        return self._in_use.values
+
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
         """As `Versions.as_of`, which it asks."""
         self._hold(self._hashed(rows).unique())

@@ -48,8 +48,9 @@ class JobConfig(BaseModel):
 
     dimensions: Dimensions = Field(
         default=(),
-        description=f"Text columns of contracts that go with an outcome into usage and the days, at most "
-        f"{MOST_DIMENSIONS}; the same for all applications. Given as `dimensions` beside `jobs`.",
+        description="Text columns of contracts, and columns of the account (account.plan, account.tags.KEY), that go "
+        f"with an outcome into usage and the days, at most {MOST_DIMENSIONS}; the same for all applications. Given as "
+        "`dimensions` beside `jobs`.",
     )
 
     @field_validator("dimensions")

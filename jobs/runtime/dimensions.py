@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from jobs.runtime.meters import OF_OUTCOMES, PlainName
+from jobs.runtime.meters import OF_OUTCOMES
+from metering.limits import MAX_TAG_NAME_BYTES, PLAIN_NAME
 
 MOST_DIMENSIONS = 4
 OF_A_LIST = frozenset(
@@ -19,8 +21,27 @@ OF_A_LIST = frozenset(
 """What a list of usage has as a column of its own."""
 RESERVED = OF_OUTCOMES - {"user_id"} | OF_A_LIST | {"content_hash"}
 """What an outcome or a list of usage says already, or what every event has another of."""
+ACCOUNT, TAG = "account.", "tags."
+ACCOUNT_COLUMNS = ("name", "parent", "plan", "timezone")
+"""What a dimension can name of an account, as `account.plan`; and each tag of it, as `account.tags.team`."""
+TAG_NAME = rf"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{{0,{MAX_TAG_NAME_BYTES - 1}}}"
+"""Of a tag that a dimension names: what a list, a URL and a shell take as it is. Others are tags all the same."""
+_OF_ACCOUNT = rf"account\.({'|'.join(ACCOUNT_COLUMNS)}|tags\.{TAG_NAME})"
 
-Dimensions = Annotated[tuple[PlainName, ...], Field(max_length=MOST_DIMENSIONS)]
+
+def _named(name: Any) -> Any:
+    if isinstance(name, str) and name.startswith(ACCOUNT) and not re.fullmatch(_OF_ACCOUNT, name):
+        columns = ", ".join(ACCOUNT + column for column in ACCOUNT_COLUMNS)
+        raise ValueError(
+            f"{name} is no column of an account that usage can be kept by; a dimension can name {columns}, and "
+            f"{ACCOUNT}{TAG}KEY of a tag whose key has letters, digits and _ . : / @ -, begins with a letter, a digit "
+            f"or _, and has at most {MAX_TAG_NAME_BYTES} of them"
+        )
+    return name
+
+
+Dimension = Annotated[str, Field(pattern=rf"^({PLAIN_NAME}|{_OF_ACCOUNT})$"), BeforeValidator(_named)]
+Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MOST_DIMENSIONS)]
 
 
 def refuse_unfit_dimensions(names: Sequence[str]) -> None:
@@ -30,3 +51,13 @@ def refuse_unfit_dimensions(names: Sequence[str]) -> None:
             raise ValueError(f"{name} stands there twice")
         if name in RESERVED:
             raise ValueError(f"{name} is no dimension: usage has it already, or every event has another")
+
+
+def of_accounts(names: Iterable[str]) -> tuple[str, ...]:
+    """Those that the account has and not the event."""
+    return tuple(name for name in names if name.startswith(ACCOUNT))
+
+
+def of_events(names: Iterable[str]) -> tuple[str, ...]:
+    """The others."""
+    return tuple(name for name in names if not name.startswith(ACCOUNT))

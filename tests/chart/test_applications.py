@@ -159,7 +159,10 @@ def test_a_change_of_one_configuration_changes_that_application_only(job: str, c
 
 def test_meters_and_dimensions_reach_every_application_as_they_were_given(tmp_path: Path) -> None:
     seconds = {"unit": "second", "sum": "gpu_seconds", "late_policy": "drop", "max_per_event": "86400.000001"}
-    given = {"meters": {"gpu_seconds": seconds}, "dimensions": ["api_key_id", "region"]}
+    given = {
+        "meters": {"gpu_seconds": seconds},
+        "dimensions": ["api_key_id", "account.plan", "account.tags.cost-center/1"],
+    }
     changed = applications("quickstart.yaml", values=given)
     plain = applications("quickstart.yaml")
     assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == set(plain)

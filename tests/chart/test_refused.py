@@ -62,6 +62,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "meters are the same for all jobs: give them once, as meters beside jobs.",
     ),
     "five dimensions": ({"dimensions": ["a", "b", "c", "d", "e"]}, "dimensions': maxItems: got 5, want 4"),
+    "a column that no account has": (
+        {"dimensions": ["account.currency"]},
+        r"dimensions/0': 'account.currency' does not match pattern",
+    ),
+    "a tag that no list of names can hold": ({"dimensions": ["account.tags.a,b"]}, "'account.tags.a,b' does not match"),
     "unknown late policy": (
         {"jobs": {"billing": {"config": {"late_policy": {"requests": "ignore"}}}}},
         "value must be one of 'correct', 'drop', 'hold'",

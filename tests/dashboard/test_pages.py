@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from streamlit.testing.v1 import AppTest
 
 from dashboard.exact import EXACT
@@ -330,15 +332,16 @@ def test_a_bill_by_a_dimension_adds_up_to_its_lines(open_page: Pages, connected:
     unit_price = Decimal("12345678.900000000001")
     prices = {"unit_price": unit_price, "account": "acme"}
     write_windows(database, window(first, 10**15, **prices), window(first + MINUTE, 5, **prices, currency="USD"))
-    parts = [('{"api_key_id": "k1"}', False, 10**15 - 3), ('{"user_id": "u"}', False, 2), (None, True, 1)]
+    tag = "account.tags.cost_center:a/b"
+    parts = [(json.dumps({tag: "k1"}), False, 10**15 - 3), ('{"user_id": "u"}', False, 2), (None, True, 1)]
     with psycopg.connect(database) as connection:
-        connection.execute('UPDATE jobs SET config = config || \'{"dimensions": ["api_key_id"]}\'')
+        connection.execute("UPDATE jobs SET config = config || %s", [Jsonb({"dimensions": [tag]})])
         connection.execute("DELETE FROM usage_days WHERE currency = 'EUR'")
     day = {"day": first.date(), "first_window": first, "last_window_end": first + MINUTE, **prices}
     key = {"model": "m1", "meter": "requests", "currency": "EUR", "price_version": 1}
     for named, is_other, quantity in parts:
         write(database, "usage_days", {**day, **key, "dimensions": named, "is_other": is_other, "quantity": quantity})
-    page = open_page("bills", account="acme", month=f"{first:%Y-%m}", by="api_key_id")
+    page = open_page("bills", account="acme", month=f"{first:%Y-%m}", by=tag)
     total, by_key = page.dataframe[0].value, page.dataframe[1].value
     assert [(row["value"], row["kind"], row["currency"]) for _, row in by_key.iterrows()] == [
         ("k1", "one value", "EUR"),
@@ -346,6 +349,7 @@ def test_a_bill_by_a_dimension_adds_up_to_its_lines(open_page: Pages, connected:
         (None, "none", "EUR"),
         ("other", "further ones", "EUR"),
     ]
+    assert "By account.tags.cost_center:a/b" in texts(page).replace("\\", "")
     exact = [Decimal(row["amount"].replace(",", "")) for _, row in by_key.iterrows() if row["currency"] == "EUR"]
     shown = total[total["currency"] == "EUR"]["month to date"].tolist()
     assert shown == [f"{exact_total(exact):,f}"]

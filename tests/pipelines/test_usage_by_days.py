@@ -26,7 +26,7 @@ from cli.output import Row
 from cli.periods import Window, first_start_from
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
-from cli.usage_keys import Key, refuse_unknown
+from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from dashboard.backend import Backend
 from dashboard.exact import EXACT
 from dashboard.queries.bill_values import read_values
@@ -304,6 +304,34 @@ def test_dimensions_are_those_that_are_configured_or_were(database: str) -> None
         refuse_unknown(connection, ("api_key_id", "team"))
         with pytest.raises(typer.BadParameter, match="user_id: can only be any of account, model, meter, api_key_id"):
             refuse_unknown(connection, ("team", "user_id"))
+
+
+def test_columns_of_the_account_are_listed_whatever_their_tags_are_called(database: str) -> None:
+    """Names longer than a column's that begin alike, and all signs that a name may have; usage of before has none."""
+    long = "account.tags." + "t" * 62
+    names = (f"{long}.a", f"{long}.b", "account.tags.cost:center/x@y-z", "account.plan")
+    said = [None, '{"api_key_id":"k"}', *(json.dumps({**dict.fromkeys(names, "x"), names[1]: team}) for team in "ab")]
+    with psycopg.connect(database) as connection:
+        bill(connection, [usage_row(lsn, day=NOON.date(), dimensions=text) for lsn, text in enumerate(said, 1)])
+        progress(database, "billing", None)
+        connection.execute("UPDATE jobs SET config = config || %s", [Jsonb({"dimensions": names})])
+    words = words_of(f"account,meter,{','.join(names)}")
+    with read_only(database) as connection:
+        refuse_unknown(connection, dimensions_of(words))
+        with pytest.raises(typer.BadParameter, match=r"account\.name: can only be any of .*, account\.plan"):
+            refuse_unknown(connection, ("account.name",))
+    for rolls_up in (False, True):
+        query = UsageQuery(
+            window=Window.DAY, group_by=keys_of(words), dimensions=dimensions_of(words), rolls_up=rolls_up
+        )
+        rows = [row for row in listed(database, query) if row["meter"] == "requests"]
+        assert [list(row) for row in rows] == [query.columns] * len(rows)
+        assert {(*(row[name] for name in names), row["quantity"]) for row in rows} == {
+            (None, None, None, None, 2),
+            ("x", "a", "x", "x", 1),
+            ("x", "b", "x", "x", 1),
+        }
+        assert len(rows) == 3
 
 
 def test_the_migration_makes_the_days_of_what_was_billed_before(database: str, usage: list[dict[str, Any]]) -> None:

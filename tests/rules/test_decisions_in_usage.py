@@ -65,7 +65,7 @@ def test_a_decision_that_is_deleted_and_a_tombstone_say_nothing() -> None:
 def test_they_follow_the_outcomes_of_their_batch_in_usage() -> None:
     nothing = resolve(Memory.empty(carried((), ())).rows, None)
     priced = price(nothing, (), account_versions(ACCOUNTS.empty_table()), price_versions(PRICES.empty_table()))
-    priced = priced.append_column("day", pa.nulls(0, pa.date32())).append_column("dimensions", pa.nulls(0, pa.string()))
+    priced = priced.append_column("day", pa.nulls(0, pa.date32()))
     decided = decisions(changes(record(3, 6)), None)
     rows = usage_rows(with_decisions(priced, decided), 8, NOW, None)
     assert rows.schema == USAGE

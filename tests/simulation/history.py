@@ -13,6 +13,7 @@ from metering.instants import rfc3339
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
 from tests.simulation.declared import ALL_METERS, CONTRACTS, DECLARED, OTHER
+from tests.simulation.dimensions import with_dimensions
 from tests.simulation.steps import (
     ENOUGH,
     AddPartition,
@@ -58,7 +59,8 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     replayed = _with_history(random.Random(f"{seed} history"), replayed) if seed % 5 == 3 else replayed
     decided = _with_decisions(random.Random(f"{seed} holds"), replayed)
     contracted = _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
-    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), contracted)
+    named = with_dimensions(random.Random(f"{seed} dimensions"), contracted) if seed % 7 == 4 else contracted
+    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), named)
 
 
 def _with_rebuilds(chance: random.Random, steps: list[Step]) -> list[Step]:

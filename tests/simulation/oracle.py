@@ -25,6 +25,7 @@ from metering.windows import tumbling
 from metering.words import LatePolicy
 from tests.simulation.made import Found, Row, differ_by_key, found_in
 from tests.simulation.oracle_by_audit import audited
+from tests.simulation.oracle_of_dimensions import dimensions
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
 from tests.simulation.oracle_of_money import corrections, outcomes, prices, windows
 from tests.simulation.oracle_of_outbox import outbox
@@ -42,6 +43,7 @@ def differences(world: World) -> Iterator[str]:
     yield from dispositions(found)
     yield from outcomes(found)
     yield from prices(found)
+    yield from dimensions(found)
     yield from decisions(found)
     yield from windows(found)
     yield from corrections(found)
