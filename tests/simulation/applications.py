@@ -162,8 +162,8 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
         "obstore.put": _of_store(obstore.put),
         "jobs.runtime.kafka.source.FewRecords": lambda *_: FewRecords(kafka, most_few_rows),
-        "jobs.runtime.delta.source.TableSource.few": Few(rows=most_few_rows),
-        "jobs.runtime.delta.source.TableSource.rest_after_seconds": 0.0 if queries_rest else float("inf"),
+        "jobs.runtime.delta.source.TableSource._most": lambda *_: Few(rows=most_few_rows),
+        "jobs.runtime.delta.source.TableSource._may_rest": lambda _: queries_rest,
         # Nobody captures here, so of nothing is told that it should have been.
         "jobs.joins.untold.LOOK_SECONDS": float("inf"),
         "obstore.get": _of_store(obstore.get),

@@ -248,6 +248,53 @@ def test_many_rows_or_bytes_or_commits_are_for_spark(journal: Journal) -> None:
     assert found["lsn"].to_pylist() == list(range(2, 8))
 
 
+def test_of_many_commits_the_first_that_can_be_read_at_once_come_first(journal: Journal) -> None:
+    before = version(journal)
+    for second in range(2, 6):
+        journal.commit([heartbeat(second), heartbeat(second)])
+    rows = FewRows(f"{journal.tables}/{Table.JOURNAL}", ("lsn",), Few(rows=5, commits=3))
+    after, found = before, []
+    while after < version(journal):
+        added = rows.first(range(after + 1, version(journal) + 1))
+        assert added is not None
+        assert added.rows is not None
+        after, found = added.version, [*found, added.rows["lsn"].to_pylist()]
+    assert found == [[2, 3, 4, 5], [6, 7, 8, 9]]
+    journal.commit([heartbeat(9)] * 6)
+    assert rows.first(range(after + 1, version(journal) + 1)) is None, "a commit of more"
+
+
+@pytest.mark.parametrize("at_once", [2, 7, 1_000])
+def test_a_driver_takes_a_whole_backlog_of_commits_part_by_part_without_spark(
+    spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit([heartbeat(1)])
+    monkeypatch.setattr(TableSource, "_most", lambda *_: Few(rows=at_once, commits=5))
+    sink = joins(spark, database, tmp_path)
+    table = TableSource(JOINS, JoinsConfig(), environment(database, tmp_path), sink)
+    assert table.exists()
+    for batch in table.backlog(spark):
+        sink.process(batch)
+    table.stream(spark)
+    assert table.trigger == "1800 seconds"
+    for second in range(2, 14):
+        journal.commit([event(EventType.USAGE, f"r{second}", second), heartbeat(second)])
+        if second % 4 == 0:
+            # Commits without a row: merged, and removed.
+            DeltaTable(f"{journal.tables}/{Table.JOURNAL}").optimize.compact()
+    jobs, looks = jobs_of(spark), 0
+    while sink.position() < journal.next_lsn:
+        looks += 1
+        assert looks < 40, "a look that gives nothing"
+        if (found := table.found()) is not None:
+            sink.process(found)
+    assert jobs_of(spark) == jobs
+    usage = pl.DataFrame(DeltaTable(f"{tmp_path}/{Table.USAGE}").to_pyarrow_table())
+    assert sorted(usage["request_id"]) == sorted(f"r{second}" for second in range(2, 14))
+    assert not table.must_restart()
+
+
 def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(journal: Journal) -> None:
     before = version(journal)
     journal.commit([heartbeat(2)])

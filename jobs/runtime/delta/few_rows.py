@@ -1,14 +1,15 @@
-"""A few rows that a table got are read on the driver: Spark needs more for planning a batch than for its rows."""
+"""What a table got is read on the driver: a few rows, which Spark needs longer to plan than to read, or a whole batch.
+
+A batch comes whole where a job wants every row as it is: Spark would make rows of the columns, and columns of those.
+"""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 from urllib.parse import unquote
 
 import obstore
@@ -26,13 +27,22 @@ CATALOG = "catalog."
 
 @dataclass(frozen=True)
 class Few:
-    """What is few: beyond any of these rows are for Spark."""
+    """What the driver reads at once: beyond any of these rows are for Spark."""
 
     rows: int = 1_000
     file_bytes: int = 1 << 20
+    """A file is held as it is stored while its columns are read."""
     commits: int = 20
     value_bytes: int = 8 << 20
     """Of what changes of the catalog say."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """The rows that commits up to `version` added, by lsn; None where none of them added any."""
+
+    rows: pa.Table | None
+    version: int
 
 
 class FewRows:
@@ -49,29 +59,36 @@ class FewRows:
         return store_of(self._path, os.environ) if "://" in self._path else LocalStore(self._path)
 
     def added(self, versions: range) -> pa.Table | None:
-        """The rows that these commits added, by lsn; None where that is for Spark to read.
+        """The rows that all these commits added, by lsn; None where that is for Spark to read, or nothing.
 
         That is: they are many or large, a commit is not in the log any more, or it changed the table. As in Spark's
         stream (`skipChangeCommits`), a commit that removed rows adds none.
         """
         if len(versions) > self._most.commits:
             return None
+        found = self.first(versions)
+        return found.rows if found is not None and found.version == versions[-1] else None
+
+    def first(self, versions: range) -> Added | None:
+        """What as many of these commits added, from the first on, as can be read at once; None where none can be."""
+        files: list[_File] = []
+        rows, size, last = 0, 0, None
         try:
-            files = [file for version in versions for file in self._files(version)]
-            if any(rows is None for _, _, rows in files):
-                return None
-            if (
-                sum(rows for *_, rows in files) > self._most.rows
-                or sum(size for _, size, _ in files) > self._most.file_bytes
-            ):
-                return None
-            tables = [self._read(path) for path, *_ in files]
+            for version in versions[: self._most.commits]:
+                added = [*self._files(version)]
+                rows, size = rows + sum(each.rows for each in added), size + sum(each.size for each in added)
+                if rows > self._most.rows or size > self._most.file_bytes:
+                    break
+                files, last = [*files, *added], version
+            tables = [self._read(file.path) for file in files]
         except (FileNotFoundError, _Changed):
             return None
-        return pa.concat_tables(tables).combine_chunks() if tables else None
+        if last is None:
+            return None
+        return Added(pa.concat_tables(tables).combine_chunks() if tables else None, last)
 
-    def _files(self, version: int) -> Iterator[tuple[str, int, Any]]:
-        """(path, bytes, rows) of each file that a commit added. Raises `_Changed` where it did something else."""
+    def _files(self, version: int) -> Iterator[_File]:
+        """Each file that a commit added. Raises `_Changed` where it did something else, or the rows are not counted."""
         log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
         actions = [json.loads(line) for line in log.splitlines()]
         if any(action.get("remove", {}).get("dataChange") for action in actions):
@@ -81,12 +98,13 @@ class FewRows:
                 raise _Changed
             added = action.get("add")
             if added is not None and added["dataChange"]:
-                if added.get("deletionVector"):
+                rows = json.loads(added.get("stats") or "{}").get("numRecords")
+                if added.get("deletionVector") or rows is None:
                     raise _Changed
-                yield unquote(added["path"]), added["size"], json.loads(added.get("stats") or "{}").get("numRecords")
+                yield _File(unquote(added["path"]), added["size"], rows)
 
     def _read(self, path: str) -> pa.Table:
-        file = pq.ParquetFile(io.BytesIO(obstore.get(self._store, path).bytes().to_bytes()))
+        file = pq.ParquetFile(pa.BufferReader(obstore.get(self._store, path).bytes()))
         if not set(self._columns) <= set(file.schema_arrow.names):
             # Of a version that lacked some, or one that the table is partitioned by.
             raise _Changed
@@ -112,6 +130,13 @@ def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray
         if size > most_bytes:
             raise _Changed
     return pa.chunked_array(values, pa.binary())
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    size: int
+    rows: int
 
 
 class _Changed(Exception):

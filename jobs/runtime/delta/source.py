@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
@@ -35,14 +37,16 @@ MAX_FILES_PER_TRIGGER = 20
 class TableSource:
     """A Delta table: first what is there, in chunks by lsn, then its commits as they come.
 
-    While few rows come the query rests: Spark looks seldom, because a look at a table costs it a job, and the driver
-    takes what there is. As soon as there is more, the query is built anew and does not rest.
+    While no more comes than the driver can read itself the query rests: Spark looks seldom, because a look at a table
+    costs it a job, and the driver takes what there is. As soon as there is more, the query is built anew and does not
+    rest.
     """
 
     few = Few()
+    whole_file_bytes = 64 << 20
     rest_after_seconds = 30.0
-    """So long after the last rows that were many the query rests. To build it anew costs as much as looking often for
-    that long."""
+    """So long after the last rows that were too many the query rests. To build it anew costs as much as looking often
+    for that long."""
 
     def __init__(
         self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
@@ -54,11 +58,13 @@ class TableSource:
         self._upstream = Upstream(environment.tables, job.reads)
         self._version = 0
         self._taken: int | None = None
-        self._many_at = time.monotonic()
+        self._offered: tuple[int, int] | None = None
+        self._many_at: float | None = None
         self._rests = False
         self._columns: tuple[str, ...] = ()
+        self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
         self._read = job.columns(config)
-        self._few = FewRows(f"{environment.tables}/{job.reads}", self._read, self.few)
+        self._by_driver = FewRows(f"{environment.tables}/{job.reads}", self._read, self._most(config))
         self._has_told = False
         self._is_verified = False
 
@@ -106,7 +112,8 @@ class TableSource:
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + self._chunk, end)
             yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
-            self._many_at = time.monotonic()
+            if self._spark_reduces:
+                self._many_at = time.monotonic()
             if self._sink.position() == first:
                 raise Refused(
                     f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
@@ -139,37 +146,58 @@ class TableSource:
         self._note()
 
     def _note(self) -> None:
-        reached = self._upstream.reached
-        if reached is not None and self._sink.position() >= reached[1]:
-            self._taken = reached[0]
+        position = self._sink.position()
+        for known in (self._offered, self._upstream.reached):
+            if known is not None and position >= known[1]:
+                self._taken = max(known[0], self._taken or 0)
 
     def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
-        """What the table got since the sink's position, where it is little; a batch of the same for Spark to read.
+        """What the table got since the sink's position, where the driver can read it; a batch of the same for Spark.
 
         It holds no less than a batch of Spark's that came before the last look.
         """
-        few = self._few_rows()
-        return batch if few is None else few
+        rows = None
+        if (new := self._new_versions()) is not None:
+            rows = self._by_driver.added(new)
+            # Once more, because what was read is believed only of the table that was looked at before.
+            self._look()
+        if rows is None:
+            self._many_at = time.monotonic()
+        return batch if rows is None else rows
 
     def found(self) -> pa.Table | None:
-        """What the table got while the query rests, where it is little; else the query is built anew."""
-        if not self._rests or not (self._is_behind() or self._upstream.goes_on()):
+        """What the table got first while the query rests, as much as the driver reads at once.
+
+        Where a single commit is more, the query is built anew.
+        """
+        if not self._rests or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
             return None
-        return self._few_rows() if self.has_news() else None
+        found = None
+        if (new := self._new_versions()) is not None:
+            found = self._by_driver.first(new)
+            self._look()
+        if found is None:
+            self._many_at = time.monotonic()
+        else:
+            self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
+        return None if found is None else found.rows
+
+    def _new_versions(self) -> range | None:
+        """The commits after those that the sink has wholly taken; None where it is not known which these are."""
+        reached = self._upstream.reached
+        return None if self._taken is None or reached is None else range(self._taken + 1, reached[0] + 1)
 
     def _is_behind(self) -> bool:
         return self._upstream.next_lsn > self._sink.position()
 
-    def _few_rows(self) -> pa.Table | None:
-        few = None
-        taken, reached = self._taken, self._upstream.reached
-        if taken is not None and reached is not None:
-            few = self._few.added(range(taken + 1, reached[0] + 1))
-            # Once more, because what was read is believed only of the table that was looked at before.
-            self._look()
-        if few is None:
-            self._many_at = time.monotonic()
-        return few
+    def _most(self, config: JobConfig) -> Few:
+        """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
+
+        A commit of the application before this one has no more rows than a batch of it, and a few of its own.
+        """
+        if self._spark_reduces:
+            return self.few
+        return replace(self.few, rows=2 * config.max_records_per_batch, file_bytes=self.whole_file_bytes)
 
     @property
     def trigger(self) -> str:
@@ -182,7 +210,7 @@ class TableSource:
         return LOOK_SECONDS if self._rests else 1.0
 
     def _may_rest(self) -> bool:
-        return time.monotonic() - self._many_at >= self.rest_after_seconds
+        return self._many_at is None or time.monotonic() - self._many_at >= self.rest_after_seconds
 
     def must_restart(self) -> bool:
         """Whether the query is to rest, or to rest no more; batches are bounded by files."""
