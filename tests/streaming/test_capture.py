@@ -23,7 +23,7 @@ from catalog.change import Change, compact_json
 from catalog.decisions import Said, Waiting, decide
 from catalog.deletion import delete_row
 from catalog.earlier import forget_earlier_keys
-from catalog.gone import delete_again, tell_again
+from catalog.gone import delete_again, gone, tell_again
 from catalog.publishing import publish
 from deployment.capture import read_capture
 from jobs.joins.untold import LOOK_SECONDS, Untold
@@ -433,7 +433,7 @@ def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
         return untold.rows
 
     never_told = looks(before)
-    deleted = delete_again(str(tmp_path), chain.url)
+    deleted = delete_again(str(tmp_path), chain.url, gone(str(tmp_path), chain.url))
     assert never_told == deleted
 
     chain.until_captured()
