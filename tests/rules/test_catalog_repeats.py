@@ -168,3 +168,86 @@ def test_oracle_another_author_of_the_same_is_no_version_and_the_first_stands(
     assert [row["lsn"] for row in found] == versions_of(Table.PRICES, nobodys)["lsn"].to_pylist()
     said_first = {row["lsn"]: row for batch in every for row in batch.to_pylist()}
     assert found == [said_first[row["lsn"]] for row in found]
+
+
+edits = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2, 2]), st.sampled_from([None, 1, 5])), max_size=14
+)
+"""Plan, unit price (None: deleted), and of a deletion the hour as of which (None: as of its commit)."""
+Told = dict[str, Any]
+
+
+@settings(deadline=None)
+@given(
+    edited=edits,
+    transactions=st.lists(st.integers(1, 5), max_size=8),
+    restored=st.tuples(st.integers(0, 14), st.integers(0, 14)) | st.none(),
+    again=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4),
+    cuts=st.sets(st.integers(0, 60)),
+)
+def test_property_prices_that_end_are_told_again_from_a_restored_database_too(
+    edited: list[tuple[str, int | None, int | None]],
+    transactions: list[int],
+    restored: tuple[int, int] | None,
+    again: list[tuple[int, int]],
+    cuts: set[int],
+) -> None:
+    """The database goes back to what it was, its log begins anew, and a snapshot tells its rows at one place."""
+    log, first = log_of(edited, transactions, restored)
+    order = list(range(len(log)))
+    for end, back in again:
+        at = min(end, len(log))
+        place = order.index(at) if at in order else len(order)
+        order[place:place] = range(max(0 if at <= first else first, at - back), at)
+    told = [log[number] for number in order]
+    ends = [*sorted(cut for cut in cuts if cut < len(told)), len(told)]
+    rows = [{**row, "lsn": lsn} for lsn, row in enumerate(told, start=1)]
+    batches = [
+        pa.Table.from_pylist(rows[begin:end], schema=PRICES) for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+    found = versions_of(Table.PRICES, batches).drop_columns("lsn").to_pylist()
+
+    expected: list[Told] = []
+    newest: dict[str, Told] = {}
+    for row in pa.Table.from_pylist(log, schema=PRICES).drop_columns("lsn").to_pylist():
+        before = newest.get(row["plan"])
+        if before is None or (before["deleted"], before["unit_price"]) != (row["deleted"], row["unit_price"]):
+            expected.append(row)
+            newest[row["plan"]] = row
+    assert found == expected
+
+
+def log_of(
+    edited: list[tuple[str, int | None, int | None]], transactions: list[int], restored: tuple[int, int] | None
+) -> tuple[list[Told], int]:
+    """What the log of changes tells once, in order, and from where on a connector may tell again since it was anew."""
+    log: list[Told] = []
+    states: list[dict[str, int]] = [{}]
+    place, at, first = 1_000, START, 0
+    lengths = iter(transactions)
+    left = next(lengths, 1)
+    for number, (plan, unit_price, hour) in enumerate(edited):
+        if restored is not None and number == restored[0]:
+            states[-1] = states[min(restored[1], number)]
+            first, place, at = len(log), 1, at + timedelta(hours=1)
+            left = next(lengths, 1)
+            log += [row_of(known, said, None, place, at) for known, said in sorted(states[-1].items())]
+            at += timedelta(seconds=1)
+        now = dict(states[-1])
+        place += 1
+        if unit_price is not None:
+            now[plan] = unit_price
+            log.append(row_of(plan, unit_price, None, place, at))
+        elif now.pop(plan, None) is not None:
+            ends_at = at if hour is None else START + timedelta(hours=hour)
+            log.append(row_of(plan, None, ends_at, place, at))
+        states.append(now)
+        left -= 1
+        if left == 0:
+            left, at = next(lengths, 1), at + timedelta(seconds=1)
+    return log, first
+
+
+def row_of(plan: str, unit_price: int | None, ends_at: datetime | None, place: int, at: datetime) -> Told:
+    row = prices([(plan, unit_price, 0, None)], 1).to_pylist()[0]
+    return row | {"ends_at": ends_at, "source_lsn": place, "source_at": at}
