@@ -10,6 +10,7 @@ import pytest
 from alembic import command
 
 from jobs.runtime.postgres.schema import migrate, migrator
+from tests.dashboard.reader import reader_url
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 _PUT = "INSERT INTO catalog.prices VALUES ('p', 'm', 'requests', 'EUR', %s, %s)"
@@ -143,3 +144,22 @@ def test_what_was_there_and_had_ended_is_there_after_the_upgrade(priced: str) ->
         connection.execute(_DELETE)
         connection.commit()
         assert kept(connection) == [("ended", 1)]
+
+
+@pytest.mark.parametrize(("named", "seen"), [(None, []), ("[]", []), ('["acme"]', ["p"]), ("*", ["other", "p"])])
+def test_what_has_ended_is_seen_by_who_sees_the_prices_of_its_plan(
+    priced: str, named: str | None, seen: list[str]
+) -> None:
+    """And nobody but the owner writes there."""
+    with psycopg.connect(priced) as connection:
+        connection.execute("INSERT INTO catalog.plans VALUES ('other', '')")
+        connection.execute(_PUT.replace("'p'", "'other'"), [START, 2])
+    with psycopg.connect(reader_url(priced)) as reader:
+        reader.execute("SELECT set_config('weir.accounts', %s, true)", [named or ""])
+        there = reader.execute("SELECT plan FROM catalog.prices ORDER BY 1").fetchall()
+        with psycopg.connect(priced) as connection:
+            connection.execute(_DELETE)
+        ended = reader.execute("SELECT plan FROM catalog.ended_prices ORDER BY 1").fetchall()
+        assert [plan for (plan,) in there] == [plan for (plan,) in ended] == seen
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.execute("DELETE FROM catalog.ended_prices")
