@@ -36,6 +36,8 @@ _PUT = {
         ON CONFLICT DO NOTHING RETURNING account
     """,
 }
+# It was taken when that was allowed, and is there for no longer than this transaction.
+_ANY_ZONE = "SELECT set_config('weir.known_zones', concat(' UTC ', %(timezone)s::text, ' '), true)"
 _DELETE = {
     Table.PRICES: """
         DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from)
@@ -102,6 +104,8 @@ def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: He
     """Whether it was not there, and so was put there and deleted."""
     with database.transaction():
         plan = database.execute(_PUT_PLAN, row).fetchone()
+        if table is Table.ACCOUNTS:
+            database.execute(_ANY_ZONE, row)
         put = database.execute(_PUT[table], row).fetchone()
         if put is not None:
             database.execute(_DELETE[table], row)

@@ -92,3 +92,11 @@ def test_what_is_there_again_is_not_deleted(joined: Joined) -> None:
     before = gone(joined.tables, joined.url)
     store(joined.url, parse_catalog(CATALOG))
     assert delete_again(joined.tables, joined.url, before) == 0
+
+
+def test_an_account_of_a_zone_that_nobody_knows_any_more_can_be_deleted_once_more(joined: Joined) -> None:
+    """An earlier release took it. It would hold up all others, for ever."""
+    joined.told(Table.ACCOUNTS, 3, **{**ACCOUNT, "account": "old"}, timezone="posix/Europe/Berlin", deleted=False)
+    assert delete_again(joined.tables, joined.url, gone(joined.tables, joined.url)) == 1
+    with psycopg.connect(joined.url) as connection, pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute("UPDATE catalog.accounts SET timezone = 'posix/Europe/Berlin'")

@@ -249,5 +249,5 @@ def log_of(
 
 
 def row_of(plan: str, unit_price: int | None, ends_at: datetime | None, place: int, at: datetime) -> Told:
-    row = prices([(plan, unit_price, 0, None)], 1).to_pylist()[0]
+    row: Told = prices([(plan, unit_price, 0, None)], 1).to_pylist()[0]
     return row | {"ends_at": ends_at, "source_lsn": place, "source_at": at}
