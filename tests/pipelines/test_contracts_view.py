@@ -210,7 +210,10 @@ def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
 def test_differential_contracts_have_the_price_that_usage_of_that_moment_is_priced_by(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
-    """Of usage that is decided when joins knows all of it: deleted as of whatever moment, and put there again."""
+    """Of usage that is decided when joins knows all of it: deleted as of whatever moment, and put there again.
+
+    As if each edit had been a transaction of its own, which they are not here: what one of them undoes joins forgets.
+    """
     for plan in PLANS:
         catalog.execute("INSERT INTO catalog.plans VALUES (%s, %s)", [plan, plan])
         for currency in CURRENCIES:
