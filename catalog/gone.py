@@ -19,6 +19,8 @@ from jobs.runtime.delta.table import open_table
 from jobs.streams import CatalogTopic, Table
 
 Held = Mapping[str, Any]
+Gone = Mapping[Table, frozenset[int]]
+"""The newest versions of rows that joins has and the database has not: by table their lsns."""
 _PUT_PLAN = "INSERT INTO catalog.plans VALUES (%(plan)s, %(plan)s) ON CONFLICT DO NOTHING RETURNING plan"
 _PUT = {
     Table.PRICES: """
@@ -34,6 +36,8 @@ _PUT = {
         ON CONFLICT DO NOTHING RETURNING account
     """,
 }
+# It was taken when that was allowed, and is there for no longer than this transaction.
+_ANY_ZONE = "SELECT set_config('weir.known_zones', concat(' UTC ', %(timezone)s::text, ' '), true)"
 _DELETE = {
     Table.PRICES: """
         DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from)
@@ -50,16 +54,22 @@ _TOUCH = {
 }
 
 
-def delete_again(tables: str, postgres_url: str) -> int:
-    """Delete what joins has and the database has not, accounts before prices; how many rows.
+def gone(tables: str, postgres_url: str) -> Gone:
+    """What joins has and the database has not, for `delete_again`. Raises `psycopg.Error` when the database refuses."""
+    with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+        return {table: frozenset(row["lsn"] for row in _gone(tables, table, database)) for table in _PUT}
 
-    joins must have all that was committed before: what it is yet to be told of would be told twice, which is harmless.
-    Raises `psycopg.Error` when the database refuses.
+
+def delete_again(tables: str, postgres_url: str, before: Gone) -> int:
+    """Delete what joins has and the database has not, and neither did `before`, accounts before prices; how many rows.
+
+    joins must have all that was committed until then. What was deleted since is on its way: told twice, it would end
+    now, and not when whoever deleted it has said. Raises `psycopg.Error` when the database refuses.
     """
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
-        gone = {table: _gone(tables, table, database) for table in (Table.ACCOUNTS, Table.PRICES)}
-        rows = [(table, row) for table, found in gone.items() for row in found]
+        found = {table: _gone(tables, table, database) for table in (Table.ACCOUNTS, Table.PRICES)}
+        rows = [(table, row) for table, rows in found.items() for row in rows if row["lsn"] in before[table]]
         return sum(_deleted(database, table, row) for table, row in rows)
 
 
@@ -94,6 +104,8 @@ def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: He
     """Whether it was not there, and so was put there and deleted."""
     with database.transaction():
         plan = database.execute(_PUT_PLAN, row).fetchone()
+        if table is Table.ACCOUNTS:
+            database.execute(_ANY_ZONE, row)
         put = database.execute(_PUT[table], row).fetchone()
         if put is not None:
             database.execute(_DELETE[table], row)

@@ -71,6 +71,19 @@ class CatalogTable:
         """
 
     @property
+    def locked(self) -> str:
+        """Wait for whoever is changing a row of a JSON array: `statement` leaves what the file does not say as it is.
+
+        Else it would leave it as it was before them.
+        """
+        key = ", ".join(self.key)
+        fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
+        return f"""
+            SELECT FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS asked ({fields}) USING ({key})
+            ORDER BY {key} FOR NO KEY UPDATE OF t
+        """
+
+    @property
     def asked(self) -> str:
         """The rows of the keys in a JSON array, and when they were read."""
         key = ", ".join(self.key)
@@ -157,6 +170,8 @@ def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None
             found = []
             for table in TABLES:
                 rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]
+                if table.filled:
+                    database.execute(table.locked, [Jsonb(rows)])
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None

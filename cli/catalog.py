@@ -92,7 +92,7 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
     until now usage was priced by it.
     Exit status 1 when joins does not have what was committed before in time (nothing is done then).
     """
-    from catalog.gone import delete_again, tell_again
+    from catalog.gone import delete_again, gone, tell_again
     from cli.progress import telling
     from deployment.asking import asking_database
     from deployment.draining import Waiter
@@ -100,10 +100,13 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
 
     stack = running_deployment(data_dir)
     with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
+        before = gone(stack.tables, stack.postgres_url)
         Waiter(stack, timeout, tell).until_catalog_joined()
-        gone = delete_again(stack.tables, stack.postgres_url)
+        deleted = delete_again(stack.tables, stack.postgres_url, before)
         told = tell_again(stack.tables, stack.postgres_url)
-    typer.echo(f"{gone} accounts and prices deleted once more." if gone else "joins has nothing that was deleted.")
+    typer.echo(
+        f"{deleted} accounts and prices deleted once more." if deleted else "joins has nothing that was deleted."
+    )
     typer.echo(f"{told} told again." if told else "It has all others as they are.")
 
 

@@ -64,7 +64,11 @@ def right_until(database: Database, query: ContractQuery) -> str:
     found = database.execute(_RIGHT_UNTIL, {"at": query.at}).fetchone()
     assert found is not None
     ends = found["right_until"]
-    until = "nothing begins after it" if ends is None else f"the next price or account begins at {text_of(ends)}"
+    until = (
+        "nothing begins or ends after it"
+        if ends is None
+        else f"the next price or account begins or ends at {text_of(ends)}"
+    )
     return f"In force at {text_of(found['at'])} by the rows that the catalog has now; {until}."
 
 
@@ -85,7 +89,7 @@ def contracts(
 
     --at asks what is in force at another instant by the same rows: for what is announced. Rows that were changed or
     deleted since are not known to it: what usage was priced with, `weir explain` shows.
-    `in_force_until` is when the next price begins; an account is listed from `account_from` on.
+    `in_force_until` is when the next price begins or this one ends; an account is listed from `account_from` on.
     """
     from deployment.stack import running_deployment
 

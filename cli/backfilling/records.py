@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +19,7 @@ import typer
 
 from cli.lines import numbered, opened
 from jobs.ingestion.receptions import MOST_CHARACTERS
-from metering.instants import rfc3339
+from metering.instants import EPOCH, rfc3339
 
 ATTRIBUTE = "receivedtime"
 """The extension attribute of a CloudEvent that says when it was received first; without it that is its `time`."""
@@ -27,6 +27,7 @@ VALUE, RECEIVED = "value", ("first_received_at", "received_at")
 """The columns of Parquet: the CloudEvent, and when it was received first (the first of them that says so)."""
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
 ROWS_AT_ONCE = 2_000
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -100,27 +101,33 @@ def _rows(file: BinaryIO) -> Iterator[tuple[int, bytes, str | None]]:
         line = 0
         for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[VALUE, *told]):
             values = batch.column(VALUE).cast(pa.binary()).to_pylist()
-            marks = [_instants(batch.column(name)).to_pylist() for name in told]
+            marks = [_marks(batch.column(name)) for name in told]
             for at, value in enumerate(values):
                 line += 1
                 document = value or b""
                 said = next((column[at] for column in marks if column[at] is not None), None)
-                yield line, document, mark_of(document) if said is None else _text(said)
+                yield line, document, mark_of(document) if said is None else said
     except pa.ArrowException as problem:
         raise typer.BadParameter(f"{_name(file)} cannot be read as Parquet: {problem}") from None
 
 
-def _instants(column: pa.Array) -> pa.Array:
-    """A column of instants to the microsecond, as Python has them; any other as it is."""
+def _marks(column: pa.Array) -> list[str | None]:
+    """What a column says, as the header has it; null where it says nothing. An instant without a zone is UTC.
+
+    Instants are counted: Python knows neither all zones nor all years, and one of no year is none, as a text.
+    """
     kind = column.type
-    return column.cast(pa.timestamp("us", kind.tz), safe=False) if pa.types.is_timestamp(kind) else column
+    if not pa.types.is_timestamp(kind):
+        return [None if said is None else _cut(str(said)) for said in column.to_pylist()]
+    counts = column.cast(pa.int64()).to_pylist()
+    return [None if count is None else _counted(count, kind.unit) for count in counts]
 
 
-def _text(said: Any) -> str:
-    """An instant of a column as the header has it; without a zone it is UTC."""
-    if isinstance(said, datetime):
-        return rfc3339(said if said.tzinfo is not None else said.replace(tzinfo=UTC))
-    return _cut(str(said))
+def _counted(count: int, unit: str) -> str:
+    try:
+        return rfc3339(EPOCH + timedelta(microseconds=count * 1_000_000 // PER_SECOND[unit]))
+    except OverflowError:
+        return f"{count} {unit} since 1970"
 
 
 def _name(file: BinaryIO) -> str:

@@ -13,7 +13,7 @@ MOST_ROWS = 1_000
 
 @dataclass(frozen=True)
 class Contract:
-    """`in_force_until` is when the next price begins; None: none is announced."""
+    """`in_force_until` is when the next price begins or this one ends; None: nobody said so."""
 
     account: str
     plan: str

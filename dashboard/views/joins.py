@@ -137,7 +137,11 @@ def _contracts(account: str | None) -> None:
 def _judge_contracts(found: Contracts) -> Freshness:
     if not found.rows:
         return Freshness(State.NEVER_HAD_DATA, "No account has a price now: `weir catalog apply` brings the first.")
-    ends = "" if found.right_until is None else f"; the next price or account begins at {instant(found.right_until)}"
+    ends = (
+        ""
+        if found.right_until is None
+        else f"; the next price or account begins or ends at {instant(found.right_until)}"
+    )
     cut = f" The first {len(found.rows):,}: choose an account." if found.is_cut else ""
     return Freshness(State.LIVE, f"As the catalog in Postgres says at this moment{ends}.{cut}")
 

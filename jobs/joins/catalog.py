@@ -12,6 +12,7 @@ import structlog
 
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import PRICE_KEY, account_versions, price_versions
+from jobs.joins.never_there import ended_as_before
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
@@ -153,5 +154,6 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
     )
     both = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn")
     judged = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
-    kept = judged.filter(~pl.col("is_repeat")).join(new.select("lsn"), on="lsn", how="semi")["lsn"]
-    return changes.filter(pa.array(new["lsn"].is_in(kept.implode()).to_list()))
+    kept = judged.filter(~pl.col("is_repeat"))
+    news = changes.filter(pa.array(new["lsn"].is_in(kept["lsn"].implode()).to_list()))
+    return ended_as_before(news, kept) if table is Table.PRICES else news

@@ -253,7 +253,7 @@ def test_what_accounts_pay_now_is_listed_with_when_it_ends(open_page: Pages, see
     assert table[["account", "model", "meter"]].to_numpy().tolist() == [list(row[:3]) for row in wanted] != []
     assert [Decimal(text) for text in table["unit price"]] == [Decimal(row[3]) for row in wanted]
     assert table["in force until (UTC)"].notna().tolist() == [row[4] is not None for row in wanted]
-    assert "the next price or account begins at" in texts(page)
+    assert "the next price or account begins or ends at" in texts(page)
     (one,) = {*open_page("joins", account="acme").dataframe[1].value["account"]}
     assert one == "acme"
 

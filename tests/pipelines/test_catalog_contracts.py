@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from catalog.deletion import delete_row
 from cli.catalog_contracts import COLUMNS, ContractQuery, contract_rows, right_until
 from cli.output import Format, print_rows
 from cli.reading import read_only
+from jobs.streams import CatalogTopic
 from tests.database_rows import write
 
 BEGAN, BEGINS = datetime(2026, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
@@ -94,7 +96,20 @@ def test_the_list_says_as_of_when_it_is_and_until_when(catalog: str) -> None:
     with read_only(catalog) as connection:
         assert right_until(connection, ContractQuery(BEGAN)) == (
             "In force at 2026-01-01T00:00:00Z by the rows that the catalog has now; "
-            "the next price or account begins at 2999-01-01T00:00:00Z."
+            "the next price or account begins or ends at 2999-01-01T00:00:00Z."
         )
-        assert right_until(connection, ContractQuery(BEGINS)).endswith("; nothing begins after it.")
-        assert right_until(connection, ContractQuery()).endswith("begins at 2999-01-01T00:00:00Z.")
+        assert right_until(connection, ContractQuery(BEGINS)).endswith("; nothing begins or ends after it.")
+        assert right_until(connection, ContractQuery()).endswith("begins or ends at 2999-01-01T00:00:00Z.")
+
+
+def test_a_price_that_is_deleted_as_of_later_is_listed_until_then_and_the_list_is_right_until_then(
+    catalog: str,
+) -> None:
+    ends = datetime(2998, 1, 1, tzinfo=UTC)
+    key = {"plan": "small", "model": "m2", "meter": "requests", "currency": "EUR", "effective_from": BEGAN}
+    delete_row(catalog, CatalogTopic.PRICES, key, ends, "ann")
+    [row] = listed(catalog, ContractQuery(accounts=("acme",), model="m2"))
+    assert row["in_force_until"] == "2998-01-01T00:00:00Z"
+    assert listed(catalog, ContractQuery(ends, ("acme",), model="m2")) == []
+    with read_only(catalog) as connection:
+        assert right_until(connection, ContractQuery()).endswith("begins or ends at 2998-01-01T00:00:00Z.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,25 @@ def test_what_has_begun_is_so_already_for_a_file_without_an_instant(database: st
     begun = rfc3339(datetime.now(UTC).replace(microsecond=0) - timedelta(days=1))
     assert account_stored(database, file(effective_from=begun)) == ("c", "team", begun)
     assert account_stored(database, file()) == ("r", "team", begun)
+
+
+def test_what_a_file_does_not_say_stays_what_somebody_else_is_making_it(database: str) -> None:
+    """Who changes an account just then: its tags, and whose bill it is part of."""
+    write(database, "catalog.plans", {"plan": "team", "name": "Plan"})
+    above = [
+        {"account": name, "name": name, "plan": "team", "currency": "EUR", "timezone": "UTC"} for name in ("b", "c")
+    ]
+    write(database, "catalog.accounts", *above)
+    store(database, file(tags={"crm": "1"}, parent="b"))
+    with ThreadPoolExecutor(1) as another, psycopg.connect(database) as editing:
+        editing.execute("""UPDATE catalog.accounts SET tags = '{"crm": "2"}', parent = 'c' WHERE account = 'a'""")
+        applied = another.submit(store, database, file(name="A, renamed"))
+        waiting = "SELECT FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: editing.execute(waiting).fetchone() is not None, "the file waits for them")
+        editing.commit()
+        applied.result(timeout=30)
+        found = editing.execute("SELECT name, tags, parent FROM catalog.accounts WHERE account = 'a'").fetchall()
+    assert found == [("A, renamed", {"crm": "2"}, "c")]
 
 
 def test_a_row_says_since_when_it_is_so_whoever_edits_it(database: str) -> None:

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 
+from metering.pricing import Version, price_as_of
 from tests.dashboard.reader import reader_url
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -27,6 +28,7 @@ MICROSECOND = timedelta(microseconds=1)
 PLANS, MODELS, METERS, CURRENCIES = ("p1", "p2"), ("m1", "m2"), ("requests", "input_tokens"), ("EUR", "USD")
 ACCOUNTS = ("acme", "bolt", "globex")
 MOMENTS = [START + MICROSECOND * number for number in range(-1, 6)]
+ENDS = [*MOMENTS, datetime(2999, 1, 1, tzinfo=UTC)]
 
 Row = dict[str, Any]
 Edit = tuple[str, tuple[Any, ...], Any]
@@ -35,7 +37,7 @@ moments = st.sampled_from(MOMENTS)
 prices = st.tuples(
     st.just("price"),
     st.tuples(*(st.sampled_from(names) for names in (PLANS, MODELS, METERS, CURRENCIES)), moments),
-    st.one_of(st.none(), st.integers(0, 9), st.integers(0, 9)),
+    st.one_of(st.none(), st.sampled_from(ENDS), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )
 accounts = st.tuples(
     st.just("account"),
@@ -44,7 +46,7 @@ accounts = st.tuples(
 )
 plans = st.tuples(st.just("plan"), st.tuples(st.sampled_from(PLANS)), st.text("xyz", min_size=1, max_size=3))
 edits = st.lists(st.one_of(prices, prices, prices, accounts, accounts, plans), max_size=25)
-"""(what, key, what it says from now on; None: it is deleted)."""
+"""(what, key, what it says from now on; None: it is deleted, and a price as of an instant)."""
 
 
 @dataclass
@@ -54,10 +56,10 @@ class Held:
     plans: dict[str, str] = field(default_factory=lambda: {plan: plan for plan in PLANS})
     accounts: dict[str, tuple[str, str, datetime | None]] = field(default_factory=dict)
     prices: dict[tuple[Any, ...], Decimal] = field(default_factory=dict)
-    ended: dict[tuple[Any, ...], Decimal] = field(default_factory=dict)
-    """Deleted now, when all of them had begun."""
+    ended: dict[tuple[Any, ...], tuple[Decimal, datetime]] = field(default_factory=dict)
+    """What was in force and was deleted, and until when it is."""
 
-    def take(self, edit: Edit) -> None:
+    def take(self, edit: Edit, now: datetime) -> None:
         what, key, said = edit
         if what == "plan":
             self.plans[key[0]] = said
@@ -66,37 +68,38 @@ class Held:
             if said is not None:
                 self.accounts[key[0]] = said
         else:
-            self.ended |= {key: self.prices.pop(key)} if key in self.prices else {}
-            if said is not None:
+            before = self.prices.pop(key, None)
+            if isinstance(said, int):
                 self.ended.pop(key, None)
                 self.prices[key] = Decimal(said)
+            elif before is not None and (said or now) > key[4]:
+                self.ended[key] = before, said or now
 
     @property
-    def every(self) -> dict[tuple[Any, ...], Decimal]:
-        return {**self.ended, **self.prices}
+    def every(self) -> dict[tuple[Any, ...], tuple[Decimal, datetime | None]]:
+        """Each price that was or is in force, and until when, if that is known by itself."""
+        return {**self.ended, **{key: (unit_price, None) for key, unit_price in self.prices.items()}}
 
     def contracts(self, at: datetime, now: datetime) -> list[tuple[Any, ...]]:
-        """What must be in force at `at`: price by price, each looked for among all. All edits were made `now`."""
+        """What must be in force at `at`: price by price, each looked for among all."""
         found = []
         for account, (plan, currency, since) in self.accounts.items():
             begins = since or now
-            for key, unit_price in self.every.items():
+            for key, (unit_price, ends) in self.every.items():
                 of, model, meter, unit, effective_from = key
                 if (of, unit) != (plan, currency) or begins > at or effective_from > at:
                     continue
                 others = [other[4] for other in self.every if other[:4] == key[:4]]
-                if any(effective_from < other <= at for other in others) or (key in self.ended and now <= at):
+                if any(effective_from < other <= at for other in others) or (ends is not None and ends <= at):
                     continue
-                until = min(
-                    [*(other for other in others if other > at), *([now] if key in self.ended else [])], default=None
-                )
+                until = min([*(other for other in others if other > at), *([ends] if ends else [])], default=None)
                 contract = (account, plan, self.plans[plan], currency, model, meter)
                 found.append((*contract, unit_price, effective_from, until, begins))
         return sorted(found, key=lambda row: row[:6])
 
-    def right_until(self, at: datetime, now: datetime) -> datetime | None:
+    def right_until(self, at: datetime) -> datetime | None:
         begin = [key[4] for key in self.every] + [since for *_, since in self.accounts.values() if since]
-        return min((each for each in [*begin, *([now] if self.ended else [])] if each > at), default=None)
+        return min((each for each in [*begin, *(ends for _, ends in self.ended.values())] if each > at), default=None)
 
 
 def apply(database: psycopg.Connection[Any], edit: Edit) -> None:
@@ -113,11 +116,11 @@ def apply(database: psycopg.Connection[Any], edit: Edit) -> None:
             " effective_from = excluded.effective_from",
             [*key, *said],
         )
-    elif said is None:
-        database.execute(
-            "DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from) = (%s, %s, %s, %s, %s)",
-            key,
-        )
+    elif not isinstance(said, int):
+        of_key = "catalog.prices{} WHERE (plan, model, meter, currency, effective_from) = (%s, %s, %s, %s, %s)"
+        if said is not None:
+            database.execute(f"UPDATE {of_key.format(' SET deleted_at = %s')}", [said, *key])
+        database.execute(f"DELETE FROM {of_key.format('')}", key)
     else:
         database.execute(
             "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
@@ -157,18 +160,18 @@ def test_oracle_contracts_are_what_the_three_tables_say_at_any_moment(
     assert now is not None
     for change in changes:
         apply(catalog, change)
-        held.take(change)
-    for at in (*MOMENTS, now[0] - MICROSECOND, now[0], now[0] + timedelta(days=1)):
+        held.take(change, now[0])
+    for at in (*MOMENTS, *ENDS[-1:], now[0] - MICROSECOND, now[0], now[0] + timedelta(days=1)):
         assert contracts(catalog, at) == held.contracts(at, now[0])
         until = catalog.execute("SELECT catalog.contracts_right_until(%s)", [at]).fetchone()
-        assert until == (held.right_until(at, now[0]),)
+        assert until == (held.right_until(at),)
     live = catalog.execute(f"SELECT {COLUMNS} FROM catalog.contracts ORDER BY 1, 2, 3, 4, 5, 6").fetchall()
     assert live == held.contracts(now[0], now[0]), "the view is of now"
     catalog.rollback()
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(prices, min_size=1, max_size=20))
+@given(st.lists(prices.filter(lambda edit: not isinstance(edit[2], datetime)), min_size=1, max_size=20))
 def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
@@ -178,9 +181,11 @@ def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
         for currency in CURRENCIES:
             apply(catalog, ("account", (f"{plan}-{currency}",), (plan, currency, MOMENTS[0])))
     held = Held()
+    now = catalog.execute("SELECT now()").fetchone()
+    assert now is not None
     for change in changes:
         apply(catalog, change)
-        held.take(change)
+        held.take(change, now[0])
     periods: dict[tuple[Any, ...], set[tuple[datetime, datetime | None]]] = defaultdict(set)
     for at in MOMENTS:
         rows = contracts(catalog, at)
@@ -190,8 +195,6 @@ def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
         assert {(row[1], row[4], row[5], row[3]) for row in rows} == begun, "and none is missing"
         for row in rows:
             periods[row[1], row[4], row[5], row[3]].add((row[7], row[8]))
-    now = catalog.execute("SELECT now()").fetchone()
-    assert now is not None
     for key, found in periods.items():
         ordered = sorted(found, key=lambda period: period[0])
         assert all(former[1] == latter[0] for former, latter in pairwise(ordered))
@@ -199,6 +202,39 @@ def test_periods_of_a_price_neither_overlap_nor_leave_a_gap(
     assert {(key, begins) for key, found in periods.items() for begins, _ in found} == {
         (key[:4], key[4]) for key in held.every
     }
+    catalog.rollback()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(prices, min_size=1, max_size=25))
+def test_differential_contracts_have_the_price_that_usage_of_that_moment_is_priced_by(
+    catalog: psycopg.Connection[Any], changes: list[Edit]
+) -> None:
+    """Of usage that is decided when joins knows all of it: deleted as of whatever moment, and put there again.
+
+    As if each edit had been a transaction of its own, which they are not here: what one of them undoes joins forgets.
+    """
+    for plan in PLANS:
+        catalog.execute("INSERT INTO catalog.plans VALUES (%s, %s)", [plan, plan])
+        for currency in CURRENCIES:
+            apply(catalog, ("account", (f"{plan}-{currency}",), (plan, currency, MOMENTS[0])))
+    now = catalog.execute("SELECT now()").fetchone()
+    assert now is not None
+    there: set[tuple[Any, ...]] = set()
+    versions: dict[tuple[Any, ...], list[Version[Decimal]]] = defaultdict(list)
+    for lsn, change in enumerate(changes):
+        apply(catalog, change)
+        _, key, said = change
+        if isinstance(said, int):
+            versions[key[:4]].append(Version(lsn, key[4], Decimal(said)))
+            there.add(key)
+        elif key in there:
+            versions[key[:4]].append(Version(lsn, key[4], None, said or now[0]))
+            there.discard(key)
+    for at in (*MOMENTS, now[0] - MICROSECOND, now[0], *ENDS[-1:]):
+        held = {key: price_as_of(told, at, len(changes)) for key, told in versions.items()}
+        found = {(row[1], row[4], row[5], row[3]): row[6] for row in contracts(catalog, at)}
+        assert found == {key: version.value for key, version in held.items() if version is not None}
     catalog.rollback()
 
 

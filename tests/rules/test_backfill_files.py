@@ -75,6 +75,28 @@ def test_a_column_says_when_it_was_received_first_before_the_event_does(tmp_path
         assert [one.mark for one in read(tmp_path / "bare")] == [rfc3339(T0)]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "+02:00", "Mars/Olympus"])
+def test_an_instant_of_a_column_is_what_is_counted_whatever_unit_and_zone_it_has(
+    tmp_path: Path, unit: str, zone: str | None
+) -> None:
+    of_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    counted = pa.array([1_714_521_600 * of_second, None, -of_second], pa.int64()).cast(pa.timestamp(unit, zone))
+    pq.write_table(pa.table({"value": [event(1)] * 3, "received_at": counted}), tmp_path / "file")
+    said = [rfc3339(T0), rfc3339(T0 + timedelta(seconds=1)), "1969-12-31T23:59:59Z"]
+    assert [one.mark for one in read(tmp_path / "file")] == said
+
+
+@pytest.mark.parametrize(
+    ("unit", "count"), [("ms", 2**62), ("ms", 1_714_521_600_000_000), ("us", 2**62), ("us", -(2**62))]
+)
+def test_what_is_an_instant_of_no_year_is_none_and_ends_nothing(tmp_path: Path, unit: str, count: int) -> None:
+    """Microseconds in a column of milliseconds, say: that row is refused, and all others are sent."""
+    counted = pa.array([count, 0], pa.int64()).cast(pa.timestamp(unit))
+    pq.write_table(pa.table({"value": [event(1)] * 2, "received_at": counted}), tmp_path / "file")
+    assert [one.mark for one in read(tmp_path / "file")] == [f"{count} {unit} since 1970", "1970-01-01T00:00:00Z"]
+
+
 @given(st.lists(st.lists(st.integers(0, 99) | st.none(), max_size=8), min_size=1, max_size=4), st.booleans())
 def test_files_are_read_side_by_side_and_nothing_is_left_out(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[list[int | None]], is_sorted: bool

@@ -168,3 +168,134 @@ def test_oracle_another_author_of_the_same_is_no_version_and_the_first_stands(
     assert [row["lsn"] for row in found] == versions_of(Table.PRICES, nobodys)["lsn"].to_pylist()
     said_first = {row["lsn"]: row for batch in every for row in batch.to_pylist()}
     assert found == [said_first[row["lsn"]] for row in found]
+
+
+edits = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2, 2]), st.sampled_from([None, 1, 5])), max_size=14
+)
+"""Plan, unit price (None: deleted), and of a deletion the hour as of which (None: as of its commit)."""
+Told = dict[str, Any]
+
+
+@settings(deadline=None)
+@given(
+    edited=edits,
+    transactions=st.lists(st.integers(1, 5), max_size=8),
+    restored=st.tuples(st.integers(0, 14), st.integers(0, 14)) | st.none(),
+    again=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4),
+    cuts=st.sets(st.integers(0, 60)),
+)
+def test_property_prices_that_end_are_told_again_from_a_restored_database_too(
+    edited: list[tuple[str, int | None, int | None]],
+    transactions: list[int],
+    restored: tuple[int, int] | None,
+    again: list[tuple[int, int]],
+    cuts: set[int],
+) -> None:
+    """The database goes back to what it was, its log begins anew, and a snapshot tells its rows at one place."""
+    log, first = log_of(edited, transactions, restored)
+    order = list(range(len(log)))
+    for end, back in again:
+        at = min(end, len(log))
+        place = order.index(at) if at in order else len(order)
+        order[place:place] = range(max(0 if at <= first else first, at - back), at)
+    told = [log[number] for number in order]
+    ends = [*sorted(cut for cut in cuts if cut < len(told)), len(told)]
+    rows = [{**row, "lsn": lsn} for lsn, row in enumerate(told, start=1)]
+    batches = [
+        pa.Table.from_pylist(rows[begin:end], schema=PRICES) for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+    found = versions_of(Table.PRICES, batches).drop_columns("lsn").to_pylist()
+
+    expected: list[Told] = []
+    newest: dict[str, list[Told]] = {"a": [], "b": []}
+    for row in pa.Table.from_pylist(log, schema=PRICES).drop_columns("lsn").to_pylist():
+        known = newest[row["plan"]]
+        if known and (known[-1]["deleted"], known[-1]["unit_price"]) == (row["deleted"], row["unit_price"]):
+            continue
+        earlier = [each for each in known if each["source_at"] != row["source_at"]]
+        if row["deleted"] and row["ends_at"] == row["source_at"] and (not earlier or earlier[-1]["deleted"]):
+            row["ends_at"] = earlier[-1]["ends_at"] if earlier else START
+        expected.append(row)
+        known.append(row)
+    assert found == expected
+
+
+def log_of(
+    edited: list[tuple[str, int | None, int | None]], transactions: list[int], restored: tuple[int, int] | None
+) -> tuple[list[Told], int]:
+    """What the log of changes tells once, in order, and from where on a connector may tell again since it was anew."""
+    log: list[Told] = []
+    states: list[dict[str, int]] = [{}]
+    place, at, first = 1_000, START, 0
+    lengths = iter(transactions)
+    left = next(lengths, 1)
+    for number, (plan, unit_price, hour) in enumerate(edited):
+        if restored is not None and number == restored[0]:
+            states[-1] = states[min(restored[1], number)]
+            first, place, at = len(log), 1, at + timedelta(hours=1)
+            left = next(lengths, 1)
+            log += [row_of(known, said, None, place, at) for known, said in sorted(states[-1].items())]
+            at += timedelta(seconds=1)
+        now = dict(states[-1])
+        place += 1
+        if unit_price is not None:
+            now[plan] = unit_price
+            log.append(row_of(plan, unit_price, None, place, at))
+        elif now.pop(plan, None) is not None:
+            ends_at = at if hour is None else START + timedelta(hours=hour)
+            log.append(row_of(plan, None, ends_at, place, at))
+        states.append(now)
+        left -= 1
+        if left == 0:
+            left, at = next(lengths, 1), at + timedelta(seconds=1)
+    return log, first
+
+
+def row_of(plan: str, unit_price: int | None, ends_at: datetime | None, place: int, at: datetime) -> Told:
+    row: Told = prices([(plan, unit_price, 0, None)], 1).to_pylist()[0]
+    return row | {"ends_at": ends_at, "source_lsn": place, "source_at": at}
+
+
+def ends_of(*told: tuple[int | None, datetime | None, int, int]) -> list[datetime | None]:
+    """The ends of the versions of one price (unit price, end, place, second of the commit), however batches are cut."""
+    rows = [
+        row_of("a", unit_price, ends_at, place, START + timedelta(hours=5, seconds=second)) | {"lsn": lsn}
+        for lsn, (unit_price, ends_at, place, second) in enumerate(told, start=1)
+    ]
+    found: list[list[datetime | None]] = [
+        versions_of(Table.PRICES, [pa.Table.from_pylist(part, schema=PRICES) for part in parts])["ends_at"].to_pylist()
+        for parts in ([rows], [[row] for row in rows], [rows[:-1], rows[-1:]])
+    ]
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+COMMIT = [START + timedelta(hours=5, seconds=second) for second in range(3)]
+
+
+def test_a_price_that_one_transaction_put_there_and_deleted_again_never_was() -> None:
+    """A slip of who edits: with an end at its commit the price before it would not go on, and nobody be billed."""
+    assert ends_of((1, None, 1, 0), (None, COMMIT[0], 2, 0)) == [None, START]
+    assert ends_of((1, None, 1, 0), (2, None, 2, 0), (None, COMMIT[0], 3, 0)) == [None, None, START]
+    again = (1, None, 3, 1), (None, COMMIT[1], 4, 1)
+    assert ends_of((1, None, 1, 0), (None, COMMIT[0], 2, 0), *again)[-1] == START
+
+
+def test_a_price_that_had_ended_and_was_put_there_and_deleted_by_one_transaction_ended_when_it_had() -> None:
+    said = START + timedelta(hours=2)
+    assert ends_of((1, None, 1, 0), (None, said, 2, 1), (2, None, 3, 2), (None, COMMIT[2], 4, 2))[-1] == said
+
+
+def test_a_price_that_was_there_ends_whatever_its_last_transaction_did_before() -> None:
+    there = (1, None, 1, 0)
+    assert ends_of(there, (None, COMMIT[1], 2, 1)) == [None, COMMIT[1]]
+    assert ends_of(there, (2, None, 2, 1), (None, COMMIT[1], 3, 1)) == [None, None, COMMIT[1]]
+    # As `weir catalog reconcile` tells a deletion.
+    assert ends_of(there, (1, None, 2, 1), (None, COMMIT[1], 3, 1)) == [None, COMMIT[1]]
+    assert ends_of(there, (None, COMMIT[1], 2, 1), (2, None, 3, 1), (None, COMMIT[1], 4, 1))[-1] == COMMIT[1]
+
+
+def test_who_says_since_when_a_price_is_none_is_believed_though_it_is_of_the_same_transaction() -> None:
+    said = START + timedelta(hours=2)
+    assert ends_of((1, None, 1, 0), (None, said, 2, 0)) == [None, said]

@@ -23,7 +23,7 @@ from catalog.change import Change, compact_json
 from catalog.decisions import Said, Waiting, decide
 from catalog.deletion import delete_row
 from catalog.earlier import forget_earlier_keys
-from catalog.gone import delete_again, tell_again
+from catalog.gone import delete_again, gone, tell_again
 from catalog.publishing import publish
 from deployment.capture import read_capture
 from jobs.joins.untold import LOOK_SECONDS, Untold
@@ -397,6 +397,22 @@ def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(ed
 
 
 @pytest.mark.timeout(600)
+def test_a_price_that_one_transaction_put_there_and_deleted_again_was_never_there(edited: tuple[Chain, Edits]) -> None:
+    """The log of changes tells both, as of one moment."""
+    chain, edits = edited
+    name = uuid4().hex
+    with psycopg.connect(chain.url) as sql:
+        sql.execute(_PRICED, ["large", name, "requests", "EUR", JANUARY, 1])
+        sql.execute("DELETE FROM catalog.prices WHERE model = %s", [name])
+    chain.until_captured()
+    put, gone_again = (row for row in chain.versions()[Table.PRICES] if row["model"] == name)
+    assert (put["deleted"], gone_again["deleted"]) == (False, True)
+    assert put["source_at"] == gone_again["source_at"] > JANUARY == gone_again["ends_at"]
+    edits.prices["large", name, "requests", "EUR", JANUARY] = _of([put, gone_again], name, 0)
+    edits.assert_told()
+
+
+@pytest.mark.timeout(600)
 def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
     edited: tuple[Chain, Edits], tmp_path: Path
 ) -> None:
@@ -433,7 +449,7 @@ def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
         return untold.rows
 
     never_told = looks(before)
-    deleted = delete_again(str(tmp_path), chain.url)
+    deleted = delete_again(str(tmp_path), chain.url, gone(str(tmp_path), chain.url))
     assert never_told == deleted
 
     chain.until_captured()
