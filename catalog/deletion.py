@@ -122,14 +122,18 @@ def _no_such(database: psycopg.Connection[dict[str, Any]], topic: CatalogTopic, 
     return f"The catalog has no such price from {since} on; of that plan, model, meter and currency {named}."
 
 
+def _named(accounts: Sequence[str]) -> str:
+    return ", ".join([*accounts[:MOST_NAMED], *(["…"] if len(accounts) > MOST_NAMED else [])])
+
+
 def _stands_above(account: str, below: Sequence[str]) -> str:
-    named = ", ".join([*below[:MOST_NAMED], *(["…"] if len(below) > MOST_NAMED else [])])
-    return f"Account {account!r} is the parent of {len(below)} others ({named}): give them another first, or none."
+    return (
+        f"Account {account!r} is the parent of {len(below)} others ({_named(below)}): give them another first, or none."
+    )
 
 
 def _used(plan: str, accounts: Sequence[str], prices: int) -> str:
-    named = ", ".join([*accounts[:MOST_NAMED], *(["…"] if len(accounts) > MOST_NAMED else [])])
-    by = [f"{len(accounts)} accounts have it ({named})"] if accounts else []
+    by = [f"{len(accounts)} accounts have it ({_named(accounts)})"] if accounts else []
     by += [f"{prices} prices are of it"] if prices else []
     return (
         f"Plan {plan!r} is still used: {' and '.join(by)}. Give the accounts another plan, or delete them, and delete "

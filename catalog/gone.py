@@ -12,10 +12,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from catalog.known import unknown
+from catalog.known import unknown, versions
 from catalog.store import change_of, table_of
 from jobs.joins.untold import missing
-from jobs.runtime.delta.table import open_table
 from jobs.streams import CatalogTopic, Table
 
 Held = Mapping[str, Any]
@@ -93,11 +92,8 @@ def tell_again(tables: str, postgres_url: str) -> int:
 
 
 def _gone(tables: str, table: Table, database: psycopg.Connection[dict[str, Any]]) -> Sequence[Held]:
-    held = open_table(tables, table)
-    if held is None:
-        return []
-    # Not with Arrow's own threads, as in `known.versions`.
-    return missing(held.to_pyarrow_dataset().to_table(use_threads=False), table, database).to_dicts()
+    held = versions(tables, table)
+    return [] if held is None else missing(held, table, database).to_dicts()
 
 
 def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: Held) -> bool:

@@ -11,6 +11,7 @@ import polars as pl
 
 from catalog.change import Change, Row
 from catalog.store import stored
+from jobs.joins.catalog import TABLE_OF
 from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.table import open_table
 from jobs.streams import SCHEMAS, CatalogTopic, Table
@@ -23,9 +24,6 @@ _KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
         "effective_from": _INSTANT,
     },
 }
-
-
-_TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PRICES}
 
 
 class Missing:
@@ -61,7 +59,7 @@ class Held:
         """
         again = [(row.topic, row.key) for row in stored(self._postgres_url, self._deleted)]
         self._deleted = [row for row in self._deleted if (row.topic, row.key) not in again]
-        return sum(len(_newest(self._tables, _TABLE_OF[row.topic], [row.key])) for row in self._deleted)
+        return sum(len(_newest(self._tables, TABLE_OF[row.topic], [row.key])) for row in self._deleted)
 
 
 def unknown(tables: str, rows: Sequence[Change]) -> list[Change]:

@@ -87,8 +87,8 @@ def contracts(
 ) -> None:
     """List what each account pays for a unit of each meter: accounts, plans and prices as the catalog has them now.
 
-    --at asks what is in force at another instant by the same rows: for what is announced. Rows that were changed or
-    deleted since are not known to it: what usage was priced with, `weir explain` shows.
+    --at asks what is in force at another instant by the same rows: for what is announced. What rows were before
+    they were changed it does not know, nor accounts that are deleted: what usage was priced with, `weir explain` shows.
     `in_force_until` is when the next price begins or this one ends; an account is listed from `account_from` on.
     """
     from deployment.stack import running_deployment

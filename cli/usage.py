@@ -94,7 +94,7 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
     if query.dimensions:
         names = {column: name for name, column in query.said.items()}
         parameters |= period_parameters(database, query.window, parameters) | names
-        for row in select(database, _statement(query, of_days(query.window), "window_start, window_end"), parameters):
+        for row in select(database, _statement(query, of_days(query.window), "window_start", "window_end"), parameters):
             yield (
                 row.pop("window_start"),
                 row.pop("window_end"),
@@ -110,28 +110,28 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
         yield *bounds(query.window, row.pop("window_key"), query.zone), row
 
 
-def _statement(query: UsageQuery, source: str, window: str) -> str:
-    keys = ", ".join([window, *(f'"{query.said.get(key, key)}"' for key in query.keys)])
+_ROLLED_UP = "LEFT JOIN unnest(%(members)s::text[], %(heads)s::text[]) AS below (member, head) ON member = account"
+
+
+def _statement(query: UsageQuery, source: str, *window: str) -> str:
+    keys = [*window, *(f'"{query.said.get(key, key)}"' for key in query.keys)]
+    by = ", ".join(str(place) for place in range(1, len(keys) + 1))
     if query.rolls_up:
-        source = f"""
-            SELECT read.*, coalesce(head, account) AS of_account FROM ({source}) AS read
-            LEFT JOIN unnest(%(members)s::text[], %(heads)s::text[]) AS below (member, head) ON member = account
-        """
-    named = keys.replace('"account"', "of_account") if query.rolls_up else keys
+        keys = ['coalesce(head, account) AS "account"' if key == '"account"' else key for key in keys]
     said = "".join(
         f", CASE WHEN is_other THEN 'other' ELSE dimensions ->> %({column})s::text END AS {column}"
         for column in query.said.values()
     )
     return f"""
-        SELECT {named.replace("of_account", 'of_account AS "account"')},
+        SELECT {", ".join(keys)},
                sum(quantity) AS quantity,
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                bool_or(corrected) AS corrected
-        FROM (SELECT *{said} FROM ({source}) AS read) AS said
-        GROUP BY {named}
+        FROM (SELECT *{said} FROM ({source}) AS read) AS said {_ROLLED_UP if query.rolls_up else ""}
+        GROUP BY {by}
         HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0
-        ORDER BY {named}
+        ORDER BY {by}
     """
 
 

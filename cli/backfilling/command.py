@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,6 +57,7 @@ def backfill(
     from deployment.sender import Sender
     from deployment.stack import running_deployment
     from jobs.ingestion.reading import MOST_BLOCK_BYTES
+    from jobs.runtime.clock import MachineClock
 
     stack = running_deployment(data_dir)
     config = ingestion_of(stack.postgres_url)
@@ -65,7 +66,7 @@ def backfill(
     sending = None
     if not dry_run:
         sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic, per_second)
-    offline = Offline(config, datetime.now(UTC))  # noqa: TID251 -- a command reads it once
+    offline = Offline(config, MachineClock().now)
     backfill = Backfill(files, offline, sending, _is_closed(stack.postgres_url))
     most = min(EVENTS_AT_ONCE, per_second)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from time import monotonic
 
@@ -56,7 +56,6 @@ class Backfill:
     def rows(self, parts: Iterator[list[PastEvent]], tell: Callable[[str], None]) -> Iterator[Row]:
         """What was not sent, and what the broker refused; without a sender all. Keys: file, line, fate, says, value."""
         for events in parts:
-            self._offline.now = datetime.now(UTC)  # noqa: TID251 -- what is received now is judged by now
             judged = self._offline.judged([e.document for e in events], [None] * len(events), [e.mark for e in events])
             for event, said in zip(events, judged, strict=True):
                 yield from self._judged(event, said)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,6 +75,7 @@ def replay(
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment
+    from jobs.runtime.clock import MachineClock
 
     check_range(start, end)
     stack = running_deployment(data_dir)
@@ -87,7 +87,7 @@ def replay(
     fates: Counter[Fate] = Counter()
     with telling("Dead letters:") as tell:
         letters = DeadLetters(journal, DeadLetterQuery(start, end, tuple(reason)))
-        offline = Offline(config, datetime.now(UTC))  # noqa: TID251 -- a command reads it once
+        offline = Offline(config, MachineClock().now)
         rows = _rows(letters, edit, offline, _Sending(sender, config.topic) if sender else None, tell)
         listed = _counted(rows, fates)
         print_rows(map(shortened, listed) if form is Format.TABLE else listed, COLUMNS, form)

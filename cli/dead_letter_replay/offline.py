@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -55,10 +55,10 @@ def bytes_of(mark: str) -> bytes:
 
 
 class Offline:
-    """Judges by a configuration of ingestion. `now` is when something is received of which nothing else is known."""
+    """Judges by a configuration of ingestion. `now` says when something is received of which nothing else is known."""
 
-    def __init__(self, config: IngestionConfig, now: datetime) -> None:
-        self._config, self._judge, self.now = config, config.judge(), now
+    def __init__(self, config: IngestionConfig, now: Callable[[], datetime]) -> None:
+        self._config, self._judge, self._now = config, config.judge(), now
 
     def judged(
         self,
@@ -73,7 +73,7 @@ class Offline:
         received = set_aside(read, {}, self._config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant),
             said_of(pl.Series("reception_mark", headers, pl.Binary)),
-            received_at=pl.lit(self.now).cast(instant),
+            received_at=pl.lit(self._now()).cast(instant),
         )
         found = judged_by_reception(received, self._config)
         told = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")

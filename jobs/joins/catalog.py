@@ -44,9 +44,8 @@ class Catalog:
         }
         self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
         tables_held = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
-        self._accounts = tables_held[Table.ACCOUNTS]
         self._versions = {
-            Table.ACCOUNTS: VersionsInUse(self._accounts.cast(ACCOUNTS), ("account",), of_accounts),
+            Table.ACCOUNTS: VersionsInUse(tables_held[Table.ACCOUNTS].cast(ACCOUNTS), ("account",), of_accounts),
             Table.PRICES: VersionsInUse(tables_held[Table.PRICES].cast(PRICES), PRICE_KEY, price_versions),
         }
         self._days: BillingDays | None = None
@@ -99,7 +98,6 @@ class Catalog:
         self._commit(table, rows, position)
         self._versions[table].add(rows)
         if table is Table.ACCOUNTS:
-            self._accounts = pa.concat_tables([self._accounts, rows])
             self._days = None
 
     def versions(self) -> tuple[VersionsInUse, VersionsInUse]:
@@ -114,7 +112,7 @@ class Catalog:
     def days(self, outcomes: pl.DataFrame) -> pl.Series:
         """`day` of each outcome."""
         if self._days is None:
-            self._days = BillingDays(self._accounts)
+            self._days = BillingDays(self._versions[Table.ACCOUNTS].every)
         return self._days.days(outcomes)
 
 

@@ -45,9 +45,9 @@ _STORED = {
 }
 
 
-def missing(held: pa.Table, table: Table, database: psycopg.Connection[Any]) -> pl.DataFrame:
-    """The newest versions (streams.ACCOUNTS, PRICES) of rows that the database does not have, unless deleted."""
-    key, versions = KEY_OF[table], pl.DataFrame(held)
+def missing(versions: pl.DataFrame, table: Table, database: psycopg.Connection[Any]) -> pl.DataFrame:
+    """The newest of these versions (streams.ACCOUNTS, PRICES) whose row the database does not have, unless deleted."""
+    key = KEY_OF[table]
     newest = versions.sort("lsn").unique(key, keep="last").filter(~pl.col("deleted"))
     told = newest.with_columns(pl.col(name).dt.epoch("us") for name in key if name == "effective_from")
     schema = told.select(key).schema
@@ -96,7 +96,11 @@ class Untold:
             if captured_until is None:
                 # Nobody captures: then nothing is told, and its own alert says so.
                 return
-            gone = [(table, lsn) for table, rows in held.items() for lsn in missing(rows, table, database)["lsn"]]
+            gone = [
+                (table, lsn)
+                for table, rows in held.items()
+                for lsn in missing(pl.DataFrame(rows), table, database)["lsn"]
+            ]
             # After the rows: what is missing among them was deleted before this.
             (now,) = database.execute(_NOW).fetchone() or (captured_until,)
         look = _Look(now, captured_until)

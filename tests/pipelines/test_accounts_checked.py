@@ -97,7 +97,10 @@ def test_tags_that_are_no_short_texts_are_refused(accounts: str, tags: Any, said
 
 
 def test_tags_at_their_limits_are_taken(accounts: str) -> None:
-    edit(accounts, "tags", json.dumps({f"{number:064}": "é" * 128 for number in range(50)}))
+    tags = {f"{number:064}": "é" * 128 for number in range(50)}
+    edit(accounts, "tags", json.dumps(tags))
+    with psycopg.connect(accounts) as connection:
+        assert connection.execute("SELECT tags FROM catalog.accounts WHERE account = 'a'").fetchone() == (tags,)
 
 
 def test_no_account_stands_above_itself(accounts: str) -> None:

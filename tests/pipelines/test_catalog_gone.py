@@ -73,6 +73,15 @@ def test_what_was_never_told_is_deleted_once_more_and_ends_now(joined: Joined) -
     assert ends_at > asked_at - timedelta(seconds=1)
 
 
+def test_what_an_older_release_has_told_is_deleted_once_more_before_its_table_has_grown(joined: Joined) -> None:
+    """joins gives the table its columns when it begins, and may be waited for."""
+    older = pa.schema([field for field in SCHEMAS[Table.ACCOUNTS] if field.name not in ("tags", "parent")])
+    rows = pa.Table.from_pylist([{"lsn": 2, **ACCOUNT, "deleted": False}], schema=older)
+    write_deltalake(f"{joined.tables}/{Table.ACCOUNTS}", rows, mode="overwrite", schema_mode="overwrite")
+    delete_row(joined.url, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
+    assert delete_again(joined.tables, joined.url, gone(joined.tables, joined.url)) == 1
+
+
 def test_what_joins_was_told_meanwhile_is_not_deleted_once_more(joined: Joined) -> None:
     ends = JANUARY + timedelta(days=30)
     delete_row(joined.url, CatalogTopic.ACCOUNTS, {"account": "a"}, ends, "ann")

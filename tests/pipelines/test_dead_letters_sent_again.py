@@ -65,7 +65,7 @@ def said(
     tables: Path, edit: Path | None = None, config: IngestionConfig | None = None
 ) -> dict[int, tuple[str, str | None]]:
     """By offset what a dry run says: fate, and why."""
-    rows = _rows(letters(tables), edit, Offline(config or IngestionConfig(), NOW), None, lambda _: None)
+    rows = _rows(letters(tables), edit, Offline(config or IngestionConfig(), lambda: NOW), None, lambda _: None)
     return {int(str(row["offset"])): (str(row["fate"]), row["says"]) for row in rows}  # type: ignore[misc]
 
 

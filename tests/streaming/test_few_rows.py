@@ -253,7 +253,7 @@ def test_of_many_commits_the_first_that_can_be_read_at_once_come_first(journal: 
     for second in range(2, 6):
         journal.commit([heartbeat(second), heartbeat(second)])
     rows = FewRows(f"{journal.tables}/{Table.JOURNAL}", ("lsn",), Few(rows=5, commits=3))
-    after, found = before, []
+    after, found = before, list[list[int]]()
     while after < version(journal):
         added = rows.first(range(after + 1, version(journal) + 1))
         assert added is not None

@@ -6,7 +6,7 @@ then nobody could delete it. And a transaction may be long: what began while it 
 
 from alembic import op
 
-revision = "0035"
+revision = "0034"
 down_revision = "0033"
 
 _KEY = "plan, model, meter, currency, effective_from"
