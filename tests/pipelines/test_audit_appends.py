@@ -24,6 +24,7 @@ from jobs.audit.run import Audit, NotBilledError
 from jobs.joins.sink import usage_rows
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
 from jobs.runtime.errors import Fenced
+from jobs.runtime.rules_in_force import TRANSACTION
 from jobs.streams import USAGE, Table
 from metering.words import UsageCause
 from tests.clocks import HandClock
@@ -177,6 +178,19 @@ def test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins(tables: str) -
     append(open_table(tables, Table.USAGE) or usage, outcome, NOW)
     joins.append(lambda first: (usage_rows(outcome, first, NOW, None), {LSN: first + 1}))
     assert [row["lsn"] for row in rows_of(tables)[last:]] == [last + 1, last + 2, last + 3, last + 4]
+
+
+def test_no_audit_appends_behind_meters_that_it_did_not_know(tables: str) -> None:
+    """What a contract gives counts by the meters where its row stands: they came between the look and the commit."""
+    usage = open_table(tables, Table.USAGE)
+    assert usage is not None
+    outcome, epoch = one_row(usage), usage.transaction_version("joins.epoch") or 0
+    joins = DeltaWriter(tables, Table.USAGE, "joins", epoch + 1)
+    joins.append(lambda first: (usage_rows(outcome, first, NOW, None), {LSN: first + 1, TRANSACTION: first}))
+    before = rows_of(tables)
+    with pytest.raises(AuditedMeanwhile, match="other rules"):
+        append(usage, outcome, NOW)
+    assert rows_of(tables) == before
 
 
 def test_joins_that_was_taken_over_is_fenced_although_an_audit_has_appended(tables: str) -> None:
