@@ -40,7 +40,11 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 
 
 def examined(
-    journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None = None
+    journal: pl.DataFrame,
+    usage: pl.DataFrame,
+    pinned: Pinned,
+    first: pl.DataFrame | None = None,
+    without: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
@@ -50,6 +54,7 @@ def examined(
     usage tells of a row of the journal that is not read.
 
     `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
+    `without` (KEY): of these nothing is put right.
     """
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     if IS_CONTRACTED not in journal.columns:
@@ -72,6 +77,7 @@ def examined(
     keys = suspects(carried, expected, known, pinned).join(pl.concat([wrong, broken]), on=KEY, how="anti")
     concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
     faults, rows = corrections(concerned, decided, known.of(keys), pinned)
+    rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
     counted = pl.DataFrame(
         {
             "kind": [SUM],

@@ -57,8 +57,10 @@ class Outcomes:
         return Counter({each["values"]: each["counts"] for each in counted})
 
 
-def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER_BUCKET) -> Outcomes:
-    """Recompute what was made of the journal below the pinned position."""
+def outcomes(
+    versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER_BUCKET, without: pl.DataFrame | None = None
+) -> Outcomes:
+    """Recompute what was made of the journal below the pinned position; nothing of the keys `without` is put right."""
     journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
     usage = pieces(versions.usage, USAGE_READ, versions.since)
     buckets = 1 + journal.rows // rows_per_bucket
@@ -87,7 +89,7 @@ def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER
         shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
         for _, parts in by_part(shipments):
             rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
-            yield from examined(rows, made, share).to_arrow().cast(_ARROW).to_batches()
+            yield from examined(rows, made, share, without=without).to_arrow().cast(_ARROW).to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
     made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(
@@ -106,8 +108,12 @@ def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER
     faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
     if versions.since is not None:
         unsaid = _not_of_a_period(versions, corrections, faults)
-        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti")
-        changes = changes - len(corrections) + len(left) if len(left) else 0
+        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti", maintain_order="left")
+        if len(left) < len(corrections) < changes:
+            # Those behind them have not been asked for, and would wait for ever.
+            known = unsaid if without is None else pl.concat([without, unsaid])
+            return outcomes(versions, pinned, rows_per_bucket, known)
+        changes -= len(corrections) - len(left)
         corrections, faults = left.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
     return Outcomes(
         rows=int(counted["rows"].sum()),

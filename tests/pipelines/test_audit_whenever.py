@@ -127,6 +127,28 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
     assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
 
 
+def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
+    """The first rows that would put right are of keys with a row from before: those behind them are put all the same."""
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    for name in ("a", "b"):
+        world.request(HOUR, name=name)
+    world.joined(DAY)
+    for name in ("a", "b", "y", "z"):
+        world.request(10 * DAY, name=name)
+    for name in ("a", "b", "y", "z"):
+        world.completion(10 * DAY + HOUR, name=name)
+    at = 10 * DAY + 3 * HOUR
+    world.joined(at)
+    asked = Asked(since=START + at - DAY, most_rows=1)
+    first = by_spark(spark, world, at, asked)
+    assert {row["request_id"] for row in first.corrections.to_pylist()} == {"y"}
+    assert not first.is_all
+    second = by_spark(spark, world, at + MINUTE, asked)
+    assert {row["request_id"] for row in second.corrections.to_pylist()} == {"z"}
+    assert by_spark(spark, world, at + 2 * MINUTE, asked).changes == 0
+
+
 class AuditedEachTime(HandMade):
     """The same, audited whenever joins has decided."""
 
@@ -147,7 +169,7 @@ def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
     history(world)
     audited(world, 11 * DAY)
     assert audited(world, 12 * DAY) == 0
-    assert world.billed() == {(0, "m", "0.01"): 100, (10, "m", "0.01"): 100}
+    assert world.billed() == {(0, "m", "0.01"): 200, (10, "m", "0.01"): 100}
 
 
 def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkSession, tmp_path: Path) -> None:
