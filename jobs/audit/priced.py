@@ -26,7 +26,9 @@ def otherwise_priced(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     names = (*OUTCOME, "usage_lsn", "plan", "model", "currency")
     entries = put.select(*names, METERS).filter(pl.col(METERS).list.len() > 0).explode(METERS).unnest(METERS)
     priced = entries.filter(pl.any_horizontal(pl.col("price_version", "unit_price", "amount").is_not_null()))
-    versions = pinned.prices_known.every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price")
+    # There may be a million versions, and these rows are few.
+    every = pinned.prices_known.every.filter(pl.col("version_lsn").is_in(priced["price_version"].unique().implode()))
+    versions = every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price")
     known = priced.join(versions.unique([*PRICE_KEY, "price_version"]), on=[*PRICE_KEY, "price_version"], how="left")
     with_amounts = known.with_columns(must_amount=_products(known))
     is_other = pl.any_horizontal(
