@@ -192,7 +192,7 @@ def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
     history(world)
     audited(world, 11 * DAY)
     assert audited(world, 12 * DAY) == 0
-    assert world.billed() == {(0, "m", "0.01"): 200, (10, "m", "0.01"): 100}
+    assert world.billed() == {(0, "m", "0.01"): 100, (10, "m", "0.01"): 100}
 
 
 def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkSession, tmp_path: Path) -> None:
