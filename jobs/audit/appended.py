@@ -14,6 +14,7 @@ from jobs.audit.corrected import CORRECTIONS
 from jobs.runtime.delta.growth import missing_columns, refuse_newer, with_stored_columns
 from jobs.runtime.delta.table import AFTER_COMMIT, FRONTIER, LSN, ONE_FILE_BYTES, committing, instant_of
 from jobs.runtime.errors import Refused
+from jobs.runtime.rules_in_force import TRANSACTION
 from jobs.streams import INSTANT, SCHEMA_VERSIONS, USAGE, Table
 
 log = structlog.get_logger()
@@ -22,7 +23,11 @@ AUDIT = "audit"
 
 
 class AuditedMeanwhile(RuntimeError):
-    """Another audit has appended to the version that this one examined: what it found may be put right by now."""
+    """What this audit examined is not what its rows would come behind. The message says what has come meanwhile.
+
+    Another audit's rows: what this one found may be put right by now. Or other meters: a row that a contract gives
+    counts by those that hold where it stands.
+    """
 
 
 def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> int:
@@ -31,13 +36,15 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
     joins may have appended meanwhile: what it decided before stays, so only the numbers are others. Raises
     AuditedMeanwhile, after which nothing was written, and Refused for a table that this version must not write.
     """
-    examined = pinned.transaction_version(AUDIT)
+    examined, told = pinned.transaction_version(AUDIT), pinned.transaction_version(TRANSACTION)
     usage = DeltaTable(pinned.table_uri, storage_options=pinned._storage_options)
     while True:
         usage.update_incremental()
         refuse_unfit(usage)
         if usage.transaction_version(AUDIT) != examined:
-            raise AuditedMeanwhile
+            raise AuditedMeanwhile("another audit has appended meanwhile")
+        if usage.transaction_version(TRANSACTION) != told:
+            raise AuditedMeanwhile("joins has told other rules meanwhile")
         first_lsn = usage.transaction_version(LSN) or 1
         frontier = instant_of(usage.transaction_version(FRONTIER))
         rows = _numbered(corrections, first_lsn, logged_at, frontier)

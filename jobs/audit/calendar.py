@@ -65,14 +65,21 @@ def _admitted(made: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
 
 
 def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int = MOST_COMBINATIONS) -> Wrong:
-    """Only where an account's day has more combinations than rows of their own, some are together."""
-    counted = made.group_by("account", "day").agg(many=pl.col("dimensions").drop_nulls().n_unique())
-    other = stored.filter("is_other").select("account", "day").unique()
-    wrong = other.join(counted.filter(pl.col("many") > most_combinations), on=["account", "day"], how="anti")
+    """Only where an account's day has more combinations than there is room for, some are together: those beyond it."""
+    day = ["account", "day"]
+    come, own = (
+        rows.group_by(day).agg(many=pl.col("dimensions").drop_nulls().n_unique()).filter(is_full)
+        for rows, is_full in (
+            (made, pl.col("many") > most_combinations),
+            (stored, pl.col("many") >= most_combinations),
+        )
+    )
+    other = stored.filter("is_other").select(day).unique()
+    wrong = other.join(come.join(own, on=day), on=day, how="anti")
     if wrong.is_empty():
         return Wrong()
-    account, day = wrong.sort("account", "day").row(0)
-    return Wrong(found=len(wrong), first=f"the day {day} of {account} has other dimensions, and all have room")
+    account, at = wrong.sort(day).row(0)
+    return Wrong(found=len(wrong), first=f"the day {at} of {account} has other dimensions, and there is room for more")
 
 
 def _excused(stored: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:

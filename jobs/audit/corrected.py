@@ -86,7 +86,7 @@ def corrections(
         return corrections(done, made, standing.without(waiting), pinned)
     joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs)
     must = _must(joined, carried, standing, pinned)
-    both = _with_pairs(_moving(beside(standing.now, must)), expected)
+    both = _with_own_days(_with_pairs(_moving(beside(standing.now, must)), expected), standing.now)
     known = {
         "is_contracted": _otherwise(expected, every),
         "is_repeated": _otherwise(every, once),
@@ -154,6 +154,14 @@ def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _with_own_days(both: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """The same with `has_own_day` of what stands (`differences.standing`); of the stream I10 compares the day."""
+    if "has_own_day" not in now.columns:
+        return both.with_columns(has_own_day=pl.lit(value=False))
+    own = both.join(now.select("usage_lsn", "has_own_day"), on="usage_lsn", how="left")
+    return own.with_columns(pl.col("has_own_day").fill_null(value=False))
+
+
 def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
     """(KEY, lsn) of those that wait for nobody any more."""
     is_alone = pl.any_horizontal(pl.col(PARTS).is_null())
@@ -164,16 +172,21 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> pl.DataFra
     """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
 
     Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
-    (`known`: OUTCOME of each) may come, go or count otherwise.
+    (`known`: OUTCOME of each) may come, go or become something else. What stays the same outcome of the same parts says
+    the same for ever, but for its price; so whatever else it says was never right.
     """
     for name, outcomes in known.items():
         named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
             pl.col(name).fill_null(value=False)
         )
-    is_otherwise = pl.col("is_same") & pl.any_horizontal(*(differs(name) for name in (*_AS_DECIDED, "counted")))
+    is_on_another_day = pl.col("has_own_day") & differs("day")
+    is_otherwise = pl.col("is_same") & (
+        pl.any_horizontal(*(differs(name) for name in (*_AS_DECIDED, "counted"))) | is_on_another_day
+    )
+    is_untrue = is_otherwise & ~differs("outcome") & (pl.col("outcome") != Outcome.SUPERSEDED.value)
     is_priced_otherwise = pl.col("is_same") & (differs("priced") | differs("currency"))
-    changes = pl.col("goes") | pl.col("comes") | is_otherwise
+    changes = pl.col("goes") | pl.col("comes") | (is_otherwise & ~is_untrue)
     cause = (
         pl.when(changes & pl.col("is_joined") & pl.col("is_pair"))
         .then(pl.lit(UsageCause.REJOINED.value))
@@ -184,9 +197,11 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> pl.DataFra
         .when(is_priced_otherwise & ~is_otherwise)
         .then(pl.lit(UsageCause.REPRICED.value))
     )
-    is_counted_otherwise = (pl.col("count") != 1).fill_null(value=False)
+    is_counted_otherwise = pl.col("count") != 1
     return both.with_columns(cause=cause).with_columns(
-        is_fault=((changes | is_priced_otherwise) & pl.col("cause").is_null()) | is_counted_otherwise
+        is_fault=is_untrue
+        | ((changes | is_priced_otherwise) & pl.col("cause").is_null())
+        | is_counted_otherwise.fill_null(value=False)
     )
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import polars as pl
 
+from jobs.audit.named import misnamed
 from jobs.audit.recomputed import OUTCOME, PARTS, SAID
 from jobs.metered import ENTRY, METERED_COLUMNS, METERS, metered
 from metering.words import UsageCause
@@ -61,8 +62,8 @@ def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (what stands, as `net` has it; DIFFERENCES).
 
     A row that takes back is a copy of the one row that it names, which nobody else takes back; what replaces others
-    names rows that are taken back, and is on the day of what occurred when it did. Any other is a difference, and takes
-    nothing back.
+    names just the rows that are taken back with it and have a part of its own, and is on the day of what occurred when
+    it did (`has_own_day`: none of them occurred then). Any other is a difference, and takes nothing back.
     """
     said = [name for name in dict.fromkeys((*SAID, *METERED_COLUMNS)) if name in usage.columns and name not in OUTCOME]
     put, taken = usage.filter(pl.col("sign") > 0), usage.filter(pl.col("sign") <= 0)
@@ -90,14 +91,18 @@ def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     unfounded = replacing.filter(pl.col("corrects_lsns").is_not_null()).join(
         gone, left_on="corrects_lsns", right_on="lsn", how="anti"
     )
-    broken = pl.concat([rows.select(*OUTCOME, "lsn") for rows in (named.filter(~pl.col("is_sound")), unfounded)])
-    moved = _on_another_day(replacing, put)
+    unnamed = misnamed(usage, named.filter(pl.col("is_sound")))
+    is_broken = (named.filter(~pl.col("is_sound")), unfounded, unnamed)
+    broken = pl.concat([rows.select(*OUTCOME, "lsn") for rows in is_broken]).unique(maintain_order=True)
+    days = _days_copied(replacing, put)
+    moved = days.filter(pl.col("day") != pl.col("day_found"))
     faults = [_told(broken.rename({"lsn": "usage_lsn"}), Kind.REVERSAL), _told(moved, Kind.OTHERWISE, "day")]
-    return net(put.join(gone, on="lsn", how="anti")), pl.concat(faults)
+    has_own_day = (pl.col("cause") != UsageCause.STREAM.value) & ~pl.col("lsn").is_in(days["usage_lsn"].implode())
+    return net(put.join(gone, on="lsn", how="anti").with_columns(has_own_day=has_own_day)), pl.concat(faults)
 
 
-def _on_another_day(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
-    """Rows that name others (one by one) of `put` → those that are not on the day which they had to copy.
+def _days_copied(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
+    """Rows that name others (one by one) of `put` → on which day each is, of those that had to copy one, and on which.
 
     (OUTCOME, usage_lsn, day_found, day.) What occurred when they did is the completion, and a request without one. What
     an earlier release has written says no day.
@@ -113,7 +118,6 @@ def _on_another_day(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
         .agg(
             *[pl.first(name) for name in OUTCOME], pl.first("day").alias("day_found"), pl.last("day_named").alias("day")
         )
-        .filter(pl.col("day") != pl.col("day_found"))
         .rename({"lsn": "usage_lsn"})
     )
 

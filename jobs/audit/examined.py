@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from jobs.audit.corrected import Standing, as_rows, corrections, repeats, suspects
 from jobs.audit.differences import DIFFERENCES, differences, net, standing
+from jobs.audit.priced import otherwise_priced
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, SAID, Pinned, recomputed
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
@@ -30,7 +31,7 @@ how many rows of the journal and outcomes were examined, how many rows put them 
 stream of `corrected.CORRECTIONS`)."""
 _KINDS = pl.DataFrame(USAGE.empty_table()).schema
 _SAID = [name for name in SAID if name not in METERED_COLUMNS]
-USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", *SAID, *METERED_COLUMNS)))
+USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", "logged_at", *SAID, *METERED_COLUMNS)))
 
 
 def journal_read(pinned: Pinned) -> tuple[str, ...]:
@@ -39,7 +40,11 @@ def journal_read(pinned: Pinned) -> tuple[str, ...]:
 
 
 def examined(
-    journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None = None
+    journal: pl.DataFrame,
+    usage: pl.DataFrame,
+    pinned: Pinned,
+    first: pl.DataFrame | None = None,
+    without: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
 
@@ -49,6 +54,7 @@ def examined(
     usage tells of a row of the journal that is not read.
 
     `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
+    `without` (KEY): of these nothing is put right.
     """
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
     if IS_CONTRACTED not in journal.columns:
@@ -62,6 +68,7 @@ def examined(
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
     is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
     now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
+    broken = pl.concat([broken, otherwise_priced(now, pinned)])
     known = Standing(stream, now, first_put(usage) if first is None else first)
     judged = carried.filter(~pl.col(IS_CONTRACTED))
     expected = recomputed(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
@@ -70,6 +77,7 @@ def examined(
     keys = suspects(carried, expected, known, pinned).join(pl.concat([wrong, broken]), on=KEY, how="anti")
     concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
     faults, rows = corrections(concerned, decided, known.of(keys), pinned)
+    rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
     counted = pl.DataFrame(
         {
             "kind": [SUM],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 import pyarrow as pa
 
-from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
+from jobs.audit.contracted import JUDGED_FROM, LaterContracts, judged, later_contracts
 from jobs.audit.corrected import CORRECTIONS
 from jobs.audit.examined import EXAMINED, STANDING, SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.pieces import ROWS_PER_TASK, made_in_tasks, pieces
@@ -57,8 +57,10 @@ class Outcomes:
         return Counter({each["values"]: each["counts"] for each in counted})
 
 
-def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER_BUCKET) -> Outcomes:
-    """Recompute what was made of the journal below the pinned position."""
+def outcomes(
+    versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER_BUCKET, without: pl.DataFrame | None = None
+) -> Outcomes:
+    """Recompute what was made of the journal below the pinned position; nothing of the keys `without` is put right."""
     journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
     usage = pieces(versions.usage, USAGE_READ, versions.since)
     buckets = 1 + journal.rows // rows_per_bucket
@@ -71,9 +73,7 @@ def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER
         return as_batches(shipped({part: (rows, _bucket(buckets))}))
 
     def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
-        read = pl.DataFrame(rows)
-        if "family" not in read.columns:
-            read = read.with_columns(pl.lit(None, pl.String).alias("family"))
+        read = _with_family(rows)
         return ship(_JOURNAL, judged(read.filter((pl.col("lsn") < pinned.position) & is_paired()), late=False))
 
     def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
@@ -87,7 +87,7 @@ def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER
         shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
         for _, parts in by_part(shipments):
             rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
-            yield from examined(rows, made, share).to_arrow().cast(_ARROW).to_batches()
+            yield from examined(rows, made, share, without=without).to_arrow().cast(_ARROW).to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
     made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(
@@ -105,9 +105,13 @@ def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER
     corrections = pa.concat_tables([CORRECTIONS.empty_table(), *map(as_table, counted["corrections"])])
     faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
     if versions.since is not None:
-        unsaid = _not_of_a_period(versions, corrections, faults)
-        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti")
-        changes = changes - len(corrections) + len(left) if len(left) else 0
+        unsaid = _not_of_a_period(versions, later, corrections, faults)
+        left = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti", maintain_order="left")
+        if len(left) < len(corrections) < changes:
+            # Those behind them have not been asked for, and would wait for ever.
+            known = unsaid if without is None else pl.concat([without, unsaid])
+            return outcomes(versions, pinned, rows_per_bucket, known)
+        changes -= len(corrections) - len(left)
         corrections, faults = left.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
     return Outcomes(
         rows=int(counted["rows"].sum()),
@@ -119,23 +123,42 @@ def outcomes(versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER
     )
 
 
-def _not_of_a_period(versions: Versions, corrections: pa.Table, faults: pl.DataFrame) -> pl.DataFrame:
+def _not_of_a_period(
+    versions: Versions, later: LaterContracts, corrections: pa.Table, faults: pl.DataFrame
+) -> pl.DataFrame:
     """The keys (KEY) of which the days before the period hold rows, too: what belongs together, all of it says.
 
-    A later price needs nobody else: what is repriced alone stays.
+    Rows that a contract takes which came later are such: what they say only that contract tells. A later price needs
+    nobody else: what is repriced alone stays.
     """
     rows = pl.DataFrame(corrections.select([*KEY, "cause"]))
     concerned = rows.filter(pl.col("cause") != UsageCause.REPRICED.value)
     keys = pl.concat([concerned.select(KEY), faults.select(KEY)]).unique()
     if keys.is_empty():
         return keys
-    before = pieces(versions.journal, (*KEY, "type", "family", "disposition"), until=versions.since)
+    said = ("lsn", *KEY, "family", "received_at")
 
-    def of_keys(rows: pa.Table) -> list[pa.RecordBatch]:
-        read = pl.DataFrame(rows)
-        if "family" not in read.columns:
-            read = read.with_columns(pl.lit(None, pl.String).alias("family"))
-        found = read.filter(is_paired()).select(KEY).join(keys, on=KEY, how="semi").unique()
+    def of_keys(rows: pl.DataFrame) -> list[pa.RecordBatch]:
+        found = rows.select(KEY).join(keys, on=KEY, how="semi").unique()
         return list(found.to_arrow().cast(arrow(keys.schema)).to_batches())
 
-    return pl.DataFrame(made_in_tasks(versions.spark, before, of_keys, spark_schema(keys.schema)).toArrow()).unique()
+    def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
+        return of_keys(_with_family(rows).filter(is_paired()))
+
+    def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
+        return of_keys(later.takes(_with_family(rows), said))
+
+    spark, kind = versions.spark, spark_schema(keys.schema)
+    before = pieces(versions.journal, (*KEY, "type", "family", "disposition"), until=versions.since)
+    found = made_in_tasks(spark, before, of_journal, kind)
+    if later:
+        read = (*said, *JUDGED_FROM, "disposition")
+        unknown = pieces(versions.journal, read, None, later.before, until=versions.since, wanted=later.wanted)
+        found = found.union(made_in_tasks(spark, unknown, of_unknown, kind))
+    return pl.DataFrame(found.toArrow()).unique()
+
+
+def _with_family(rows: pa.Table) -> pl.DataFrame:
+    """The journal's rows; an older release's table has no such column."""
+    read = pl.DataFrame(rows)
+    return read if "family" in read.columns else read.with_columns(pl.lit(None, pl.String).alias("family"))

@@ -100,8 +100,8 @@ class Audit:
                 return *first, corrected
             try:
                 after = append(versions.usage, found.corrections, self.clock.now())
-            except AuditedMeanwhile:
-                self.tell("another audit has appended meanwhile; this one begins anew")
+            except AuditedMeanwhile as error:
+                self.tell(f"{error}; this audit begins anew")
                 first = None
                 continue
             self.appended(found.corrections)

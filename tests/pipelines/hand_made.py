@@ -20,13 +20,16 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.audit.pinned import pin
 from jobs.audit.recomputed import OUTCOME, recomputed
+from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import as_carried, is_paired
 from jobs.runtime.delta.table import FRONTIER, LSN, committing, microseconds_of, open_table
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION
 from jobs.streams import SCHEMAS, Table
+from metering.instants import rfc3339
 from metering.words import Disposition, Family, UsageCause
+from tests.simulation.declared import OTHER, OTHER_TYPE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
@@ -40,6 +43,7 @@ class HandMade:
         self.tables = str(folder)
         self._config = JoinsConfig(**config)
         self._next_lsn = 1
+        self._told: dict[str, int] = {}
         self._new: dict[Table, list[Row]] = {Table.JOURNAL: [], Table.ACCOUNTS: [], Table.PRICES: []}
         said = self._logged(timedelta(), topic="catalog.accounts")
         holds = {"account": "a", "plan": "pro", "currency": "EUR", "timezone": "UTC", "effective_from": START}
@@ -66,6 +70,21 @@ class HandMade:
         """Its completion is accepted, with 100 output tokens."""
         self._event(at, Family.COMPLETION, identity, request_id=name, status="completed", output_tokens=100)
 
+    def unknown(self, at: timedelta, *, name: str) -> None:
+        """An event of a type without a contract, accepted as it is: the same content whenever it comes."""
+        data = {"request_id": name, "model": "m", "status": "completed", "output_tokens": 100}
+        said = {"specversion": "1.0", "id": name, "source": "s", "type": OTHER_TYPE, "subject": "a", "data": data}
+        value = json.dumps({**said, "time": rfc3339(START + HOUR)}).encode()
+        digest = sha256(name.encode()).digest()[:16]
+        self._logged(at, event_time=START + at, identity=digest, type=OTHER_TYPE, account="a", value=value)
+
+    def contract(self, at: timedelta) -> None:
+        """ingestion gets the contract of that type; before, it had those that Weir ships."""
+        before, after = IngestionConfig(), IngestionConfig.model_validate({"contracts": [OTHER]})
+        held = ((1, before.deciding), (self._next_lsn, after.deciding))
+        said = [{"from": first, "since": START.isoformat(), "rules": rules} for first, rules in held]
+        self._told = {TRANSACTION: self._logged(at, topic="events", rules=json.dumps({IN_FORCE: said}))}
+
     def _event(self, at: timedelta, kind: Family, identity: str | None, **data: Any) -> None:
         digest = sha256((identity or f"{self._next_lsn}").encode()).digest()[:16]
         said = {"type": f"ai.inference.{kind}.v1", "family": kind.value, "account": "a", "user_id": "u"}
@@ -84,7 +103,8 @@ class HandMade:
         frontier = START + until
         for table, rows in self._new.items():
             end = rows[-1]["lsn"] + 1 if rows else None
-            self._append(table, rows, {} if end is None else {LSN: end, "removed": 0})
+            told = self._told if table is Table.JOURNAL else {}
+            self._append(table, rows, {} if end is None else {LSN: end, "removed": 0} | told)
             rows.clear()
         usage = open_table(self.tables, Table.USAGE)
         if usage is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -21,7 +21,7 @@ from jobs.audit.run import Audit, NotBilledError
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
-from jobs.streams import ACCOUNTS, JOURNAL, PRICES, Table
+from jobs.streams import ACCOUNTS, JOURNAL, PRICES, USAGE, Table
 from metering.contracts.model import Contract
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
@@ -75,6 +75,38 @@ def test_a_second_audit_adds_nothing(tables: str) -> None:
     again = audit(tables, NOW)
     assert again is not None
     assert (again.appended, again.faults) == (0, [])
+
+
+PLANTED: dict[str, dict[str, Any]] = {
+    "another model": {"model": "other"},
+    "another user": {"user_id": "other"},
+    "another minute": {"event_time": NOW - timedelta(days=3)},
+    "another day": {"day": NOW.date()},
+    "a token more": {},
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_fault_in_what_a_contract_gave_is_told_and_not_put_right(tables: str, fault: str) -> None:
+    audit(tables, NOW)
+    rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
+    chosen = next(
+        row
+        for row in rows
+        if row["cause"] == "contracted" and row["sign"] > 0 and any(entry["quantity"] for entry in row["meters"])
+    )
+    planted = {**chosen, **PLANTED[fault]}
+    if fault == "a token more":
+        counted = next(entry for entry in chosen["meters"] if entry["quantity"])
+        rest = [entry for entry in chosen["meters"] if entry is not counted]
+        planted["meters"] = [{**counted, "quantity": counted["quantity"] + 1}, *rest]
+    kept = [row for row in rows if row is not chosen]
+    table = pa.Table.from_pylist([*kept, planted], schema=USAGE)
+    write_deltalake(f"{tables}/{Table.USAGE}", table, mode="overwrite")
+    said = audit(tables, NOW)
+    assert said is not None
+    assert {wrong["request_id"] for wrong in said.faults if isinstance(wrong, dict)} == {chosen["request_id"]}
+    assert said.appended == 0
 
 
 def contract(**data: Any) -> dict[str, Contract]:

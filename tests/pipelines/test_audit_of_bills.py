@@ -73,7 +73,8 @@ def billed(
 
 
 def as_written(row: dict[str, Any]) -> dict[str, Any]:
-    return row if row["cause"] == "decided" else listed(row)
+    """With a day, without which days are only compared as one sum."""
+    return row if row["cause"] == "decided" else listed(row) | {"day": row["event_time"].date()}
 
 
 def found(tables: Path, database: str) -> dict[str, str]:
@@ -103,6 +104,16 @@ def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
     assert others is not None
     assert others[0] > 0
     assert found(tmp_path, database) == {}
+
+
+def test_dimensions_that_had_room_are_missed_where_they_are_among_all_others(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=0))
+    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, most_combinations=1))
+    history = History(3)
+    billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
+    assert "there is room" in found(tmp_path, database)["I6"]
 
 
 def test_days_that_a_migration_made_of_minutes_are_compared_as_one_sum(database: str, tmp_path: Path) -> None:

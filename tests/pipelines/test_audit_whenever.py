@@ -127,6 +127,51 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
     assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
 
 
+def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
+    """The first rows that would put right are of keys with a row from before: those behind them are put, too."""
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    for name in ("a", "b"):
+        world.request(HOUR, name=name)
+    world.joined(DAY)
+    for name in ("a", "b", "y", "z"):
+        world.request(10 * DAY, name=name)
+    for name in ("a", "b", "y", "z"):
+        world.completion(10 * DAY + HOUR, name=name)
+    at = 10 * DAY + 3 * HOUR
+    world.joined(at)
+    asked = Asked(since=START + at - DAY, most_rows=1)
+    first = by_spark(spark, world, at, asked)
+    assert {row["request_id"] for row in first.corrections.to_pylist()} == {"y"}
+    assert not first.is_all
+    second = by_spark(spark, world, at + MINUTE, asked)
+    assert {row["request_id"] for row in second.corrections.to_pylist()} == {"z"}
+    assert by_spark(spark, world, at + 2 * MINUTE, asked).changes == 0
+
+
+def test_an_event_that_came_twice_before_its_contract_is_billed_by_none_of_its_copies_in_a_period_of_the_later(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The earlier copy is not read, and is the one that counts: an audit without a period bills it."""
+    worlds = [HandMade(tmp_path / name) for name in ("hourly", "nightly")]
+    at = 10 * DAY
+    for world in worlds:
+        world.price(timedelta(), "0.01", begins=timedelta())
+        world.request(HOUR, name="known")
+        world.completion(HOUR, name="known")
+        for moment, name in ((HOUR, "twice"), (at, "twice"), (at, "once")):
+            world.unknown(moment, name=name)
+        world.contract(at + MINUTE)
+        world.joined(at + HOUR)
+    asked = Asked(since=START + at - HOUR)
+    found = by_spark(spark, worlds[0], at + 2 * HOUR, asked)
+    assert [row["request_id"] for row in found.corrections.to_pylist()] == ["once"]
+    for world in worlds:
+        audited(world, 11 * DAY)
+        assert audited(world, 12 * DAY) == 0
+    assert worlds[0].billed() == worlds[1].billed() == {(0, "m", "0.01"): 200, (10, "m", "0.01"): 100}
+
+
 class AuditedEachTime(HandMade):
     """The same, audited whenever joins has decided."""
 
