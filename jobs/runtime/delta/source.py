@@ -64,7 +64,7 @@ class TableSource:
         self._columns: tuple[str, ...] = ()
         self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
         self._read = job.columns(config)
-        self._by_driver = FewRows(f"{environment.tables}/{job.reads}", self._read, self._most(config))
+        self._by_driver = FewRows(f"{environment.tables}/{job.reads}", self._read, self._most())
         self._has_told = False
         self._is_verified = False
 
@@ -190,14 +190,14 @@ class TableSource:
     def _is_behind(self) -> bool:
         return self._upstream.next_lsn > self._sink.position()
 
-    def _most(self, config: JobConfig) -> Few:
+    def _most(self) -> Few:
         """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
 
-        A commit of the application before this one has no more rows than a batch of it, and a few of its own.
+        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`).
         """
         if self._spark_reduces:
             return self.few
-        return replace(self.few, rows=2 * config.max_records_per_batch, file_bytes=self.whole_file_bytes)
+        return replace(self.few, rows=3 * self._chunk, file_bytes=self.whole_file_bytes)
 
     @property
     def trigger(self) -> str:
