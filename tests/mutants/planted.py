@@ -306,8 +306,8 @@ MUTANTS = (
     Mutant(
         "two audits of one version both append",
         "jobs/audit/appended.py",
-        '        if usage.transaction_version(AUDIT) != examined:\n            raise AuditedMeanwhile("another audit has appended meanwhile")\n',
-        "",
+        "if usage.transaction_version(AUDIT) != examined:",
+        "if False:",
         (f"{OF_AUDIT}::test_two_audits_of_one_version_put_right_once",),
     ),
     Mutant(
