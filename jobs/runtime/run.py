@@ -224,9 +224,12 @@ class Driver:
         self._reporter.batch(progress, time.monotonic() - started)
 
     def _on_batch(self, batch: DataFrame, query_is_over: threading.Event) -> None:
+        # A query that is to be built anew gets no further batch, or one whose batches follow at once would never end.
+        if self._stopping.is_set() or self._source.must_restart():
+            return
         try:
             # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
-            if not self._stopping.is_set() and self._source.has_news():
+            if self._source.has_news():
                 self._process(self._source.instead_of(batch), query_is_over)
         except BaseException as error:
             # Spark would hand back only the text of the error, not the error.
