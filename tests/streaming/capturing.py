@@ -58,7 +58,7 @@ class Chain:
 
     def start_database(self) -> None:
         """Start it, and wait until it answers."""
-        self._start("database", database.server_command(self.folder / "postgres", self.database_port))
+        self.start("database", database.server_command(self.folder / "postgres", self.database_port))
         wait_until(lambda: database.ensure_database(self.folder / "postgres", self.database_port), "Postgres answering")
 
     def start_worker(self) -> None:
@@ -66,13 +66,28 @@ class Chain:
         folder = self.folder / "connect"
         connect.prepare(folder, self.worker, capture.CONNECTOR, capture.connector(self.url, {}))
         password = {capture.PASSWORD_VARIABLE: capture.password(self.url)}
-        self._start("connect", connect.server_command(folder, connect_jars(), self.worker), password)
+        self.start("connect", connect.server_command(folder, connect_jars(), self.worker), password)
+
+    def start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
+        """Start a program, as a session of its own that `kill` ends.
+
+        `environment` is added to ours.
+        """
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, STACK_VARIABLE: _IN_SESSION, **(environment or {})},
+            )
 
     def kill(self, name: str) -> None:
         """As a lost machine would end it: nothing is written, nobody is told."""
         process = self.processes.pop(name)
         identity = ProcessId.of(process.pid)
-        if name == "database":
+        if name in ("database", "standby"):
             # What Postgres calls immediate: it comes back as after a crash. SIGKILL would leave its children behind.
             process.send_signal(signal.SIGQUIT)
         elif identity is not None:
@@ -121,17 +136,6 @@ class Chain:
             news = without_repeats(table, held[table], pa.Table.from_pylist([row], schema=SCHEMAS[table]))
             held[table] = pa.concat_tables([held[table], news])
         return {table: rows.to_pylist() for table, rows in held.items()}
-
-    def _start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, STACK_VARIABLE: _IN_SESSION, **(environment or {})},
-            )
 
 
 @contextmanager
