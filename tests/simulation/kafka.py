@@ -224,6 +224,7 @@ class FewRecords:
 
     def _read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
         logs = {partition: self._kafka.topics[topic.name][partition] for partition in topic.partitions}
+        positions = {**dict.fromkeys(logs, 0), **positions}
         if logs.keys() != positions.keys() or sum(len(log) - positions[p] for p, log in logs.items()) > self._most:
             return None
         found = [

@@ -196,7 +196,8 @@ def test_many_or_large_or_lost_records_are_for_spark(bootstrap: str) -> None:
     start = beginning(topic)
     assert read(topic, start, FewOfTopic(offsets=2)) is None
     assert read(topic, start, FewOfTopic(value_bytes=1 << 18)) is not None
-    assert read(topic, {0: 0}) is None, "a partition without a position"
+    assert read(topic, {}) == read(topic, start), "a partition without a position begins with its first record"
+    assert read(topic, {**start, 2: 0}) is None, "a partition that the query does not know"
     assert read(topic, {0: 4, 1: 0}) is None, "a topic that ends before the position"
     append(bootstrap, topic.name, 1, packed_batch([64 << 20], b"a"))
     assert read(topic, start) is None, "64 MiB in a few kilobytes"

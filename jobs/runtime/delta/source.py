@@ -19,13 +19,12 @@ from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
+from jobs.runtime.resting import SELDOM_SECONDS, Resting
 
 log = structlog.get_logger()
 
 READ_ONE_VERSION_SECONDS = 600.0
 """How long a backlog is read from one version of its table: much less than the table's log is kept."""
-SELDOM_SECONDS = 1_800.0
-"""How often Spark looks meanwhile: long before the log of what the driver has taken is cleaned up."""
 SELDOM_FILES = 10_000
 """A resting query passes over what the driver has taken, in one batch."""
 LOOK_SECONDS = 0.25
@@ -34,7 +33,7 @@ MAX_BYTES_PER_TRIGGER = 32 << 20
 MAX_FILES_PER_TRIGGER = 20
 
 
-class TableSource:
+class TableSource(Resting):
     """A Delta table: first what is there, in chunks by lsn, then its commits as they come.
 
     While no more comes than the driver can read itself the query rests: Spark looks seldom, because a look at a table
@@ -44,9 +43,6 @@ class TableSource:
 
     few = Few()
     whole_file_bytes = 64 << 20
-    rest_after_seconds = 30.0
-    """So long after the last rows that were too many the query rests. To build it anew costs as much as looking often
-    for that long."""
 
     def __init__(
         self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
@@ -59,8 +55,6 @@ class TableSource:
         self._version = 0
         self._taken: int | None = None
         self._offered: tuple[int, int] | None = None
-        self._many_at: float | None = None
-        self._rests = False
         self._columns: tuple[str, ...] = ()
         self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
         self._read = job.columns(config)
@@ -113,7 +107,7 @@ class TableSource:
             before = min(first + self._chunk, end)
             yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
             if self._spark_reduces:
-                self._many_at = time.monotonic()
+                self._is_much()
             if self._sink.position() == first:
                 raise Refused(
                     f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
@@ -162,7 +156,7 @@ class TableSource:
             # Once more, because what was read is believed only of the table that was looked at before.
             self._look()
         if rows is None:
-            self._many_at = time.monotonic()
+            self._is_much()
         return batch if rows is None else rows
 
     def found(self) -> pa.Table | None:
@@ -177,7 +171,7 @@ class TableSource:
             found = self._by_driver.first(new)
             self._look()
         if found is None:
-            self._many_at = time.monotonic()
+            self._is_much()
         else:
             self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
         return None if found is None else found.rows
@@ -208,9 +202,6 @@ class TableSource:
     def look_seconds(self) -> float:
         """The driver looks more often than Spark while the query rests."""
         return LOOK_SECONDS if self._rests else 1.0
-
-    def _may_rest(self) -> bool:
-        return self._many_at is None or time.monotonic() - self._many_at >= self.rest_after_seconds
 
     def must_restart(self) -> bool:
         """Whether the query is to rest, or to rest no more; batches are bounded by files."""

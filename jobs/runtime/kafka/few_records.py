@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.looked_records import RECORDS
 from jobs.runtime.kafka.marks import MARKS, mark_in
-from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, offsets
+from jobs.runtime.kafka.topic import COMMITTED, EARLIEST, LATEST, Topic, offsets
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class FewRecords:
     def __init__(self, kafka: KafkaSettings, admin: AdminClient, few: FewOfTopic = FewOfTopic()) -> None:
         self._admin = admin
         self._most = few
+        # Spark's thread may ask while the driver's does.
+        self._turn = threading.Lock()
         self._consumer = Consumer(
             {
                 **kafka,
@@ -58,18 +61,22 @@ class FewRecords:
     def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
         """What is committed now (RECORDS), from `positions` on; None where they are for Spark to read.
 
-        That is: a partition has no position yet, there are many or large ones, the brokers do not give them, or the
+        A partition without a position begins with the first that it holds. Records are for Spark where a position is
+        of no partition of the topic, where they are many or large, and where the brokers do not give them or the
         library cannot.
         """
         try:
             ends = offsets(self._admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
-            if ends.keys() != positions.keys():
+            if not positions.keys() <= ends.keys():
                 return None
+            if positions.keys() < ends.keys():
+                positions = {**offsets(self._admin, topic, EARLIEST), **positions}
             unread = {partition: end - positions[partition] for partition, end in ends.items()}
             if min(unread.values()) < 0 or sum(unread.values()) > self._most.offsets:
                 return None
             new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
-            return self._read(topic.name, new)
+            with self._turn:
+                return self._read(topic.name, new)
         except (KafkaException, SystemError):
             return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_again, describe_topic, offsets
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
+from jobs.runtime.resting import SELDOM_SECONDS, Resting
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -32,18 +34,21 @@ log = structlog.get_logger()
 COPIES = 5
 """A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
 FEW_RECORDS_TIMEOUT_MS = 15_000
+LOOK_SECONDS = 1.0
+"""How often the driver looks around, at least."""
 
 
-class TopicSource:
-    """The topic `events`, from the journal's own positions."""
+class TopicSource(Resting):
+    """The topic `events`, from the journal's own positions; the query rests while the driver can read what comes."""
 
     def __init__(self, job: TopicJob[Any], context: Context[Any], sink: TopicSink) -> None:
         config, environment = context.config, context.environment
         self._job = job
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
-        self.trigger, self.look_seconds = f"{config.trigger_interval_seconds} seconds", 1.0
         self._config = config
+        self._looks_between = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
+        self._looks = 0
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
@@ -102,6 +107,7 @@ class TopicSource:
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
+        self._rests, self._looks = self._may_rest(), 0
         positions = self._sink.positions()
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
         records = marked(
@@ -124,6 +130,16 @@ class TopicSource:
         """What the job makes of records in a careful start, which looks at them itself."""
         return self._job.build(records, self._config, None)
 
+    @property
+    def trigger(self) -> str:
+        """As configured, or seldom while the query rests."""
+        return f"{SELDOM_SECONDS if self._rests else self._config.trigger_interval_seconds:g} seconds"
+
+    @property
+    def look_seconds(self) -> float:
+        """A part of what is configured, so that a driver that is asked to stop need not wait for all of it."""
+        return float(self._config.trigger_interval_seconds) / self._looks_between
+
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
         return True
@@ -133,15 +149,31 @@ class TopicSource:
 
         The topic's end is asked for now, so they are no less than the batch.
         """
-        records = None if self._topic is None else self._few.read(self._topic, self._sink.positions())
+        records = self._read_here()
         return batch if records is None else self._judge(records)
 
-    def found(self) -> None:
-        """Nothing: every record comes in a batch."""
+    def found(self) -> pa.Table | None:
+        """The same while the query rests, as often as is configured; where they are many it is built anew."""
+        if not self._rests:
+            return None
+        self._looks += 1
+        if self._looks % self._looks_between != 1 % self._looks_between:
+            return None
+        records = self._read_here()
+        return self._judge(records) if records is not None and records.num_rows > 0 else None
+
+    def _read_here(self) -> pa.Table | None:
+        """All records from the sink's positions on; None where they are for Spark to read."""
+        records = None if self._topic is None else self._few.read(self._topic, dict(self._sink.positions()))
+        if records is None:
+            self._is_much()
+        return records
 
     def must_restart(self) -> bool:
-        """True when the topic has got partitions, or records so large that a full batch would not fit the driver."""
-        return self._has_grown() or self._fitting() < self._limit // 2
+        """True when the query is to rest, or to rest no more; when the topic has got partitions; and when records have
+        become so large that a full batch would not fit the driver.
+        """
+        return self._may_rest() != self._rests or self._has_grown() or self._fitting() < self._limit // 2
 
     def _has_grown(self) -> bool:
         """Whether the sink knows of partitions that the query does not read: it takes them up with the next batch."""
