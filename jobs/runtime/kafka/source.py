@@ -47,7 +47,7 @@ class TopicSource(Resting):
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
         self._config = config
-        self._looks_between = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
+        self._looks_between: int = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
         self._looks = 0
         self._sink = sink
         self._kafka = environment.kafka
@@ -138,7 +138,8 @@ class TopicSource(Resting):
     @property
     def look_seconds(self) -> float:
         """A part of what is configured, so that a driver that is asked to stop need not wait for all of it."""
-        return float(self._config.trigger_interval_seconds) / self._looks_between
+        interval: float = self._config.trigger_interval_seconds
+        return interval / self._looks_between
 
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""

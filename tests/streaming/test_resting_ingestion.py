@@ -1,0 +1,76 @@
+"""While little comes ingestion's driver reads it, and when much comes Spark does; nothing is lost between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.runtime.kafka.few_records import FewOfTopic, FewRecords
+from jobs.runtime.kafka.source import TopicSource
+from jobs.streams import Table
+from tests.streaming.brokers import running_broker
+from tests.streaming.drivers import running_ingestion
+from tests.streaming.test_few_rows import jobs_of
+from tests.streaming.topics import Topic, event, journal
+
+SOON = {"trigger_interval_seconds": 0.5, "heartbeat_interval_seconds": 1}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
+        yield bootstrap
+
+
+def ids(tables: Path) -> list[str]:
+    """Of all events that the journal holds, in its order."""
+    if not DeltaTable.is_deltatable(f"{tables}/{Table.JOURNAL}"):
+        return []
+    return [name for name in journal(tables)["id"] if name.isdigit()]
+
+
+def test_while_few_records_come_spark_starts_no_job_not_even_for_the_first(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path
+) -> None:
+    topic, before = Topic.make(broker, partitions=2), jobs_of(spark)
+    topic.append("0")
+    with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
+        for number in range(1, 5):
+            wait_until(lambda: len(ids(tmp_path)) == number, f"{number} records")  # noqa: B023 -- waited for
+            topic.append(str(number), partition=number % 2)
+        wait_until(lambda: len(ids(tmp_path)) == 5, "all records")
+        assert jobs_of(spark) == before
+
+
+def test_an_ingestion_that_rests_wakes_when_there_is_much_and_rests_again(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TopicSource, "rest_after_seconds", 4.0)
+    monkeypatch.setattr("jobs.runtime.kafka.source.FewRecords", partial(FewRecords, few=FewOfTopic(offsets=20)))
+    built, stream = list[str](), TopicSource.stream
+
+    def watched(source: TopicSource, session: SparkSession) -> Any:
+        frame = stream(source, session)
+        built.append(source.trigger)
+        return frame
+
+    monkeypatch.setattr(TopicSource, "stream", watched)
+    topic, sent = Topic.make(broker, partitions=2), 0
+    with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
+        for _ in range(2):
+            wait_until(lambda: built[-1:] == ["1800 seconds"], "a query that rests")
+            queries, jobs = len(built), len(jobs_of(spark))
+            for _ in range(200):
+                topic.producer.produce(topic.name, event(str(sent)), b"a", partition=sent % 2)
+                sent += 1
+            topic.producer.flush(30)
+            wait_until(lambda: "0.5 seconds" in built[queries:], "one that does not")  # noqa: B023
+            wait_until(lambda: len(ids(tmp_path)) == sent, "all records")  # noqa: B023
+            assert len(jobs_of(spark)) > jobs
+    assert sorted(map(int, ids(tmp_path))) == list(range(sent))
