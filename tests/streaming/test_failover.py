@@ -74,13 +74,13 @@ def stored(chain: Chain) -> Said:
 
 def held(versions: Mapping[Table, list[dict[str, Any]]]) -> Said:
     """What joins would price with. Fails where two versions of a row that follow each other say the same."""
-    said: Said = {table: {} for table in KEYS}
+    said: dict[Table, dict[tuple[Any, ...], tuple[Any, ...] | None]] = {table: {} for table in KEYS}
     for table, key in KEYS.items():
         for row in versions[table]:
             named = tuple(row[name] for name in key)
             says = None if row["deleted"] else tuple(row[name] for name in SAID[table])
             assert said[table].get(named, ()) != says, f"{table}: told twice, and taken twice: {row}"
-            said[table][named] = says  # type: ignore[assignment]
+            said[table][named] = says
     return {table: {key: says for key, says in rows.items() if says is not None} for table, rows in said.items()}
 
 
