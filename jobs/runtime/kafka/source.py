@@ -47,7 +47,7 @@ class TopicSource(Resting):
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
         self._config = config
-        self._looks_between: int = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
+        self._looks_per_trigger: int = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
         self._looks = 0
         self._sink = sink
         self._kafka = environment.kafka
@@ -139,7 +139,7 @@ class TopicSource(Resting):
     def look_seconds(self) -> float:
         """A part of what is configured, so that a driver that is asked to stop need not wait for all of it."""
         interval: float = self._config.trigger_interval_seconds
-        return interval / self._looks_between
+        return interval / self._looks_per_trigger
 
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
@@ -157,8 +157,9 @@ class TopicSource(Resting):
         """The same while the query rests, as often as is configured; where they are many it is built anew."""
         if not self._rests:
             return None
+        is_due = self._looks % self._looks_per_trigger == 0
         self._looks += 1
-        if self._looks % self._looks_between != 1 % self._looks_between:
+        if not is_due:
             return None
         records = self._read_here()
         return self._judge(records) if records is not None and records.num_rows > 0 else None
