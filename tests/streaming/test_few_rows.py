@@ -264,6 +264,16 @@ def test_of_many_commits_the_first_that_can_be_read_at_once_come_first(journal: 
     assert rows.first(range(after + 1, version(journal) + 1)) is None, "a commit of more"
 
 
+def test_a_single_commit_may_have_more_rows_than_several_together(journal: Journal) -> None:
+    before = version(journal)
+    for seconds in ([2] * 6, [3], [4] * 7):
+        journal.commit([heartbeat(second) for second in seconds])
+    rows = FewRows(f"{journal.tables}/{Table.JOURNAL}", ("lsn",), Few(rows=3, rows_of_one=6))
+    news = range(before + 1, version(journal) + 1)
+    found = [rows.first(news[number:]) for number in range(3)]
+    assert [added and (added.version, len(added.rows or ())) for added in found] == [(news[0], 6), (news[1], 1), None]
+
+
 @pytest.mark.parametrize("at_once", [2, 7, 1_000])
 def test_a_driver_takes_a_whole_backlog_of_commits_part_by_part_without_spark(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int

@@ -30,6 +30,8 @@ class Few:
     """What the driver reads at once: beyond any of these rows are for Spark."""
 
     rows: int = 1_000
+    rows_of_one: int = 0
+    """Of a single commit, which nobody can cut, if that may have more."""
     file_bytes: int = 1 << 20
     """A file is held as it is stored while its columns are read."""
     commits: int = 20
@@ -77,7 +79,8 @@ class FewRows:
             for version in versions[: self._most.commits]:
                 added = [*self._files(version)]
                 rows, size = rows + sum(each.rows for each in added), size + sum(each.size for each in added)
-                if rows > self._most.rows or size > self._most.file_bytes:
+                most_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
+                if rows > most_rows or size > self._most.file_bytes:
                     break
                 files, last = [*files, *added], version
             tables = [self._read(file.path) for file in files]

@@ -29,6 +29,8 @@ SELDOM_FILES = 10_000
 """A resting query passes over what the driver has taken, in one batch."""
 LOOK_SECONDS = 0.25
 """How often the driver looks while the query rests: as often as Spark does else."""
+WHOLE_ROWS = 400_000
+"""Of a commit that the driver reads: two full batches of ingestion."""
 MAX_BYTES_PER_TRIGGER = 32 << 20
 MAX_FILES_PER_TRIGGER = 20
 
@@ -187,11 +189,12 @@ class TableSource(Resting):
     def _most(self) -> Few:
         """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
 
-        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`).
+        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark's way brings it to
+        the driver whole, too.
         """
         if self._spark_reduces:
             return self.few
-        return replace(self.few, rows=3 * self._chunk, file_bytes=self.whole_file_bytes)
+        return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
 
     @property
     def trigger(self) -> str:
