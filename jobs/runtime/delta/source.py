@@ -189,8 +189,8 @@ class TableSource(Resting):
     def _most(self) -> Few:
         """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
 
-        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark's way brings it to
-        the driver whole, too.
+        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark would bring it
+        to the driver whole, too.
         """
         if self._spark_reduces:
             return self.few
