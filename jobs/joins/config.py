@@ -12,7 +12,7 @@ from jobs.runtime.config import JobConfig
 from jobs.runtime.meters import outcomes_at_once, stored
 from jobs.runtime.names import Name
 from metering.limits import MAX_NAME_BYTES
-from metering.meters import columns_of
+from metering.meters import DEFAULT, columns_of
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -78,3 +78,8 @@ class JoinsConfig(JobConfig):
     def rows_at_once(self) -> int:
         """Fewer where each may have many meters."""
         return min(super().rows_at_once, outcomes_at_once(len(self.meters)))
+
+    @property
+    def most_rows_at_once(self) -> int:
+        """Where it is known how much they say."""
+        return min(super().rows_at_once, outcomes_at_once(min(len(self.meters), len(DEFAULT))))

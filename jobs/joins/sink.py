@@ -26,10 +26,12 @@ from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, mic
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
+from jobs.runtime.meters import SAID_AT_ONCE
 from jobs.runtime.new_rows import few_new_rows, in_parts, new_rows
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, RulesInForce, rules_text
 from jobs.streams import INSTANT, USAGE, Table
+from metering.meters import columns_of
 from metering.words import Cause, Disposition
 from monitoring import metrics
 from monitoring.instruments import CounterMetric, GaugeMetric
@@ -86,7 +88,7 @@ class UsageSink:
         """
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-        for part in in_parts(new, self.rows_at_once):
+        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), SAID_AT_ONCE):
             counts.update(self._take(part))
         return Progress(rows.records, counts)
 

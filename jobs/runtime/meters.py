@@ -22,6 +22,9 @@ LONGEST_GRACE_SECONDS = 2_678_400
 QUANTITIES_AT_ONCE = 400_000
 """Of outcomes: what a driver holds of them with 512 MiB of Java heap and 768 beside it. With the four default meters
 100,000 rows have them."""
+SAID_AT_ONCE = 250_000
+"""Of rows of the journal and what meters sum up of them: what 100,000 say with the four default meters, every second of
+them with all. Rows that could have more meters than they have are not cut finer."""
 PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
 MeterName = PlainName
 

@@ -7,7 +7,7 @@ for, before the ledger moves (`OffsetLedger`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -72,10 +72,21 @@ def few_new_rows(rows: pa.Table, position: int, job: str, of_last_row: Iterable[
     return new, LsnRange(found.first, found.next, last)
 
 
-def in_parts(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """The rows of a table, at most so many at once, by lsn; nothing of none."""
-    ordered = rows if len(rows) <= most else rows.sort_by("lsn")
-    return (ordered.slice(first, most) for first in range(0, len(ordered), most))
+def in_parts(rows: pa.Table, most: int, counted: Sequence[str], most_counted: int) -> Iterator[pa.Table]:
+    """The rows of a table by lsn, so few at once that they and what they say in the columns `counted` are not too many.
+
+    At most `most` rows, which with their values that are not null are about `most_counted`; nothing of no rows.
+    """
+    said = len(rows) + sum(len(rows) - rows[name].null_count for name in counted)
+    if len(rows) <= most and said <= most_counted:
+        yield from [rows] if len(rows) else []
+        return
+    ordered = rows.sort_by("lsn")
+    each = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
+    first = 0
+    for length in (each.to_series().cum_sum() // most_counted).rle().struct.field("len"):
+        yield from (ordered.slice(at, min(most, first + length - at)) for at in range(first, first + length, most))
+        first += length
 
 
 def new_records(found: pa.Table, positions: Mapping[int, int]) -> pl.DataFrame:
