@@ -32,6 +32,8 @@ log = structlog.get_logger()
 COPIES = 5
 """A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
 FEW_RECORDS_TIMEOUT_MS = 15_000
+MOST_GROWTH = 10
+"""So many times larger batches become at once: what follows may be as large as what had made them small."""
 
 
 class TopicSource:
@@ -48,6 +50,7 @@ class TopicSource:
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
+        self._unread, self._began_at = 0, 0
         self._judge, self._few = job.judge(config), FewRecords(self._kafka.librdkafka(), self._admin)
         self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
@@ -98,11 +101,12 @@ class TopicSource:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """What the job's `build` makes of the records (looked_records.RECORDS, and more)."""
-        self._limit = self._fitting()
+        self._limit = min(self._fitting(), MOST_GROWTH * self._limit)
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         positions = self._sink.positions()
+        self._began_at = sum(positions.values())
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
         records = marked(
             spark.readStream.format("kafka")
@@ -140,8 +144,19 @@ class TopicSource:
         """Nothing: every record comes in a batch."""
 
     def must_restart(self) -> bool:
-        """True when the topic has got partitions, or records so large that a full batch would not fit the driver."""
-        return self._has_grown() or self._fitting() < self._limit // 2
+        """True when the topic has got partitions, or records so large that a full batch would not fit the driver.
+
+        And when batches are smaller than they need to be.
+        """
+        return self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
+
+    def _is_held_up(self) -> bool:
+        """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.
+
+        Else a few large records would slow down all that ever come.
+        """
+        taken = sum(self._sink.positions().values()) - self._began_at
+        return self._limit <= min(taken, self._unread - 1) and self._fitting() > 2 * self._limit
 
     def _has_grown(self) -> bool:
         """Whether the sink knows of partitions that the query does not read: it takes them up with the next batch."""
@@ -187,7 +202,8 @@ class TopicSource:
         positions = self._sink.positions()
         unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}
         self._show_headroom(unread)
-        return sum(unread.values()), None
+        self._unread = sum(unread.values())
+        return self._unread, None
 
     def _show_headroom(self, unread: Mapping[int, int]) -> None:
         limits, now = self._retention.limits(), self._clock.now()
