@@ -13,7 +13,8 @@ PATH = "/live"
 ROUND_SECONDS = 180.0
 """Longer than all time-outs of one round together."""
 START_SECONDS = 1_800.0
-"""What a driver remembers is derived from its tables when it starts, however large they are."""
+"""What a driver remembers is derived from its tables when it starts, however large they are. So long, too, may a batch
+take that its loop takes itself: it may be large, or wait for somebody's lock."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 

@@ -54,7 +54,11 @@ class IdentityIndex:
         self._dropped = 0
 
     def __len__(self) -> int:
-        return sum(segment.identities for segment in self._segments.values())
+        return sum(segment.identities for segment in self._all())
+
+    def _all(self) -> list[Segment]:
+        """A copy at once, because who reports is another thread than whoever adds a segment."""
+        return list(self._segments.values())
 
     def restore(self, next_lsn: int, frontier: datetime | None) -> None:
         """Derive the index from a journal that ends before `next_lsn`; what has no room is read when asked for."""
@@ -169,7 +173,7 @@ class IdentityIndex:
 
     def status(self) -> dict[str, Any]:
         """Identities and bytes in memory, and segments of the exact horizon that have no room."""
-        missing = [s for s in self._segments.values() if s.rows is None and self._is_near(s)]
+        missing = [s for s in self._all() if s.rows is None and self._is_near(s)]
         return {
             "identities": len(self),
             "identity_memory_bytes": self._row_bytes() + self._filter_bytes(),
@@ -212,7 +216,7 @@ class IdentityIndex:
         return len(self) * ENTRY_BYTES
 
     def _filter_bytes(self) -> int:
-        return sum(segment.filter_bytes for segment in self._segments.values())
+        return sum(segment.filter_bytes for segment in self._all())
 
     def _fit(self) -> None:
         """Bring memory within its bounds: rows to half of it, filters to what rows leave."""

@@ -9,7 +9,7 @@ HORIZON_SECONDS = 120.0
 
 
 class CatchUp:
-    """Keeps what the last minutes showed. Times are monotonic seconds.
+    """Keeps what the last minutes showed. Times are monotonic seconds. Batches and reports may be of two threads.
 
     A job commits in bursts, so its speed is records per second of work, not per second: a job that idles between its
     batches is not behind for ever because a few records always wait.
@@ -37,10 +37,12 @@ class CatchUp:
         if behind == 0:
             return 0.0
         (first_at, first_total, _), (_, total, _) = self._looks[0], self._looks[-1]
-        if not self._batches:
+        # A copy at once, because a batch that ends meanwhile adds to it.
+        batches = tuple(self._batches)
+        if not batches:
             return float("inf") if at - first_at > HORIZON_SECONDS / 2 else None
-        worked_seconds = sum(seconds for _, _, seconds in self._batches)
-        speed = sum(records for _, records, _ in self._batches) / max(worked_seconds, 1e-3)
+        worked_seconds = sum(seconds for _, _, seconds in batches)
+        speed = sum(records for _, records, _ in batches) / max(worked_seconds, 1e-3)
         arriving = (total - first_total) / (at - first_at) if at > first_at else 0.0
         if speed > arriving:
             return behind / (speed - arriving)

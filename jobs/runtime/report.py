@@ -63,6 +63,10 @@ class Reporter:
         self._sink, self._source = sink, source
         self._reported_frontier = sink.frontier()
 
+    def leave(self) -> None:
+        """Follow nothing: what a sink remembers must be gone before its successor remembers as much."""
+        self._sink, self._source = None, None
+
     def batch(self, progress: Progress, seconds: float) -> None:
         """Count one committed batch."""
         self._waiting.over()

@@ -35,6 +35,7 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.remembered import remembered
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.sink import PostgresSink
+from jobs.runtime.query import Query
 from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source
 from jobs.runtime.spark import java_runs, spark_session
@@ -138,6 +139,7 @@ def _drive(
             else TableSource(job, context.config, context.environment, sink)
         )
         held.callback(source.close)
+        held.callback(reporter.leave)
         reporter.follow(sink, source)
         try:
             Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
@@ -172,9 +174,9 @@ def new_checkpoints(folder: Path, epoch: int) -> Iterator[Path]:
     return (folder / str(epoch) / str(number) for number in itertools.count())
 
 
-def refuse_if(query_is_over: threading.Event | None) -> None:
+def refuse_if_over(query: Query | None) -> None:
     """Raises RuntimeError for a batch of a query that was ended."""
-    if query_is_over is not None and query_is_over.is_set():
+    if query is not None and query.is_over:
         raise RuntimeError("this query was ended: what it still reads is another's to commit")
 
 
@@ -190,7 +192,6 @@ class Driver:
         self._reporter = reporter
         self._stopping = stopping
         self._turn = threading.Lock()
-        self._failure: BaseException | None = None
 
     def run(self, checkpoints: Iterator[Path]) -> None:
         """Catch up, then stream; between batches let time pass and report. Each query has a checkpoint of its own."""
@@ -205,15 +206,16 @@ class Driver:
         for batch in self._source.backlog(self._spark):
             if self._stopping.is_set():
                 return
+            self._come_round_later()
             self._process(batch)
             self._reporter.report_if_due(Doing.CATCHING_UP)
 
-    def _process(self, batch: DataFrame | pa.Table, query_is_over: threading.Event | None = None) -> None:
+    def _process(self, batch: DataFrame | pa.Table, query: Query | None = None) -> None:
         # Who ends a query has the turn and waits for its batch.
         while not self._turn.acquire(timeout=TURN_SECONDS):
-            refuse_if(query_is_over)
+            refuse_if_over(query)
         try:
-            refuse_if(query_is_over)
+            refuse_if_over(query)
             self._commit(batch)
         finally:
             self._turn.release()
@@ -223,56 +225,56 @@ class Driver:
         progress = self._sink.process(batch)
         self._reporter.batch(progress, time.monotonic() - started)
 
-    def _on_batch(self, batch: DataFrame, query_is_over: threading.Event) -> None:
+    @staticmethod
+    def _come_round_later() -> None:
+        """Promise what a batch in the loop's own thread may take: it may be large, or wait for somebody's lock."""
+        LOOP.comes_round_within(START_SECONDS)
+
+    def _on_batch(self, batch: DataFrame, query: Query) -> None:
         # A query that is to be built anew gets no further batch, or one whose batches follow at once would never end.
-        if self._stopping.is_set() or self._source.must_restart():
-            return
-        try:
-            # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
-            if self._source.has_news():
-                self._process(self._source.instead_of(batch), query_is_over)
-        except BaseException as error:
-            # Spark would hand back only the text of the error, not the error.
-            self._failure = error
-            raise
+        if query.is_left or self._stopping.is_set() or self._source.must_restart():
+            query.leave()
+        # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
+        elif self._source.has_news():
+            self._process(self._source.instead_of(batch), query)
 
     def _stream(self, checkpoint: Path) -> None:
-        is_over = threading.Event()
-        self._failure = None
-        query: StreamingQuery = (
+        query = Query(self._on_batch)
+        streaming: StreamingQuery = (
             self._source.stream(self._spark)
-            .writeStream.foreachBatch(lambda batch, _: self._on_batch(batch, is_over))
+            .writeStream.foreachBatch(query)
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=self._source.trigger)
             .start()
         )
         try:
-            while not self._stopping.is_set() and not self._must_restart():
+            while not self._stopping.is_set() and not self._must_restart(query):
                 # Its stub knows only whole seconds.
-                if query.awaitTermination(self._source.look_seconds):  # type: ignore[arg-type]
+                if streaming.awaitTermination(self._source.look_seconds):  # type: ignore[arg-type]
                     break
                 self._tick()
         except Exception as error:
-            if self._failure is not None:
-                raise self._failure from None
+            if query.failure is not None:
+                raise query.failure from None
             if not isinstance(error, PySparkException | Py4JError) or not self._source.can_go_on():
                 raise
             log.info("the input changed: the query is built again")
         finally:
-            self._end(query, is_over)
+            self._end(query, streaming)
+            query.forget()
             # The sink's position says where the next one begins.
             shutil.rmtree(checkpoint, ignore_errors=True)
 
-    def _must_restart(self) -> bool:
+    def _must_restart(self, query: Query) -> bool:
         """Not while a batch runs: its end would be waited for, and nothing be reported meanwhile."""
-        return not self._turn.locked() and self._source.must_restart()
+        return not self._turn.locked() and (query.is_left or self._source.must_restart())
 
-    def _end(self, query: StreamingQuery, is_over: threading.Event) -> None:
+    def _end(self, query: Query, streaming: StreamingQuery) -> None:
         """Stop a query between two batches. One that does not stop in time, because it waits for a broker, is left."""
         with self._turn:
-            is_over.set()
+            query.end()
             try:
-                query.stop()
+                streaming.stop()
             except (PySparkException, Py4JError) as error:
                 log.warning("the query has not stopped in time", reason=str(error).partition("\n")[0])
 
@@ -280,6 +282,7 @@ class Driver:
         if self._turn.acquire(blocking=False):
             try:
                 if (found := self._source.found()) is not None:
+                    self._come_round_later()
                     self._commit(found)
                 self._source.advance()
             finally:

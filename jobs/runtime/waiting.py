@@ -30,7 +30,10 @@ def pause_seconds(attempts: int) -> float:
 
 
 class Waiting:
-    """Whether a job waits, for what, and since when. It ends when something was done, not when it is tried again."""
+    """Whether a job waits, for what, and since when. It ends when something was done, not when it is tried again.
+
+    A batch may end it while somebody reports it, so each looks once.
+    """
 
     def __init__(self, job: str, clock: Clock) -> None:
         self._job = job
@@ -51,25 +54,28 @@ class Waiting:
 
     def over(self) -> None:
         """Something was done: nothing is waited for."""
-        if self.obstacle is not None and self._since is not None:
-            seconds = round((self._clock.now() - self._since).total_seconds(), 1)
-            log.info("goes on", job=self._job, waited_for=self.obstacle.cause.value, waited_seconds=seconds)
+        obstacle, since = self.obstacle, self._since
+        if obstacle is not None and since is not None:
+            seconds = round((self._clock.now() - since).total_seconds(), 1)
+            log.info("goes on", job=self._job, waited_for=obstacle.cause.value, waited_seconds=seconds)
             self.obstacle, self._since, self.attempts = None, None, 0
             self._show()
 
     def progress(self) -> dict[str, str]:
         """What the job's row says of it; nothing when it does not wait."""
-        if self.obstacle is None or self._since is None:
+        obstacle, since = self.obstacle, self._since
+        if obstacle is None or since is None:
             return {}
         return {
-            "waiting_for": self.obstacle.cause.value,
-            "waiting_since": rfc3339(self._since),
-            "waiting_because": str(self.obstacle),
+            "waiting_for": obstacle.cause.value,
+            "waiting_since": rfc3339(since),
+            "waiting_because": str(obstacle),
         }
 
     def _show(self) -> None:
+        obstacle = self.obstacle
         for cause in Cause:
-            is_it = self.obstacle is not None and self.obstacle.cause is cause
+            is_it = obstacle is not None and obstacle.cause is cause
             metrics.WAITING_FOR.set(float(is_it), job=self._job, cause=cause.value)
 
 
@@ -87,6 +93,8 @@ def until_done(
             obstacle = obstacle_of(error)
             if obstacle is None:
                 raise
+            # Not the error itself: with its traceback all would be kept that this attempt has remembered.
+            obstacle = NotYet(obstacle.cause, str(obstacle))
         if stopping.is_set():
             break
         waiting.for_(obstacle)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 
 from jobs.runtime.catch_up import CatchUp
@@ -75,3 +78,21 @@ def test_it_forgets_how_fast_it_was_long_ago() -> None:
     catch_up.batch(0, 1_000, 0.001)
     catch_up.batch(200, 10, 10.0)
     assert catch_up.seconds(200, 100) == pytest.approx(100)
+
+
+def test_a_batch_may_end_while_somebody_asks() -> None:
+    catch_up, interval = CatchUp(), sys.getswitchinterval()
+
+    def end_batches() -> None:
+        for _ in range(20_000):
+            catch_up.batch(0, 1, 0.1)
+
+    batches = threading.Thread(target=end_batches)
+    sys.setswitchinterval(1e-6)
+    try:
+        batches.start()
+        while batches.is_alive():
+            assert catch_up.seconds(1, 5) is not None or not catch_up._batches
+    finally:
+        sys.setswitchinterval(interval)
+        batches.join()

@@ -6,6 +6,8 @@ anew from the journal; it has memory for everything, or for next to nothing.
 
 from __future__ import annotations
 
+import sys
+import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -398,3 +400,21 @@ def test_identities_keep_all_their_128_bits() -> None:
     assert [b"".join(half.to_bytes(8, "little") for half in pair) for pair in halves] == [
         row["identity"] for row in rows
     ]
+
+
+def test_segments_may_be_added_while_somebody_asks_what_it_holds() -> None:
+    index, interval = Journal().index(), sys.getswitchinterval()
+
+    def add() -> None:
+        for number in range(5_000):
+            index._segment(number)
+
+    adding = threading.Thread(target=add)
+    sys.setswitchinterval(1e-6)
+    try:
+        adding.start()
+        while adding.is_alive():
+            assert index.status()["identities"] == 0
+    finally:
+        sys.setswitchinterval(interval)
+        adding.join()

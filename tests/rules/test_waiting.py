@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import weakref
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
@@ -92,6 +93,27 @@ def test_what_waiting_does_not_mend_is_raised(error: Exception) -> None:
 def test_a_driver_that_waits_can_be_stopped_at_once() -> None:
     stopping = threading.Event()
     assert until_done(Step(NotYet(Cause.KAFKA, "no broker")), Waiting(JOB, HandClock()), stopping, stopping.set) is None
+
+
+def test_what_an_attempt_has_remembered_is_gone_when_the_next_begins() -> None:
+    class Memory:
+        pass
+
+    remembered: list[weakref.ref[Memory]] = []
+    are_there: list[bool] = []
+
+    def step() -> None:
+        are_there.extend(memory() is not None for memory in remembered)
+        memory = Memory()
+        remembered.append(weakref.ref(memory))
+        if len(remembered) < 3:
+            raise NotYet(Cause.STORE, f"{type(memory).__name__} {len(remembered)}")
+
+    waiting = Waiting(JOB, HandClock())
+    until_done(step, waiting, threading.Event())
+    assert are_there == [False, False, False]
+    assert waiting.progress()["waiting_because"] == "Memory 2"
+    waiting.over()
 
 
 def spark(cause: str) -> StreamingQueryException:

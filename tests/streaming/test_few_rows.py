@@ -358,3 +358,23 @@ def test_a_source_gives_all_that_is_new_however_much_of_it_a_batch_held(
     found = table.instead_of(batch)
     assert isinstance(found, pa.Table)
     assert found["lsn"].to_pylist() == [2, 3]
+
+
+def test_a_commit_that_is_seen_while_a_backlog_is_read_keeps_no_query_from_resting(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit([heartbeat(1)])
+    sink = joins(spark, database, tmp_path)
+    table = TableSource(JOINS, JoinsConfig(), environment(database, tmp_path), sink)
+    assert table.exists()
+    for batch in table.backlog(spark):
+        sink.process(batch)
+        journal.commit([heartbeat(2)])
+        # As whoever reports does.
+        assert table.lag()[0] == 1
+    table.stream(spark)
+    found = table.found()
+    assert found is not None
+    assert found["lsn"].to_pylist() == [2]
+    assert not table.must_restart()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import psycopg
@@ -28,13 +30,17 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from jobs.audit.conservation import conservation
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.pipeline import JOB
 from jobs.runtime.clock import MachineClock
+from jobs.runtime.config import Environment
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials
 from jobs.runtime.kafka.heartbeat import Heartbeat
-from jobs.runtime.kafka.topic import LATEST, describe_again, describe_topic, list_partitions, offsets
+from jobs.runtime.kafka.source import TopicSource
+from jobs.runtime.kafka.topic import LATEST, TopicsReader, describe_again, describe_topic, list_partitions, offsets
 from jobs.runtime.kafka.topic import Topic as Known
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.rules_in_force import read_history
@@ -446,3 +452,55 @@ def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_
         assert held.rules.items() >= config.items()
     of_starts = found.filter(pl.col("id").str.starts_with("old"))["disposition"].to_list()
     assert of_starts == ["rejected", "accepted", "rejected"]
+
+
+def test_what_comes_in_transactions_is_read_to_its_end_whether_they_are_committed_or_not(broker: str) -> None:
+    """As changes of the catalog do where Kafka Connect writes each exactly once."""
+    topic = Topic.make(broker)
+    known = list_partitions(topic.admin, [topic.name])
+    reader = TopicsReader(KafkaAccess(bootstrap=broker).librdkafka(), topic.admin, known, {(topic.name, 0): 0})
+    for ids, is_committed in ((["a", "b"], True), (["aborted"], False), (["c"], True)):
+        topic.transaction(*ids, commit=is_committed)
+        messages, _ = reader.read_to_end()
+        assert [json.loads(message.value() or b"")["id"] for message in messages] == (ids if is_committed else [])
+    wait_until(lambda: not reader.has_news(), "nothing being left")
+    reader.close()
+
+
+def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_they_take(
+    spark: SparkSession, broker: str, tmp_path: Path
+) -> None:
+    topic, size, at = Topic.make(broker), [1 << 20], [0]
+    for _ in range(500):
+        topic.producer.produce(topic.name, b"{}", partition=0)
+    assert topic.producer.flush(30) == 0
+    sink: Any = SimpleNamespace(record_bytes=lambda: size[0], positions=lambda: {0: at[0]}, frontier=lambda: None)
+    where = Environment(
+        kafka=KafkaAccess(bootstrap=broker),
+        postgres_url="postgresql://nobody@localhost/none",
+        tables=str(tmp_path),
+        checkpoints=tmp_path / "checkpoints",
+        jars=Path(),
+    )
+    context: Any = SimpleNamespace(
+        config=IngestionConfig(topic=topic.name),
+        environment=where,
+        ownership=SimpleNamespace(epoch=1),
+        clock=MachineClock(),
+        denials=Denials(),
+    )
+    source = TopicSource(JOB, context, sink)
+    source.stream(spark)
+    assert source._limit == 102
+    size[0] = 400
+    assert source.lag()[0] == 500
+    assert not source.must_restart(), "no batch has shown yet that they are small"
+    at[0] = 102
+    assert source.lag()[0] == 398
+    assert source.must_restart()
+    source.stream(spark)
+    assert source._limit == 1_020, "what follows may be as large again"
+    at[0] = 250
+    assert source.lag()[0] == 250
+    assert not source.must_restart(), "no more waits than a batch takes"
+    source.close()

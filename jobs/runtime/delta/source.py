@@ -99,9 +99,10 @@ class TableSource(Resting):
             self._upstream.refresh()
 
     def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
-        self._version = self._upstream.version or 0
+        # Whoever reports looks at the table meanwhile, and may see it go on: what is taken is known by this look.
+        self._offered = self._upstream.reached or (0, 1)
+        (self._version, end), opened = self._offered, time.monotonic()
         self._columns = self._upstream.columns
-        end, opened = self._upstream.next_lsn, time.monotonic()
         if self._sink.position() >= end:
             return
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)

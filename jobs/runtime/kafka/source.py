@@ -36,6 +36,8 @@ COPIES = 5
 FEW_RECORDS_TIMEOUT_MS = 15_000
 LOOK_SECONDS = 1.0
 """How often the driver looks around, at least."""
+MOST_GROWTH = 10
+"""So many times larger batches become at once: what follows may be as large as what had made them small."""
 
 
 class TopicSource(Resting):
@@ -53,6 +55,7 @@ class TopicSource(Resting):
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
+        self._unread, self._began_at = 0, 0
         self._judge, self._few = job.judge(config), FewRecords(self._kafka.librdkafka(), self._admin)
         self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
@@ -103,12 +106,13 @@ class TopicSource(Resting):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """What the job's `build` makes of the records (looked_records.RECORDS, and more)."""
-        self._limit = self._fitting()
+        self._limit = min(self._fitting(), MOST_GROWTH * self._limit)
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         self._rests, self._looks = self._may_rest(), 0
         positions = self._sink.positions()
+        self._began_at = sum(positions.values())
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
         records = marked(
             spark.readStream.format("kafka")
@@ -173,9 +177,24 @@ class TopicSource(Resting):
 
     def must_restart(self) -> bool:
         """True when the query is to rest, or to rest no more; when the topic has got partitions; and when records have
-        become so large that a full batch would not fit the driver.
+        become so large that a full batch would not fit the driver, or batches are smaller than they need to be.
         """
-        return self._may_rest() != self._rests or self._has_grown() or self._fitting() < self._limit // 2
+        rests_wrongly = self._may_rest() != self._rests or self._has_rested()
+        return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
+
+    def _has_rested(self) -> bool:
+        """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
+        there.
+        """
+        return self._looks * self.look_seconds >= SELDOM_SECONDS
+
+    def _is_held_up(self) -> bool:
+        """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.
+
+        Else a few large records would slow down all that ever come.
+        """
+        taken = sum(self._sink.positions().values()) - self._began_at
+        return self._limit <= min(taken, self._unread - 1) and self._fitting() > 2 * self._limit
 
     def _has_grown(self) -> bool:
         """Whether the sink knows of partitions that the query does not read: it takes them up with the next batch."""
@@ -221,7 +240,8 @@ class TopicSource(Resting):
         positions = self._sink.positions()
         unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}
         self._show_headroom(unread)
-        return sum(unread.values()), None
+        self._unread = sum(unread.values())
+        return self._unread, None
 
     def _show_headroom(self, unread: Mapping[int, int]) -> None:
         limits, now = self._retention.limits(), self._clock.now()
