@@ -9,7 +9,7 @@ from pydantic import Field
 
 from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
-from jobs.runtime.meters import outcomes_at_once, stored
+from jobs.runtime.meters import CELLS_AT_ONCE, outcomes_at_once, stored
 from jobs.runtime.names import Name
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DEFAULT, columns_of
@@ -81,5 +81,6 @@ class JoinsConfig(JobConfig):
 
     @property
     def most_rows_at_once(self) -> int:
-        """Where it is known how much they say."""
-        return min(super().rows_at_once, outcomes_at_once(min(len(self.meters), len(DEFAULT))))
+        """Where it is known how much they say. An empty column has its size, too."""
+        meters = len(self.meters)
+        return min(super().rows_at_once, outcomes_at_once(min(meters, len(DEFAULT))), CELLS_AT_ONCE // meters)
