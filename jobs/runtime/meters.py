@@ -26,7 +26,7 @@ SAID_AT_ONCE = 250_000
 """Of rows of the journal and what meters sum up of them: what 100,000 say with the four default meters, every second of
 them with all. Rows that could have more meters than they have are not cut finer."""
 CELLS_AT_ONCE = 2_000_000
-"""Of rows of the journal in the columns of all meters, empty or not: 32 MB for each copy that deciding makes of them."""
+"""Of rows of the journal in the columns of all meters, empty or not: 32 MB for each copy that is made."""
 PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
 MeterName = PlainName
 
