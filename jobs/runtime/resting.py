@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 
-SELDOM_SECONDS = 1_800.0
-"""How often Spark looks meanwhile: long before the log of what the driver has taken is cleaned up."""
-
 
 class Resting:
     """A source whose query rests while the driver can read all that comes, and is built anew when it cannot."""
@@ -14,6 +11,8 @@ class Resting:
     rest_after_seconds = 30.0
     """So long after the last that was too much the query rests. To build it anew costs as much as looking often for
     that long."""
+    seldom_seconds = 1_800.0
+    """How often Spark looks meanwhile: long before the log of what the driver has taken is cleaned up."""
     _many_at: float | None = None
     _rests = False
 

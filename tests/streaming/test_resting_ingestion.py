@@ -65,7 +65,7 @@ def test_an_ingestion_that_rests_for_long_has_a_query_that_begins_where_it_is(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own place would stay behind, and be lost with what the brokers remove."""
-    monkeypatch.setattr("jobs.runtime.kafka.source.SELDOM_SECONDS", 2.0)
+    monkeypatch.setattr(TopicSource, "seldom_seconds", 2.0)
     built, topic, sent = triggers(monkeypatch), Topic.make(broker, partitions=2), 0
     with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
         while len(built) < 4:

@@ -19,7 +19,7 @@ from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
-from jobs.runtime.resting import SELDOM_SECONDS, Resting
+from jobs.runtime.resting import Resting
 
 log = structlog.get_logger()
 
@@ -200,7 +200,7 @@ class TableSource(Resting):
     @property
     def trigger(self) -> str:
         """At once, or seldom while the query rests."""
-        return f"{SELDOM_SECONDS:g} seconds" if self._rests else "0 seconds"
+        return f"{self.seldom_seconds:g} seconds" if self._rests else "0 seconds"
 
     @property
     def look_seconds(self) -> float:

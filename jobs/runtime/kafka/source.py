@@ -26,7 +26,7 @@ from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.plain_look import PlainLook
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_again, describe_topic, offsets
 from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
-from jobs.runtime.resting import SELDOM_SECONDS, Resting
+from jobs.runtime.resting import Resting
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -137,7 +137,7 @@ class TopicSource(Resting):
     @property
     def trigger(self) -> str:
         """As configured, or seldom while the query rests."""
-        return f"{SELDOM_SECONDS if self._rests else self._config.trigger_interval_seconds:g} seconds"
+        return f"{self.seldom_seconds if self._rests else self._config.trigger_interval_seconds:g} seconds"
 
     @property
     def look_seconds(self) -> float:
@@ -186,7 +186,7 @@ class TopicSource(Resting):
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
         there.
         """
-        return self._looks * self.look_seconds >= SELDOM_SECONDS
+        return self._looks * self.look_seconds >= self.seldom_seconds
 
     def _is_held_up(self) -> bool:
         """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.
