@@ -79,7 +79,8 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], most_counted: in
     """
     said = len(rows) + sum(len(rows) - rows[name].null_count for name in counted)
     if len(rows) <= most and said <= most_counted:
-        yield from [rows] if len(rows) else []
+        if len(rows):
+            yield rows
         return
     ordered = rows.sort_by("lsn")
     each = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))

@@ -16,8 +16,8 @@ class Resting:
     _many_at: float | None = None
     _rests = False
 
-    def _is_much(self) -> None:
-        """What there is now is for Spark to read."""
+    def _leave_to_spark(self) -> None:
+        """What there is now is more than the driver reads: the query is not to rest for a while."""
         self._many_at = time.monotonic()
 
     def _may_rest(self) -> bool:

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from jobs.ingestion.config import IngestionConfig
@@ -99,6 +100,19 @@ def running_ingestion(
             return condition()
 
         yield lambda condition, what: wait_until(lambda: holds(condition), what, LIMIT_SECONDS)
+
+
+def triggers(monkeypatch: pytest.MonkeyPatch, kind: type[TableSource | TopicSource]) -> list[str]:
+    """Of each query that a source of this kind builds from now on, the trigger."""
+    built, stream = list[str](), kind.stream
+
+    def watched(source: Any, session: SparkSession) -> Any:
+        frame = stream(source, session)
+        built.append(source.trigger)
+        return frame
+
+    monkeypatch.setattr(kind, "stream", watched)
+    return built
 
 
 @contextmanager

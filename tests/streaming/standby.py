@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import psycopg
 
@@ -52,16 +51,15 @@ class Standby:
         """It gets no more from now on."""
         self._chain.kill(_NAME)
 
-    def takes_over(self) -> Path:
-        """The primary is lost, and this is reached at its address instead; gives what is left of the lost one."""
-        chain, lost = self._chain, self._chain.folder / f"lost-{self._port}"
+    def takes_over(self) -> None:
+        """The primary is lost, and this is reached at its address instead."""
+        chain = self._chain
         chain.kill("database")
         if _NAME in chain.processes:
             chain.kill(_NAME)
-        (chain.folder / "postgres").rename(lost)
+        (chain.folder / "postgres").rename(chain.folder / f"lost-{self._port}")
         self._folder.rename(chain.folder / "postgres")
         chain.start_database()
         with psycopg.connect(chain.url, autocommit=True) as sql:
             assert sql.execute("SELECT pg_promote()").fetchone() == (True,)
             assert sql.execute("SELECT FROM pg_replication_slots").fetchall() == []
-        return lost

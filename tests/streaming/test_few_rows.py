@@ -28,7 +28,7 @@ from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import CatalogTopic, Table
 from metering.words import Disposition, EventType
 from tests.conftest import fresh_database
-from tests.streaming.drivers import running_driver
+from tests.streaming.drivers import running_driver, triggers
 from tests.streaming.journals import Journal, change, environment, event, heartbeat
 from tests.waiting import wait_until
 
@@ -168,15 +168,7 @@ def test_a_query_that_rests_wakes_when_there_is_much(
 ) -> None:
     monkeypatch.setattr(TableSource, "rest_after_seconds", 15.0)
     monkeypatch.setattr(TableSource, "few", Few(rows=3))
-    built, stream = list[str](), TableSource.stream
-
-    def watched(table: TableSource, session: SparkSession) -> Any:
-        frame = stream(table, session)
-        built.append(table.trigger)
-        return frame
-
-    monkeypatch.setattr(TableSource, "stream", watched)
-    journal = Journal(tmp_path)
+    built, journal = triggers(monkeypatch, TableSource), Journal(tmp_path)
     journal.commit([heartbeat(1)])
     with running_driver(spark, database, tmp_path) as wait_for:
         wait_until(lambda: built[-1:] == ["1800 seconds"], "a query that rests")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -15,7 +14,7 @@ from jobs.runtime.kafka.few_records import FewOfTopic, FewRecords
 from jobs.runtime.kafka.source import TopicSource
 from jobs.streams import Table
 from tests.streaming.brokers import running_broker
-from tests.streaming.drivers import running_ingestion
+from tests.streaming.drivers import running_ingestion, triggers
 from tests.streaming.test_few_rows import jobs_of
 from tests.streaming.topics import Topic, event, journal
 
@@ -48,25 +47,12 @@ def test_while_few_records_come_spark_starts_no_job_not_even_for_the_first(
         assert jobs_of(spark) == before
 
 
-def triggers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of each query that is built from now on, the trigger."""
-    built, stream = list[str](), TopicSource.stream
-
-    def watched(source: TopicSource, session: SparkSession) -> Any:
-        frame = stream(source, session)
-        built.append(source.trigger)
-        return frame
-
-    monkeypatch.setattr(TopicSource, "stream", watched)
-    return built
-
-
 def test_an_ingestion_that_rests_for_long_has_a_query_that_begins_where_it_is(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own place would stay behind, and be lost with what the brokers remove."""
     monkeypatch.setattr(TopicSource, "seldom_seconds", 2.0)
-    built, topic, sent = triggers(monkeypatch), Topic.make(broker, partitions=2), 0
+    built, topic, sent = triggers(monkeypatch, TopicSource), Topic.make(broker, partitions=2), 0
     with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
         while len(built) < 4:
             topic.append(str(sent), partition=sent % 2)
@@ -81,7 +67,7 @@ def test_an_ingestion_that_rests_leaves_to_spark_what_is_much_and_rests_again(
 ) -> None:
     monkeypatch.setattr(TopicSource, "rest_after_seconds", 4.0)
     monkeypatch.setattr("jobs.runtime.kafka.source.FewRecords", partial(FewRecords, few=FewOfTopic(offsets=20)))
-    built, topic, sent = triggers(monkeypatch), Topic.make(broker, partitions=2), 0
+    built, topic, sent = triggers(monkeypatch, TopicSource), Topic.make(broker, partitions=2), 0
     with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
         for _ in range(2):
             wait_until(lambda: built[-1:] == ["1800 seconds"], "a query that rests")

@@ -110,7 +110,7 @@ class TableSource(Resting):
             before = min(first + self._chunk, end)
             yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
             if self._spark_reduces:
-                self._is_much()
+                self._leave_to_spark()
             if self._sink.position() == first:
                 raise Refused(
                     f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
@@ -159,7 +159,7 @@ class TableSource(Resting):
             # Once more, because what was read is believed only of the table that was looked at before.
             self._look()
         if rows is None:
-            self._is_much()
+            self._leave_to_spark()
         return batch if rows is None else rows
 
     def found(self) -> pa.Table | None:
@@ -174,7 +174,7 @@ class TableSource(Resting):
             found = self._by_driver.first(new)
             self._look()
         if found is None:
-            self._is_much()
+            self._leave_to_spark()
         else:
             self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
         return None if found is None else found.rows

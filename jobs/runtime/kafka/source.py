@@ -172,7 +172,7 @@ class TopicSource(Resting):
         """All records from the sink's positions on; None where they are for Spark to read."""
         records = None if self._topic is None else self._few.read(self._topic, dict(self._sink.positions()))
         if records is None:
-            self._is_much()
+            self._leave_to_spark()
         return records
 
     def must_restart(self) -> bool:
