@@ -192,6 +192,8 @@ class Driver:
         self._reporter = reporter
         self._stopping = stopping
         self._turn = threading.Lock()
+        self._failure: BaseException | None = None
+        """What a batch has raised in the sink, whose memory may be ahead of what it has committed since."""
 
     def run(self, checkpoints: Iterator[Path]) -> None:
         """Catch up, then stream; between batches let time pass and report. Each query has a checkpoint of its own."""
@@ -221,8 +223,15 @@ class Driver:
             self._turn.release()
 
     def _commit(self, batch: DataFrame | pa.Table) -> None:
+        """With the turn. Raises RuntimeError once a batch has failed: a new sink begins with what is committed."""
+        if self._failure is not None:
+            raise RuntimeError("a batch has failed: what comes after it is for the next sink")
         started = time.monotonic()
-        progress = self._sink.process(batch)
+        try:
+            progress = self._sink.process(batch)
+        except BaseException as error:
+            self._failure = error
+            raise
         self._reporter.batch(progress, time.monotonic() - started)
 
     @staticmethod
@@ -254,16 +263,23 @@ class Driver:
                     break
                 self._tick()
         except Exception as error:
-            if query.failure is not None:
-                raise query.failure from None
-            if not isinstance(error, PySparkException | Py4JError) or not self._source.can_go_on():
-                raise
-            log.info("the input changed: the query is built again")
+            if self._failure_of(query) is None:
+                if not isinstance(error, PySparkException | Py4JError) or not self._source.can_go_on():
+                    raise
+                log.info("the input changed: the query is built again")
         finally:
             self._end(query, streaming)
+            failure = self._failure_of(query)
             query.forget()
             # The sink's position says where the next one begins.
             shutil.rmtree(checkpoint, ignore_errors=True)
+        # However the loop was left: that may have been when a batch had failed, and before Spark said so.
+        if failure is not None:
+            raise failure from None
+
+    def _failure_of(self, query: Query) -> BaseException | None:
+        """What has failed in the sink, or before it in a batch of this query."""
+        return self._failure or query.failure
 
     def _must_restart(self, query: Query) -> bool:
         """Not while a batch runs: its end would be waited for, and nothing be reported meanwhile."""

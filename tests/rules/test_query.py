@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +123,61 @@ def test_a_loop_that_takes_a_batch_itself_may_need_longer_for_it_than_for_a_roun
     numbers.drive()
     assert numbers.taken == list(range(LAST))
     assert numbers.are_live == [True] * LAST
+
+
+class Unanswered(Streaming):
+    """As Spark, which says some time later that a batch has failed."""
+
+    def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802 -- Spark's name
+        with suppress(RuntimeError):
+            super().awaitTermination(_seconds)
+        return False
+
+
+class Failing(Numbers):
+    """Its first batch moves what it remembers, and then fails. By then it must be built anew, or there is more."""
+
+    def __init__(self, *, is_left: bool, found: int = 0) -> None:
+        super().__init__(found=found)
+        self._is_left, self.queries = is_left, 0
+
+    def process(self, number: int) -> Progress:
+        super().process(number)
+        if len(self.taken) == 1:
+            raise OSError("away")
+        return Progress(1, {})
+
+    def stream(self, _spark: Any) -> Streaming:
+        self.queries += 1
+        return Unanswered(len(self.taken))
+
+    def has_news(self) -> bool:
+        return True
+
+    def found(self) -> int | None:
+        return super().found() if self.taken else None
+
+    def must_restart(self) -> bool:
+        return self._is_left and bool(self.taken)
+
+
+@pytest.mark.parametrize("numbers", [Failing(is_left=True), Failing(is_left=False, found=LAST)], ids=["left", "found"])
+def test_after_a_batch_that_failed_its_sink_gets_no_other_though_spark_has_not_said_so_yet(numbers: Failing) -> None:
+    with pytest.raises(OSError, match="away"):
+        numbers.drive()
+    assert numbers.taken == [0]
+    assert numbers.queries == 1
+
+
+def test_whoever_waits_for_the_turn_of_a_batch_that_fails_takes_none() -> None:
+    sink: Any = Failing(is_left=False)
+    driver = Driver(NOTHING, sink, sink, REPORTER, sink.stopping)
+    batch: Any = 0
+    with pytest.raises(OSError, match="away"):
+        driver._process(batch)
+    with pytest.raises(RuntimeError, match="a batch has failed"):
+        driver._process(batch)
+    assert sink.taken == [0]
 
 
 def failing(error: Exception) -> Any:

@@ -467,19 +467,13 @@ def test_what_comes_in_transactions_is_read_to_its_end_whether_they_are_committe
     reader.close()
 
 
-def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_they_take(
-    spark: SparkSession, broker: str, tmp_path: Path
-) -> None:
-    topic, size, at = Topic.make(broker), [1 << 20], [0]
-    for _ in range(500):
-        topic.producer.produce(topic.name, b"{}", partition=0)
-    assert topic.producer.flush(30) == 0
-    sink: Any = SimpleNamespace(record_bytes=lambda: size[0], positions=lambda: {0: at[0]}, frontier=lambda: None)
+def source_of(topic: Topic, sink: Any, tables: Path) -> TopicSource:
+    """What ingestion reads with, beside a sink of the test's own."""
     where = Environment(
-        kafka=KafkaAccess(bootstrap=broker),
+        kafka=KafkaAccess(bootstrap=topic.bootstrap),
         postgres_url="postgresql://nobody@localhost/none",
-        tables=str(tmp_path),
-        checkpoints=tmp_path / "checkpoints",
+        tables=str(tables),
+        checkpoints=tables / "checkpoints",
         jars=Path(),
     )
     context: Any = SimpleNamespace(
@@ -489,7 +483,38 @@ def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_
         clock=MachineClock(),
         denials=Denials(),
     )
-    source = TopicSource(JOB, context, sink)
+    return TopicSource(JOB, context, sink)
+
+
+def test_a_query_that_was_built_for_much_does_not_rest_before_its_batch_has_come_however_long_that_takes(
+    spark: SparkSession, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic.make(broker)
+    for _ in range(2_000):
+        topic.producer.produce(topic.name, b"{}", partition=0)
+    assert topic.producer.flush(30) == 0
+    sink: Any = SimpleNamespace(record_bytes=lambda: 400, positions=lambda: {0: 0}, frontier=lambda: None)
+    source = source_of(topic, sink, tmp_path)
+    source.stream(spark)
+    assert source.found() is None
+    assert source.must_restart()
+    batch = source.stream(spark)
+    monkeypatch.setattr(TopicSource, "rest_after_seconds", 0.0)
+    assert not source.must_restart()
+    assert source.instead_of(batch) is batch
+    assert source.must_restart(), "now it may rest"
+    source.close()
+
+
+def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_they_take(
+    spark: SparkSession, broker: str, tmp_path: Path
+) -> None:
+    topic, size, at = Topic.make(broker), [1 << 20], [0]
+    for _ in range(500):
+        topic.producer.produce(topic.name, b"{}", partition=0)
+    assert topic.producer.flush(30) == 0
+    sink: Any = SimpleNamespace(record_bytes=lambda: size[0], positions=lambda: {0: at[0]}, frontier=lambda: None)
+    source = source_of(topic, sink, tmp_path)
     source.stream(spark)
     assert source._limit == 102
     size[0] = 400

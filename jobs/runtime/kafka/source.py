@@ -50,7 +50,7 @@ class TopicSource(Resting):
         self._clock, self._denials = context.clock, context.denials
         self._config = config
         self._looks_per_trigger: int = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
-        self._looks = 0
+        self._looks, self._has_come = 0, True
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
@@ -110,7 +110,7 @@ class TopicSource(Resting):
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
-        self._rests, self._looks = self._may_rest(), 0
+        self._rests, self._looks, self._has_come = self._may_rest(), 0, False
         positions = self._sink.positions()
         self._began_at = sum(positions.values())
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
@@ -154,6 +154,7 @@ class TopicSource(Resting):
 
         The topic's end is asked for now, so they are no less than the batch.
         """
+        self._has_come = True
         records = self._read_here()
         return batch if records is None else self._judge(records)
 
@@ -174,6 +175,10 @@ class TopicSource(Resting):
         if records is None:
             self._leave_to_spark()
         return records
+
+    def _may_rest(self) -> bool:
+        """Never before the batch has come that a query was built for, however long the brokers take for it."""
+        return (self._rests or self._has_come) and super()._may_rest()
 
     def must_restart(self) -> bool:
         """True when the query is to rest, or to rest no more; when the topic has got partitions; and when records have
