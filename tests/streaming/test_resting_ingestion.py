@@ -73,7 +73,8 @@ def test_an_ingestion_that_rests_leaves_to_spark_what_is_much_and_rests_again(
             wait_until(lambda: built[-1:] == ["1800 seconds"], "a query that rests")
             jobs = len(jobs_of(spark))
             for _ in range(200):
-                topic.producer.produce(topic.name, event(str(sent)), b"a", partition=sent % 2)
+                # Together more than a driver reads, though a look had begun when they were fewer.
+                topic.producer.produce(topic.name, event(str(sent)), b"a" * 8_000, partition=sent % 2)
                 sent += 1
             topic.producer.flush(30)
             wait_until(lambda: len(ids(tmp_path)) == sent, "all records")  # noqa: B023
