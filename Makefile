@@ -45,7 +45,7 @@ else
 	exit $$failed
 endif
 
-e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= for your own), break it, compare the bills
+e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= for your own), break it, compare the bills; writes tests/cluster/RESULT.md
 	@tests/cluster/run
 
 attack: $(STAMP) ## Hurt running stacks in ways that take minutes: backlogs, lost tables, poison, servers that are away

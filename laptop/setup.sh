@@ -53,9 +53,7 @@ if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>
 fi
 
 echo "Installing the Python packages of requirements/dev.txt …"
-"$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --require-hashes \
-    --requirement requirements/dev.txt |
-    sed -nuE 's/^(Collecting|Building wheel for) ([^ ]+).*/\1 \2/p'
+"$venv/bin/python" requirements/install.py requirements/dev.txt
 "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -m laptop.jars
 echo "Archiving Spark's classes, so that applications start faster …"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+from index import uv_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS: dict[str, tuple[str, ...]] = {"dev": ("dev",), "image": ("dashboard", "laptop")}
@@ -35,7 +36,7 @@ def write_locks() -> None:
             *(word for group in groups for word in ("--extra", group)),
             *(() if name == "dev" else ("--constraint", str(_file("dev")))),
         ]
-        subprocess.run(command, cwd=ROOT, check=True, env=_index_settings())
+        subprocess.run(command, cwd=ROOT, check=True, env=uv_environment())
         pins = "".join(line for line in lock.read_text(encoding="utf-8").splitlines(keepends=True) if line[:1] != "#")
         lock.write_text(f"# Written by `make lock` from pyproject.toml.\n{MARK}{inputs_digest()}\n{pins}", "utf-8")
 
@@ -52,17 +53,6 @@ def stale_locks() -> list[str]:
 
 def _file(name: str) -> Path:
     return ROOT / "requirements" / f"{name}.txt"
-
-
-def _index_settings() -> dict[str, str]:
-    """The environment for uv, which does not read pip's settings: the machine's index and certificates go along."""
-    environment = {**os.environ, "UV_NATIVE_TLS": "true"}
-    answer = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
-    )
-    if answer.returncode == 0 and "UV_DEFAULT_INDEX" not in environment:
-        environment["UV_DEFAULT_INDEX"] = os.environ.get("PIP_INDEX_URL") or answer.stdout.strip()
-    return environment
 
 
 def main() -> int:

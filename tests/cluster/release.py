@@ -18,13 +18,17 @@ VALUES = Path(__file__).with_name("values.yaml")
 RUNNING_SECONDS = 300
 STATUS = ("weir", "status", "--format", "json")
 _began = time.monotonic()
+progress: list[str] = []
+"""Every line of it, for the page that a run writes."""
 wait_until = partial(waiting.wait_until, every_seconds=1)
 """Asking the cluster is a process each time."""
 
 
 def tell(text: str) -> None:
     """A line of progress: this test takes minutes."""
-    print(f"  {time.monotonic() - _began:4.0f} s  {text}", flush=True)
+    line = f"  {time.monotonic() - _began:4.0f} s  {text}"
+    progress.append(line)
+    print(line, flush=True)
 
 
 def run(*command: str, check: bool = True, timeout: float = 300) -> str:
