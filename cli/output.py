@@ -18,7 +18,7 @@ import typer
 
 from metering.csv_lines import text_of, write_csv
 
-Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | list[str] | None
+Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | None
 Row = Mapping[str, Value]
 
 _UNBOUNDED_WIDTH = 100_000
@@ -99,7 +99,7 @@ def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> No
         console.print("Nothing to list.")
 
 
-def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | list[int] | list[str] | None:
+def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | list[int] | None:
     if isinstance(value, Decimal | datetime):
         return text_of(value)
     return value
