@@ -1,4 +1,4 @@
-"""What an event that is valid may have got wrong all the same: fields that nobody reads, no quantity, a type misspelt."""
+"""Likely mistakes in events that are valid: fields that nobody reads, no quantity at all, a misspelt type."""
 
 from __future__ import annotations
 

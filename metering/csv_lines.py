@@ -38,12 +38,11 @@ def text_of(value: Any) -> str:
             return ""
         case Decimal():
             return plain(value)
-        case float():
-            return plain(Decimal(repr(value)))
+        case float() | timedelta():
+            seconds = value.total_seconds() if isinstance(value, timedelta) else value
+            return plain(Decimal(repr(seconds)))
         case datetime():
             return rfc3339(value)
-        case timedelta():
-            return plain(Decimal(repr(value.total_seconds())))
         case Mapping() | list():
             return json.dumps(value)
     return str(value)

@@ -52,7 +52,13 @@ def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
         is_base64 |= is_misread("/data_base64")
     needed = "an object is required"
     yield Rule(
-        ~pl.col("/data"), Reason.INVALID_DATA, f"{contract.type} /data", needed, "/data", missing=needed, wrong_type=needed
+        ~pl.col("/data"),
+        Reason.INVALID_DATA,
+        f"{contract.type} /data",
+        needed,
+        "/data",
+        missing=needed,
+        wrong_type=needed,
     )
     yield Rule(is_base64, Reason.INVALID_DATA, f"{contract.type} /data_base64", "data is JSON")
 

@@ -52,7 +52,7 @@ def envelope_rules(*, any_misread: bool) -> list[Rule]:
         return Rule(is_broken, reason, f"CloudEvents 1.0 {at}", allowed, at, pl.col(at), kind, wrong_type)
 
     def number_rule(is_broken: pl.Expr, at: str, allowed: str) -> Rule:
-        written = pl.coalesce(at, pl.col(f"{at}{NUMBER}").cast(pl.String))
+        written = pl.struct(at, f"{at}{NUMBER}")
         place, reason = f"CloudEvents 1.0 {at}", Reason.INVALID_SEQUENCE
         return Rule(is_broken, reason, place, allowed, at, written, Kind.INTEGER, wrong_type=allowed)
 

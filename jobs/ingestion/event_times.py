@@ -14,7 +14,6 @@ from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import NOT_LISTED, with_receptions
 from metering.words import Isolation, Reason
 
-
 DAY_SECONDS = 86_400
 BACKFILL = "; `weir backfill` sends events of the past"
 

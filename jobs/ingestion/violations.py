@@ -20,6 +20,7 @@ from metering.words import Reason
 MAX_SHOWN_CHARACTERS = 60
 MAX_WHOLE_DIGITS = 18
 """A number with more is not written out as a whole one: its exponent may have any size."""
+BOOLEANS = ("true", "false")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _TYPES = {'"': "the string ", "[": "the array ", "{": "the object "}
 """By the first character of a JSON text; of another one the type is plain to see."""
@@ -38,7 +39,8 @@ class Rule:
     at: str | None = None
     """The pointer of the value that the violation shows."""
     value: pl.Expr | None = None
-    """That value, where it is of the right type; None: the rule is about its type only."""
+    """That value, where it is of the right type (of a struct its member that is not null); None: the rule is about its
+    type only."""
     kind: Kind | None = None
     """What stands there, if what was meant can be said."""
     wrong_type: str = "type is string"
@@ -102,6 +104,8 @@ def _problem(rule: Rule, value: Any, misread: str | None) -> str:
     if is_found:
         found = rest.partition("\0")[0]
         return f"{rule.wrong_type}; it is {_TYPES.get(found[0], '')}{found}{_instead(found, rule.kind)}"
+    if isinstance(value, dict):
+        value = next((member for member in value.values() if member is not None), None)
     return rule.missing if value is None else f"{rule.allowed}; it is {json_of(value)}"
 
 
@@ -109,15 +113,16 @@ def _instead(found: str, kind: Kind | None) -> str:
     """`, to be written as 812` where it is plain what was meant."""
     content = found[1:-1] if found.startswith('"') else found
     is_number = _NUMBER.fullmatch(content) is not None
-    meant = None
+    is_text = content != found
+    meant: str | None = None
     if kind is Kind.INTEGER and is_number:
         meant = _whole(content)
-    elif kind in (Kind.DECIMAL, Kind.DOUBLE) and is_number and content != found:
-        meant = content
-    elif kind is Kind.BOOLEAN and content in ("true", "false"):
-        meant = content
-    elif kind is Kind.TEXT and is_number and content == found:
+    elif kind is Kind.TEXT and is_number and not is_text:
         meant = f'"{found}"'
+    elif is_text and (
+        (kind in (Kind.DECIMAL, Kind.DOUBLE) and is_number) or (kind is Kind.BOOLEAN and content in BOOLEANS)
+    ):
+        meant = content
     return "" if meant in (None, found) else f", to be written as {meant}"
 
 

@@ -356,7 +356,7 @@ def _object(
         raise
     except (ValueError, InvalidOperation, RecursionError) as error:
         framed = frame_problem(document)
-        raise InvalidChangeError(f"{what} is no JSON document{framed and f': {framed}' or ''}") from error
+        raise InvalidChangeError(f"{what} is no JSON document" + (f": {framed}" if framed else "")) from error
     if not isinstance(parsed, dict):
         raise InvalidChangeError(f"{what} is no JSON object")
     return parsed

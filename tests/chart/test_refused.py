@@ -114,8 +114,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "timeout longer than the default grace": (
         {"jobs": {"joins": {"config": {"completion_timeout_seconds": 901}}}},
-        "joins.config.completion_timeout_seconds is 901, but must be at most jobs.billing.config.grace_seconds, which is "
-        "900 where it is not given",
+        (
+            "joins.config.completion_timeout_seconds is 901, but must be at most "
+            "jobs.billing.config.grace_seconds, which is 900 where it is not given"
+        ),
     ),
     "timeout of one model longer than the grace": (
         {"jobs": {"joins": {"config": {"completion_timeouts": {"slow": 901}}}}},
@@ -123,8 +125,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "clocks further apart than half the timeout": (
         {"jobs": {"joins": {"config": {"completion_timeout_seconds": 119}}}},
-        "joins.config.completion_timeout_seconds is 119, but must be at least 120: twice "
-        "jobs.ingestion.config.max_clock_ahead_seconds, which is 60 where it is not given",
+        (
+            "joins.config.completion_timeout_seconds is 119, but must be at least 120: twice "
+            "jobs.ingestion.config.max_clock_ahead_seconds, which is 60 where it is not given"
+        ),
     ),
     "clocks further apart than half the timeout, both given": (
         {

@@ -100,9 +100,7 @@ def test_csv_is_exact_and_runs_nothing() -> None:
         "amount": Decimal("1234.500000000001"),
         "late": timedelta(0, 2),
     }
-    assert to_csv([row]) == (
-        "window_start_utc,account,amount,late\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2\n"
-    )
+    assert to_csv([row]) == ("window_start_utc,account,amount,late\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2\n")
 
 
 def test_a_forecast_goes_on_at_the_pace_so_far() -> None:
