@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from cli.output import Format, FormatOption, LimitOption, Row, print_rows, text_of
+from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, instant, read_only, select
+from metering.csv_lines import text_of
 
 COLUMNS = (
     *("account", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from", "in_force_until"),

@@ -45,6 +45,8 @@ def check(
     is received is not judged: whether it is too_old or future then, and whether it repeats another. A record is
     too_large above the default of max_record_bytes.
 
+    Of a valid event `unread` lists what no contract reads, and `hint` says when it reports no token or other quantity
+    at all, or which type was probably meant. A blank line is no event.
     Exit status 0 when all are valid, 1 when some are not, 2 for a document that is no contract.
     """
     from cli.judged_lines import COLUMNS, INVALID, JudgedLines

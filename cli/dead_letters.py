@@ -74,10 +74,15 @@ def text_of(value: object) -> str | None:
 
 def shortened(row: Row) -> Row:
     """The row with a value that a person can scan, saying how much of it is not shown."""
-    value = row["value"]
-    if not isinstance(value, str) or len(value) <= _SHOWN_CHARACTERS:
-        return row
-    return {**row, "value": f"{value[:_SHOWN_CHARACTERS]}… ({len(value) - _SHOWN_CHARACTERS} more characters)"}
+    return {**row, "value": shortened_text(row["value"])}
+
+
+def shortened_text(value: object) -> str | None:
+    """A value as a person can scan it, saying how much of it is not shown; None of none."""
+    if not isinstance(value, str):
+        return None
+    more = len(value) - _SHOWN_CHARACTERS
+    return value if more <= 0 else f"{value[:_SHOWN_CHARACTERS]}… ({more} more characters)"
 
 
 def where(query: DeadLetterQuery) -> pc.Expression:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from cli.event_hints import likely_type, missing_quantities, unread_fields
 from cli.lines import numbered, opened
 from cli.output import Row
 from cli.produce import subject_of
@@ -21,7 +22,7 @@ from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
 
-COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule")
+COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule", "unread", "hint")
 VALID, INVALID = "valid", "invalid"
 UNKNOWN = "unknown type: kept and counted, on no bill"
 EVENTS_AT_ONCE = 2_000
@@ -52,8 +53,8 @@ class JudgedLines:
         with opened(file) as lines:
             for several in _several(numbered(lines, MOST_BLOCK_BYTES + 1)):
                 said = self._said([document for _, document in several])
-                for (line, _), event in zip(several, said, strict=True):
-                    yield {"file": file, "line": line, **self._row(event)}
+                for (line, document), event in zip(several, said, strict=True):
+                    yield {"file": file, "line": line, **self._row(event), **self._hints(document, event)}
 
     def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
         judged = pl.DataFrame(self._judge.judge(records_of(documents)))
@@ -70,6 +71,16 @@ class JudgedLines:
             said = told_of(event["violation"], contract)
         disposition = VALID if event["reason"] is None else INVALID
         return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **said}
+
+    def _hints(self, document: bytes, event: Mapping[str, Any]) -> dict[str, str | None]:
+        """`unread` and `hint` of a valid event; of an invalid one its rule says what to change."""
+        contract = self._contracts.get(event["type"] or "")
+        if event["reason"] is not None:
+            return {"unread": None, "hint": None}
+        if contract is None:
+            likely = likely_type(event["type"], self._contracts)
+            return {"unread": None, "hint": likely and f"did you mean {likely}?"}
+        return {"unread": unread_fields(document, contract), "hint": missing_quantities(document, contract)}
 
 
 def _several(documents: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:

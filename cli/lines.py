@@ -29,10 +29,15 @@ def opened(file: str) -> Iterator[BinaryIO]:
 
 
 def numbered(lines: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The documents, each with the number of its line, from 1 on; of a longer one its first `most_bytes`."""
+    """The documents, each with the number of its line, from 1 on; of a longer one its first `most_bytes`.
+
+    A line of nothing but white space is no document, unless it had to be cut: nobody has seen all of it.
+    """
     read = lines.readline if most_bytes is None else partial(_beginning, lines, most_bytes)
     for number, line in enumerate(iter(read, b""), start=1):
-        yield number, line.removesuffix(b"\n")
+        document = line.removesuffix(b"\n")
+        if document.strip() or (most_bytes is not None and len(document) >= most_bytes):
+            yield number, document
 
 
 def _beginning(lines: BinaryIO, most_bytes: int) -> bytes:

@@ -13,6 +13,7 @@ from cli.backfilling.command import backfill
 from cli.catalog import catalog
 from cli.compact import compact
 from cli.compare import compare
+from cli.conflicts import conflicts
 from cli.contracts import contracts
 from cli.corrections import corrections
 from cli.dead_letters import dead_letters
@@ -67,6 +68,7 @@ app.command()(rules)
 app.command()(audit)
 app.command()(replay)
 app.add_typer(dead_letters, name="dead-letters")
+app.command()(conflicts)
 app.add_typer(journal, name="journal")
 
 

@@ -6,7 +6,6 @@ notation (a binary float would change the last digit of a bill).
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +16,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from metering.digits import plain
-from metering.instants import rfc3339
+from metering.csv_lines import text_of, write_csv
 
 Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | None
 Row = Mapping[str, Value]
@@ -54,7 +52,7 @@ def print_rows(
         case Format.JSON:
             _print_json(kept, columns, out)
         case Format.CSV:
-            _print_csv(kept, columns, out)
+            write_csv(columns, ([row[name] for name in columns] for row in kept), out)
         case Format.TABLE:
             _print_table(kept, columns, out)
 
@@ -78,12 +76,6 @@ def _print_json(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> Non
         out.write(f"{separator}  {json.dumps({name: _json_value(row[name]) for name in columns})}")
         separator = ",\n"
     out.write("[]\n" if separator == "[\n" else "\n]\n")
-
-
-def _print_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([text_of(row[name]) for name in columns] for row in rows)
 
 
 def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
@@ -119,22 +111,6 @@ def _document_value(value: object) -> str:
     if isinstance(value, date):
         return value.isoformat()
     raise TypeError(f"{value!r} has no form in JSON")
-
-
-def text_of(value: Value) -> str:
-    """A value as it stands in a table and in CSV: decimals with all digits, instants in UTC; empty for None."""
-    match value:
-        case None:
-            return ""
-        case Decimal():
-            return plain(value)
-        case float():
-            return plain(Decimal(repr(value)))
-        case datetime():
-            return rfc3339(value)
-        case Mapping() | list():
-            return json.dumps(value)
-    return str(value)
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ import streamlit as st
 
 from dashboard.exact import Measure, Quantity
 from dashboard.wording import count, instant, length
+from metering.csv_lines import write_csv
 
 Value = str | int | float | Decimal | datetime | timedelta | bool | None
 Row = Mapping[str, Value]
@@ -28,7 +28,6 @@ MOST_EXACT = 2**53
 """Whole numbers up to here are exact as floats."""
 MOST_HEIGHT = 420
 ROW_HEIGHT = 30
-_ACTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT) -> None:
@@ -72,12 +71,11 @@ def shown_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """RFC 4180 with a header: instants in RFC 3339, amounts in plain notation, durations in seconds."""
+    """The rows as the `weir` commands write them (`metering.csv_lines`); columns are named as programs like it."""
     text = io.StringIO()
     labels = list(rows[0]) if rows else []
-    writer = csv.writer(text)
-    writer.writerow([label.replace(" ", "_").replace("(", "").replace(")", "").lower() for label in labels])
-    writer.writerows([_plain(row[label]) for label in labels] for row in rows)
+    columns = [label.replace(" ", "_").replace("(", "").replace(")", "").lower() for label in labels]
+    write_csv(columns, ([row[label] for label in labels] for row in rows), text)
     return text.getvalue()
 
 
@@ -105,21 +103,6 @@ def _are_exact(values: Sequence[Value]) -> bool:
 def _places(amount: Decimal) -> int:
     """Decimal places that hold a digit, at least the two of most currencies."""
     return max(2, len(f"{amount:f}".partition(".")[2].rstrip("0")))
-
-
-def _plain(value: Value) -> str | int | float | None:
-    match value:
-        case Decimal():
-            return f"{value:f}"
-        case datetime():
-            return value.isoformat().replace("+00:00", "Z")
-        case timedelta():
-            return value.total_seconds()
-        case str() if value.startswith(_ACTS):
-            # A spreadsheet would run it: names come from outside.
-            return f"'{value}"
-        case _:
-            return value
 
 
 def _width(values: Sequence[Value]) -> int | None:

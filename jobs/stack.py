@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,17 +36,23 @@ class Jobs(BaseModel):
     @model_validator(mode="after")
     def _grace_covers_timeout(self) -> Jobs:
         # An abandoned request is received its timeout after its event: a shorter grace would drop every one.
-        least = self.joins.longest_timeout_seconds
+        timeout, longest = max(self.joins.timeouts_seconds.items(), key=itemgetter(1))
         graces = {"billing.grace_seconds": self.billing.grace_seconds}
         for name, meter in self.billing.meters.items():
             if meter.grace_seconds is not None:
                 graces[f"meters.{name}.grace_seconds"] = meter.grace_seconds
         for name, seconds in graces.items():
-            if seconds < least:
+            if seconds >= longest:
+                continue
+            if name == "billing.grace_seconds" and "grace_seconds" not in self.billing.model_fields_set:
                 raise ValueError(
-                    f"{name} is {seconds}, but must be at least the longest of joins.completion_timeout_seconds and "
-                    f"joins.completion_timeouts, which is {least}"
+                    f"joins.{timeout} is {longest}, but must be at most {name}, which is {seconds} where it is not "
+                    "given: raise that, or lower this"
                 )
+            raise ValueError(
+                f"{name} is {seconds}, but must be at least the longest of joins.completion_timeout_seconds and "
+                f"joins.completion_timeouts: joins.{timeout} is {longest}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -58,13 +65,19 @@ class Jobs(BaseModel):
     @model_validator(mode="after")
     def _clocks_agree_within_the_timeout(self) -> Jobs:
         # A stamp that is believed moves F: further ahead than this, it would end requests that are under way.
-        most = self.joins.shortest_timeout_seconds // 2
-        if self.ingestion.max_clock_ahead_seconds > most:
+        timeout, shortest = min(self.joins.timeouts_seconds.items(), key=itemgetter(1))
+        ahead = self.ingestion.max_clock_ahead_seconds
+        if ahead <= shortest // 2:
+            return self
+        if "max_clock_ahead_seconds" not in self.ingestion.model_fields_set:
             raise ValueError(
-                f"ingestion.max_clock_ahead_seconds is {self.ingestion.max_clock_ahead_seconds}, but must be at most "
-                f"half of the shortest of joins.completion_timeout_seconds and joins.completion_timeouts: {most}"
+                f"joins.{timeout} is {shortest}, but must be at least {2 * ahead}: twice "
+                f"ingestion.max_clock_ahead_seconds, which is {ahead} where it is not given. Raise this, or lower that"
             )
-        return self
+        raise ValueError(
+            f"ingestion.max_clock_ahead_seconds is {ahead}, but must be at most half of the shortest of "
+            f"joins.completion_timeout_seconds and joins.completion_timeouts: joins.{timeout} is {shortest}"
+        )
 
 
 BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-from cli.output import printable, text_of
+from cli.output import printable
+from metering.csv_lines import text_of
 from metering.words import Decision, UsageCause
 
 SHOWN_CHARACTERS = 200

@@ -176,12 +176,18 @@ class IngestionConfig(JobConfig):
 
     @model_validator(mode="after")
     def _silence_comes_before_retirement(self) -> IngestionConfig:
-        if self.source_retired_after_seconds <= self.source_silent_after_seconds:
+        retired, silent = self.source_retired_after_seconds, self.source_silent_after_seconds
+        if retired > silent:
+            return self
+        if "source_retired_after_seconds" not in self.model_fields_set:
             raise ValueError(
-                f"source_retired_after_seconds is {self.source_retired_after_seconds}, but must be greater than "
-                f"source_silent_after_seconds, which is {self.source_silent_after_seconds}"
+                f"source_silent_after_seconds is {silent}, but must be less than source_retired_after_seconds, which "
+                f"is {retired} where it is not given: raise that, or lower this"
             )
-        return self
+        raise ValueError(
+            f"source_retired_after_seconds is {retired}, but must be greater than source_silent_after_seconds, which "
+            f"is {silent}"
+        )
 
     @model_validator(mode="after")
     def _meters_sum_what_contracts_give(self) -> IngestionConfig:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import polars as pl
 
+from jobs.ingestion.violations import Rule, is_misread
 from metering.contracts.model import Contract, Field, Kind, pointer
 from metering.contracts.wording import HOLDS
 from metering.words import Family, Reason, Status
 
 STATUS = "status"
 """The column that says how a model's answer ended."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A condition that is true of a bad event, never null; what it gives, and how it is told."""
-
-    is_broken: pl.Expr
-    reason: Reason
-    text: str
 
 
 def rules_of(contract: Contract, *, any_misread: bool) -> list[Rule]:
@@ -52,11 +43,6 @@ def fields_of(contract: Contract) -> list[pl.Expr]:
     return [value.alias(column) for column, value in columns.items()]
 
 
-def is_misread(at: str) -> pl.Expr:
-    """Whether what stood at a pointer was of another kind."""
-    return pl.col("misread").str.contains(f"\0{at}\0", literal=True).fill_null(value=False)
-
-
 def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
     """Events that become usage say what they say in an object."""
     if contract.family is Family.HEARTBEAT:
@@ -64,20 +50,31 @@ def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
     is_base64 = pl.col("/data_base64").is_not_null()
     if any_misread:
         is_base64 |= is_misread("/data_base64")
-    yield Rule(~pl.col("/data"), Reason.INVALID_DATA, f"{contract.type} /data: an object is required")
-    yield Rule(is_base64, Reason.INVALID_DATA, f"{contract.type} /data_base64: data is JSON")
+    needed = "an object is required"
+    yield Rule(
+        ~pl.col("/data"),
+        Reason.INVALID_DATA,
+        f"{contract.type} /data",
+        needed,
+        "/data",
+        missing=needed,
+        wrong_type=needed,
+    )
+    yield Rule(is_base64, Reason.INVALID_DATA, f"{contract.type} /data_base64", "data is JSON")
 
 
 def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterator[Rule]:
     value, at = pl.col(field.pointer), field.pointer
 
-    def rule(is_broken: pl.Expr, text: str, where: str = at) -> Rule:
-        return Rule(is_broken, field.reason, f"{contract.type} {where}: {text}")
+    def rule(is_broken: pl.Expr, text: str) -> Rule:
+        wrong_type = f"type is {HOLDS[field.kind]}"
+        return Rule(is_broken, field.reason, f"{contract.type} {at}", text, at, value, field.kind, wrong_type)
 
     if any_misread:
         for length in range(2, len(field.path)):
             above = pointer(field.path[:length])
-            yield rule(is_misread(above), "type is object", above)
+            text = "type is object"
+            yield Rule(is_misread(above), field.reason, f"{contract.type} {above}", text, above, wrong_type=text)
         yield rule(is_misread(at), f"type is {HOLDS[field.kind]}")
     if field.is_required:
         is_missing = value.is_null() | (value == "") if field.kind is Kind.TEXT else value.is_null()

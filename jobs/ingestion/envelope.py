@@ -5,14 +5,16 @@ from __future__ import annotations
 import polars as pl
 
 from jobs.ingestion import rules
-from jobs.ingestion.conformance import Rule, is_misread
 from jobs.ingestion.paths import NUMBER
 from jobs.ingestion.rfc3339 import instants_us
+from jobs.ingestion.violations import Rule, is_misread
+from metering.contracts.model import Kind
 from metering.limits import MAX_NAME_BYTES
 from metering.words import Reason
 
 NAMES = {"id": "/id", "source": "/source", "type": "/type", "account": "/subject"}
 NAMED = f"1 to {MAX_NAME_BYTES} bytes without control characters"
+INSTANT = "RFC 3339, with an offset, such as 2026-11-25T18:00:00Z"
 
 
 def attributes(read: pl.DataFrame) -> pl.DataFrame:
@@ -45,8 +47,14 @@ def envelope_rules(*, any_misread: bool) -> list[Rule]:
     def is_bad(column: str) -> pl.Expr:
         return pl.col(column).is_null() | (pl.col("has_controls") & _has_controls(NAMES[column]))
 
-    def rule(is_broken: pl.Expr, reason: Reason, at: str, text: str) -> Rule:
-        return Rule(is_broken, reason, f"CloudEvents 1.0 {at}: {text}")
+    def rule(is_broken: pl.Expr, reason: Reason, at: str, allowed: str, wrong_type: str = "type is string") -> Rule:
+        kind = None if allowed is INSTANT else Kind.TEXT
+        return Rule(is_broken, reason, f"CloudEvents 1.0 {at}", allowed, at, pl.col(at), kind, wrong_type)
+
+    def number_rule(is_broken: pl.Expr, at: str, allowed: str) -> Rule:
+        written = pl.struct(at, f"{at}{NUMBER}")
+        place, reason = f"CloudEvents 1.0 {at}", Reason.INVALID_SEQUENCE
+        return Rule(is_broken, reason, place, allowed, at, written, Kind.INTEGER, wrong_type=allowed)
 
     has_subject = pl.col("/subject").is_not_null() | misread("/subject")
     sent, epoch = pl.col("/senttime").is_not_null() | misread("/senttime"), pl.col("/sourceepoch").is_not_null()
@@ -54,17 +62,19 @@ def envelope_rules(*, any_misread: bool) -> list[Rule]:
     said = pl.col("/sequence").is_not_null() | misread("/sequence")
     no_sequence = (number.is_null() & said) | number.is_between(0, rules.MAX_SEQUENCE).not_().fill_null(value=False)
     no_epoch = pl.col("source_epoch").is_null() & (epoch | misread("/sourceepoch"))
+    no_version = pl.col("/specversion").ne_missing(rules.SPECVERSION)
+    no_time, no_senttime = pl.col("occurred_us").is_null(), pl.col("sent_us").is_null() & sent
     return [
-        rule(pl.col("/specversion").ne_missing(rules.SPECVERSION), Reason.INVALID_SPECVERSION, "/specversion", "1.0"),
+        rule(no_version, Reason.INVALID_SPECVERSION, "/specversion", rules.SPECVERSION),
         rule(is_bad("id"), Reason.INVALID_ID, "/id", NAMED),
         rule(is_bad("source"), Reason.INVALID_SOURCE, "/source", NAMED),
         rule(is_bad("type"), Reason.INVALID_TYPE, "/type", NAMED),
         rule(is_bad("account") & has_subject, Reason.INVALID_SUBJECT, "/subject", NAMED),
         rule(pl.col("account").is_null() & pl.col("needs_subject"), Reason.MISSING_SUBJECT, "/subject", "required"),
-        rule(pl.col("occurred_us").is_null(), Reason.INVALID_TIME, "/time", "RFC 3339, with an offset"),
-        rule(pl.col("sent_us").is_null() & sent, Reason.INVALID_SENTTIME, "/senttime", "RFC 3339, with an offset"),
-        rule(no_sequence, Reason.INVALID_SEQUENCE, "/sequence", f"a whole number from 0 to {rules.MAX_SEQUENCE}"),
-        rule(no_epoch, Reason.INVALID_SEQUENCE, "/sourceepoch", f"a whole number, or 1 to {MAX_NAME_BYTES} bytes"),
+        rule(no_time, Reason.INVALID_TIME, "/time", INSTANT, INSTANT),
+        rule(no_senttime, Reason.INVALID_SENTTIME, "/senttime", INSTANT, INSTANT),
+        number_rule(no_sequence, "/sequence", f"a whole number from 0 to {rules.MAX_SEQUENCE}"),
+        number_rule(no_epoch, "/sourceepoch", f"a whole number, or 1 to {MAX_NAME_BYTES} bytes"),
     ]
 
 

@@ -14,6 +14,9 @@ from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import NOT_LISTED, with_receptions
 from metering.words import Isolation, Reason
 
+DAY_SECONDS = 86_400
+BACKFILL = "; `weir backfill` sends events of the past"
+
 
 def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
     """Records of `Judge.schema` with `received_at`, judged to the end: the journal's columns of one record.
@@ -36,8 +39,10 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
 
     is_ignored = pl.col("reception_mark").is_not_null() & pl.col("first_received_at").is_null()
     ignored = pl.when(is_ignored).then(pl.lit(NOT_LISTED)).otherwise(pl.lit(""))
+    is_sent_once = pl.col("reception_mark").is_null() & pl.col("first_received_at").is_null()
+    hint = pl.when(is_sent_once).then(pl.lit(BACKFILL)).otherwise(pl.lit(""))
 
-    def judged(own: str, unstamped: str, too_old: pl.Expr, too_early: str) -> pl.Expr:
+    def judged(own: str, unstamped: str, too_old: pl.Expr, too_early: pl.Expr) -> pl.Expr:
         return (
             pl.when(~pl.col("is_broker_stamp") & ~is_isolated)
             .then(pl.lit(unstamped, pl.String))
@@ -46,17 +51,17 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
             .when(early_us < -past * 1_000_000)
             .then(too_old)
             .when(early_us > future * 1_000_000)
-            .then(pl.lit(too_early, pl.String))
+            .then(too_early)
             .alias(own)
         )
 
     return records.with_columns(
-        judged("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), Reason.FUTURE),
+        judged("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value)),
         judged(
             "violation",
             "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
-            pl.lit(f"accept window /time: at most {past} s before it was received") + ignored,
-            f"accept window /time: at most {future} s after it was received",
+            _beyond(f"at most {_length(past)} before it was received", -early_us) + hint + ignored,
+            _beyond(f"at most {_length(future)} after it was received", early_us),
         ),
         pl.when((event_us >= FIRST_STORABLE_US) & (event_us < END_STORABLE_US))
         .then(event_us)
@@ -64,3 +69,18 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
         .alias("event_time"),
         (offset_us // 1_000).alias("clock_offset_ms"),
     ).with_columns(pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"))
+
+
+def _beyond(allowed: str, distance_us: pl.Expr) -> pl.Expr:
+    """What is said of an event whose time is further from its reception than that: how far it is."""
+    seconds = distance_us / 1_000_000
+    in_days = (seconds / DAY_SECONDS).round(1).cast(pl.String) + " days"
+    in_seconds = seconds.round(1).cast(pl.String) + " s"
+    distance = pl.when(seconds >= DAY_SECONDS).then(in_days).otherwise(in_seconds)
+    return pl.lit(f"accept window /time: {allowed}; it is ") + distance
+
+
+def _length(seconds: int) -> str:
+    """`35 days (3024000 s)`, `300 s`."""
+    days, rest = divmod(seconds, DAY_SECONDS)
+    return f"{seconds} s" if rest or not days else f"{days} day{'s' if days > 1 else ''} ({seconds} s)"

@@ -12,7 +12,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion.conformance import Rule, fields_of, rules_of
+from jobs.ingestion.conformance import fields_of, rules_of
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
 from jobs.ingestion.listed import is_listed
@@ -20,6 +20,7 @@ from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MOST_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import said_of
 from jobs.ingestion.replays import text_of
+from jobs.ingestion.violations import Rule, violations
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
 from metering.words import Family
@@ -186,8 +187,8 @@ def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, p
     first = broken.select(
         pl.coalesce(pl.when(str(number)).then(pl.lit(number, pl.Int32)) for number in range(len(rules)))
     ).to_series()
-    told = pl.DataFrame({"reason": [rule.reason.value for rule in rules], "text": [rule.text for rule in rules]})
-    return told["reason"].gather(first), told["text"].gather(first)
+    reasons = pl.Series([rule.reason.value for rule in rules])
+    return reasons.gather(first), violations(events, rules, first)
 
 
 def _storable(microseconds: str) -> pl.Expr:

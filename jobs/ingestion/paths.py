@@ -56,8 +56,8 @@ class Paths:
         """The columns of what was read.
 
         By pointer each field, null where nothing stood; `/data`: whether it is an object; `unreadable`: the `Reason`
-        for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the pointers of values of
-        another kind than the contracts have there, each between two NULs.
+        for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the values of another kind
+        than the contracts have there (`violations.misread_text`).
         """
         return {
             **{pointer(path): POLARS[kind] for path, kind in self.fields.items()},

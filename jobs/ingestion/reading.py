@@ -19,7 +19,9 @@ from pyarrow import json as arrow_json
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.paths import DATA, EITHER, EPOCH, SEQUENCE, Paths
+from jobs.ingestion.violations import json_of, misread_text
 from metering.contracts.model import Kind, Path, pointer
+from metering.framing import frame_problem
 from metering.words import Reason
 
 MOST_BLOCK_BYTES = 16 << 20
@@ -112,15 +114,16 @@ class Reader:
             reason, problem = Reason.NUL_CHARACTER.value, str(error)
         except strict_json.NotStrict as error:
             reason, problem = Reason.MALFORMED.value, str(error)
-        misread: list[str] = []
+        if reason is not None:
+            problem = frame_problem(value) or problem
+        misread: dict[str, str] = {}
         said = [_member(event, path, typed, misread) for path, typed in self._paths.typed]
         for path in (SEQUENCE, EPOCH):
             is_number = isinstance(event.get(path[0]), strict_json.Number)
             said.append(None if is_number else _member(event, path, strict_json.TYPED[Kind.TEXT], misread))
             said.append(_member(event, path, strict_json.TYPED[Kind.INTEGER], misread) if is_number else None)
         has_data = isinstance(event.get("data"), dict)
-        told = "\0" + "\0\0".join(dict.fromkeys(misread)) + "\0" if misread else None
-        return (*said, has_data, reason, problem, told)
+        return (*said, has_data, reason, problem, misread_text(misread))
 
     def _is_simple(self, values: pl.Series, texts: pl.Series) -> pl.Series:
         """Whether a record is surely read alike by both readers, once the block's reader takes it."""
@@ -273,19 +276,19 @@ def _text(value: bytes | None) -> str | None:
         return None
 
 
-def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], misread: list[str]) -> Any:
-    """What stands at a path, typed; a value of another kind is none, and its pointer is told."""
+def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], misread: dict[str, str]) -> Any:
+    """What stands at a path, typed; a value of another kind is none, and goes into `misread` by its pointer."""
     value: Any = event
     for level, name in enumerate(path):
         if value.__class__ is not dict:
-            misread.append(pointer(path[:level]))
+            misread.setdefault(pointer(path[:level]), json_of(value))
             return None
         value = value.get(name)
         if value is None:
             return None
     found = typed(value)
     if found is None:
-        misread.append(pointer(path))
+        misread.setdefault(pointer(path), json_of(value))
     return found
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from jobs.ingestion.json_places import constant_place
 from metering.contracts.model import Kind, Path
 from metering.members import member_twice
 
@@ -33,6 +34,10 @@ class NotStrict(ValueError):
 
 class HoldsNul(NotStrict):
     """An escaped U+0000, which no text column of a database can hold."""
+
+
+class _NoJson(NotStrict):
+    """A constant that JavaScript has and JSON has not."""
 
 
 class Number(str):
@@ -85,6 +90,8 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
     try:
         with _stack_for(levels):
             found = _DECODER.decode(text)
+    except _NoJson as constant:
+        raise NotStrict(f"{constant} is no JSON, at {constant_place(text)}") from None
     except json.JSONDecodeError as error:
         raise NotStrict(f"{error.msg.removesuffix(' at')}, at character {error.pos}") from None
     if not isinstance(found, _Pairs):
@@ -193,7 +200,7 @@ def _stack_for(levels: int) -> Iterator[None]:
 
 
 def _refuse(name: str) -> None:
-    raise NotStrict(f"{name} is no JSON")
+    raise _NoJson(name)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, parse_constant=_refuse, parse_int=Number, parse_float=Number)

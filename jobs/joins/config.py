@@ -65,14 +65,10 @@ class JoinsConfig(JobConfig):
         return carried(columns_of(self.declared), self.dimensions)
 
     @property
-    def longest_timeout_seconds(self) -> int:
-        """What no grace may be shorter than."""
-        return max(self.completion_timeout_seconds, *self.completion_timeouts.values(), 0)
-
-    @property
-    def shortest_timeout_seconds(self) -> int:
-        """What no clock may be ahead by half of."""
-        return min([self.completion_timeout_seconds, *self.completion_timeouts.values()])
+    def timeouts_seconds(self) -> dict[str, int]:
+        """Every timeout by the name of its field: no grace may be shorter, and no clock ahead by half of one."""
+        by_model = {f"completion_timeouts.{model}": seconds for model, seconds in self.completion_timeouts.items()}
+        return {"completion_timeout_seconds": self.completion_timeout_seconds, **by_model}
 
     @property
     def rows_at_once(self) -> int:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from jobs.streams import AUTHOR, UNIT_PRICE, CatalogTopic
+from metering.framing import frame_problem
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
 from metering.members import member_twice
@@ -354,7 +355,8 @@ def _object(
     except InvalidChangeError:
         raise
     except (ValueError, InvalidOperation, RecursionError) as error:
-        raise InvalidChangeError(f"{what} is no JSON document") from error
+        framed = frame_problem(document)
+        raise InvalidChangeError(f"{what} is no JSON document" + (f": {framed}" if framed else "")) from error
     if not isinstance(parsed, dict):
         raise InvalidChangeError(f"{what} is no JSON object")
     return parsed

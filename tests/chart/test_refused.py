@@ -114,15 +114,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "timeout longer than the default grace": (
         {"jobs": {"joins": {"config": {"completion_timeout_seconds": 901}}}},
-        "grace_seconds is 900, but must be at least",
+        (
+            "joins.config.completion_timeout_seconds is 901, but must be at most "
+            "jobs.billing.config.grace_seconds, which is 900 where it is not given"
+        ),
     ),
     "timeout of one model longer than the grace": (
         {"jobs": {"joins": {"config": {"completion_timeouts": {"slow": 901}}}}},
-        "completion_timeouts, which is 901",
+        "joins.config.completion_timeouts.slow is 901, but must be at most jobs.billing.config.grace_seconds",
     ),
     "clocks further apart than half the timeout": (
         {"jobs": {"joins": {"config": {"completion_timeout_seconds": 119}}}},
-        "max_clock_ahead_seconds is 60, but must be at most half of the shortest of",
+        (
+            "joins.config.completion_timeout_seconds is 119, but must be at least 120: twice "
+            "jobs.ingestion.config.max_clock_ahead_seconds, which is 60 where it is not given"
+        ),
+    ),
+    "clocks further apart than half the timeout, both given": (
+        {
+            "jobs": {
+                "joins": {"config": {"completion_timeout_seconds": 400}},
+                "ingestion": {"config": {"max_clock_ahead_seconds": 300}},
+            }
+        },
+        "max_clock_ahead_seconds is 300, but must be at most half of the shortest of",
+    ),
+    "source silent after it is retired": (
+        {"jobs": {"ingestion": {"config": {"source_silent_after_seconds": 86400}}}},
+        "source_silent_after_seconds is 86400, but must be less than source_retired_after_seconds, which is 86400",
     ),
     "no grace at all": ({"jobs": {"billing": {"config": {"grace_seconds": 0}}}}, "grace_seconds is 0, but must be"),
     "source retired before it is silent": (

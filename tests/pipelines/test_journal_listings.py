@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from cli.conflicts import COLUMNS as CONFLICT_COLUMNS
+from cli.conflicts import ConflictQuery, conflict_rows, differences
+from cli.conflicts import shortened as shortened_conflict
 from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
 from cli.journal import summary_rows
 from cli.journal_table import count_came_back, open_journal
@@ -193,3 +197,51 @@ def test_the_audit_adds_up_each_partition_and_says_what_it_could_not_ask() -> No
     gone = conserved(covered, {**rows, ("old", 0): 7})
     assert (gone.examined, gone.found) == (6, 0)
     assert gone.says.startswith("topic old is not there to be asked")
+
+
+def event(tokens: int, **more: Any) -> bytes:
+    return json.dumps({"id": "e1", "data": {"input_tokens": tokens}, **more}).encode()
+
+
+def test_a_conflict_is_listed_beside_the_event_that_was_accepted(tmp_path: Path) -> None:
+    commit(tmp_path, record(1, "accepted", value=event(100)), record(2, "accepted"), record(3, "duplicate"))
+    commit(tmp_path, record(4, "conflict", value=event(900), first_lsn=1, account="acme", source="s", id="e1"))
+    commit(tmp_path, record(5, "rejected", "malformed"), record(6, "conflict", value=event(7), first_lsn=1))
+    rows: list[Any] = list(conflict_rows(journal(tmp_path), ConflictQuery()))
+    assert tuple(rows[0]) == CONFLICT_COLUMNS
+    assert [(row["lsn"], row["first_lsn"]) for row in rows] == [(4, 1), (6, 1)]
+    first = rows[0]
+    assert (first["first_value"], first["value"]) == (event(100).decode(), event(900).decode())
+    assert (first["differs"], first["account"]) == ("/data/input_tokens", "acme")
+    assert (first["first_received_at"], first["received_at"]) == (T0 + timedelta(seconds=1), T0 + timedelta(seconds=4))
+    of_acme = conflict_rows(journal(tmp_path), ConflictQuery(accounts=("acme",)))
+    assert [row["lsn"] for row in of_acme] == [4]
+    later = conflict_rows(journal(tmp_path), ConflictQuery(start=T0 + timedelta(seconds=5)))
+    assert [row["lsn"] for row in later] == [6]
+
+
+def test_a_conflict_whose_first_event_was_removed_is_listed_without_it(tmp_path: Path) -> None:
+    commit(tmp_path, record(4, "conflict", value=event(900), first_lsn=1))
+    (row,) = conflict_rows(journal(tmp_path), ConflictQuery())
+    assert (row["first_lsn"], row["first_value"], row["first_received_at"], row["differs"]) == (1, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pointers"),
+    [
+        (event(1), event(1, subject="a"), "/subject"),
+        (event(1, time=None), event(2, time="t"), "/data/input_tokens, /time"),
+        (event(1, cached=True), event(1, cached=1), "/cached"),
+        (event(1, **{"a/b": 1}), event(1, **{"a/b": [1]}), "/a~1b"),
+        (event(1), b"{", None),
+    ],
+)
+def test_what_two_events_say_differently_is_named_by_its_place(
+    first: bytes, second: bytes, pointers: str | None
+) -> None:
+    assert differences(first, second) == pointers
+
+
+def test_the_table_shortens_both_contents_and_says_by_how_much() -> None:
+    row = shortened_conflict({"first_value": "x" * 300, "value": None})
+    assert row == {"first_value": "x" * 200 + "… (100 more characters)", "value": None}

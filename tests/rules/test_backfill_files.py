@@ -48,14 +48,16 @@ def test_lines_packed_lines_and_parquet_say_the_same(tmp_path: Path, monkeypatch
     pq.write_table(pa.table({"value": [d.decode() for d in documents]}), tmp_path / "texts")
     pq.write_table(pa.table({"other": range(5), "value": pa.array(documents, pa.binary())}), tmp_path / "bytes")
     expected = [PastEvent(0, line, *said) for line, said in enumerate(zip(documents, marks, strict=True), start=1)]
+    # A blank line is no event; a row of Parquet is one, whatever it holds.
+    of_lines = [one for one in expected if one.document]
     for name in ("lines", "packed", "texts", "bytes"):
-        assert read(tmp_path / name) == expected, name
+        assert read(tmp_path / name) == (of_lines if name in ("lines", "packed") else expected), name
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    assert read("-") == expected
+    assert read("-") == of_lines
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[data])
     writer.start()
-    assert read(tmp_path / "pipe") == expected
+    assert read(tmp_path / "pipe") == of_lines
     writer.join()
 
 

@@ -78,26 +78,28 @@ def test_an_invalid_event_is_named_by_its_line_with_contract_path_and_rule(tmp_p
         "reason": "invalid_status",
         "contract": "ai.inference.completion.v1",
         "path": "/data/status",
-        "rule": "one of completed, cancelled, error",
+        "rule": 'one of completed, cancelled, error; it is "done"',
+        "unread": None,
+        "hint": None,
     }
 
 
 @pytest.mark.parametrize(
     ("line", "reason", "contract", "path", "rule"),
     [
-        (b"", "malformed", "JSON (RFC 8259)", None, "Expecting value, at character 0"),
+        (b'"', "malformed", "JSON (RFC 8259)", None, "Unterminated string starting, at character 0"),
         (b"\xef\xbb\xbf{}", "malformed", "JSON (RFC 8259)", None, "a byte order mark stands before it"),
         (b'\xef\xbb\xbf{"id":"\\u0000"}', "nul_character", "JSON (RFC 8259)", None, "the character U+0000"),
         (b'{"id": "a\0"}', "malformed", "JSON (RFC 8259)", None, "Invalid control character, at character 9"),
         (b"\xff", "not_utf8", "JSON (RFC 8259)", None, "byte 0: invalid start byte"),
         (b'{"id":"\\u0000"}', "nul_character", "JSON (RFC 8259)", None, "the character U+0000"),
-        (b"{}", "invalid_specversion", "CloudEvents 1.0", "/specversion", "1.0"),
+        (b"{}", "invalid_specversion", "CloudEvents 1.0", "/specversion", "required"),
         (
             lines({**EVENT, "id": ""}).strip(),
             "invalid_id",
             "CloudEvents 1.0",
             "/id",
-            "1 to 512 bytes without control characters",
+            '1 to 512 bytes without control characters; it is ""',
         ),
         (
             lines(with_data(pad="x" * 2**20)).strip(),
@@ -173,9 +175,16 @@ def test_large_events_are_judged_a_few_at_once_and_the_rest_of_a_line_that_is_to
 @given(st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=5), st.integers(1, 12))
 def test_a_line_is_cut_where_it_may_end_and_the_next_begins_behind_it(documents: list[bytes], most: int) -> None:
     whole = b"\n".join(documents)
-    plain = list(numbered(io.BytesIO(whole)))
-    cut = list(numbered(io.BytesIO(whole), most))
-    assert cut == [(number, document[:most]) for number, document in plain]
+    written = [(number, document) for number, document in enumerate(documents, start=1)]
+    assert list(numbered(io.BytesIO(whole))) == [each for each in written if each[1].strip()]
+    is_last = len(documents)
+    kept = [(n, each) for n, each in written if each.strip() or (len(each) >= most and (each or n < is_last))]
+    assert list(numbered(io.BytesIO(whole), most)) == [(number, document[:most]) for number, document in kept]
+
+
+def test_a_blank_line_is_no_record_and_the_lines_behind_it_keep_their_numbers() -> None:
+    rows = judged(given=b"\n" + lines(EVENT) + b" \t\r\n\n" + lines(EVENT) + b"\n")
+    assert [(row["line"], row["disposition"]) for row in rows] == [(2, "valid"), (5, "valid")]
 
 
 def test_csv_has_the_same_columns() -> None:

@@ -85,7 +85,7 @@ def test_quantities_add_up_to_the_last_digit() -> None:
 def test_a_column_with_fractions_has_each_quantity_as_it_is() -> None:
     rows: list[Row] = [{"quantity": plain(Decimal(text))} for text in ("1234.500000", "12345", "0.25")]
     assert shown_columns([*rows, {"quantity": None}]) == {"quantity": ["1,234.5", "12,345", "0.25", None]}
-    assert to_csv(rows) == "quantity\r\n1234.5\r\n12345\r\n0.25\r\n"
+    assert to_csv(rows) == "quantity\n1234.5\n12345\n0.25\n"
 
 
 def test_a_meter_takes_the_place_of_no_other_column() -> None:
@@ -100,9 +100,7 @@ def test_csv_is_exact_and_runs_nothing() -> None:
         "amount": Decimal("1234.500000000001"),
         "late": timedelta(0, 2),
     }
-    assert to_csv([row]) == (
-        "window_start_utc,account,amount,late\r\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2.0\r\n"
-    )
+    assert to_csv([row]) == ("window_start_utc,account,amount,late\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2\n")
 
 
 def test_a_forecast_goes_on_at_the_pace_so_far() -> None:

@@ -95,10 +95,12 @@ def text(mark: datetime | str | None) -> str | None:
     return rfc3339(mark) if isinstance(mark, datetime) else mark
 
 
-def judged_one(source: str, mark: bytes | None, occurred_at: datetime) -> dict[str, Any]:
+def judged_one(
+    source: str, mark: bytes | None, occurred_at: datetime, config: IngestionConfig = CONFIG
+) -> dict[str, Any]:
     said = said_of(pl.Series([mark], dtype=pl.Binary)).item()
     row = (NOW, None, True, None, None, 7, microseconds(occurred_at), None, source, said)
-    return judged_by_reception(pl.DataFrame([row], schema=SCHEMA, orient="row"), CONFIG).row(0, named=True)
+    return judged_by_reception(pl.DataFrame([row], schema=SCHEMA, orient="row"), config).row(0, named=True)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +135,24 @@ def test_history_of_a_source_that_is_not_listed_is_too_old_and_says_why() -> Non
     said = judged_one(OTHER, rfc3339(ago).encode(), ago)
     assert said["reason"] == Reason.TOO_OLD
     assert said["violation"].endswith("as backfill.sources does not list its source")
-    assert "backfill" not in judged_one(OTHER, None, ago)["violation"]
+    assert judged_one(OTHER, None, ago)["violation"].endswith("; `weir backfill` sends events of the past")
+
+
+@pytest.mark.parametrize(
+    ("past", "ago", "said"),
+    [
+        (35 * 86_400, timedelta(days=36), "at most 35 days (3024000 s) before it was received; it is 36.0 days"),
+        (86_400, timedelta(hours=25), "at most 1 day (86400 s) before it was received; it is 1.0 days"),
+        (5_400, timedelta(hours=2), "at most 5400 s before it was received; it is 7200.0 s"),
+    ],
+)
+def test_an_event_that_is_too_old_is_told_in_days_how_old_and_what_sends_it(
+    past: int, ago: timedelta, said: str
+) -> None:
+    row = judged_one(OTHER, None, NOW - ago, IngestionConfig(accept_past_seconds=past))
+    assert row["violation"] == f"accept window /time: {said}; `weir backfill` sends events of the past"
+
+
+def test_an_event_that_is_ahead_is_told_by_how_much() -> None:
+    row = judged_one(OTHER, None, NOW + timedelta(hours=1))
+    assert row["violation"] == "accept window /time: at most 60 s after it was received; it is 3600.0 s"

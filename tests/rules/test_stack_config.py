@@ -112,3 +112,63 @@ def test_of_two_files_that_do_not_go_together_the_second_is_named(tmp_path: Path
         ValueError, match=r"b\.json: /data/gpu_seconds is decimal in contract .*v1, and integer in .*v2"
     ):
         load_stack_config(stack_file(tmp_path, {"contracts": ["a.json", "b.json"]}))
+
+
+KNOBS: dict[str, tuple[dict[str, Any], str]] = {
+    "a timeout alone": (
+        {"joins": {"completion_timeout_seconds": 90}},
+        (
+            "joins.completion_timeout_seconds is 90, but must be at least 120: twice "
+            "ingestion.max_clock_ahead_seconds, which is 60 where it is not given. Raise this, or lower that"
+        ),
+    ),
+    "a timeout of one model": (
+        {"joins": {"completion_timeouts": {"fast": 90}}},
+        "joins.completion_timeouts.fast is 90, but must be at least 120",
+    ),
+    "a clock alone": (
+        {"ingestion": {"max_clock_ahead_seconds": 300}, "joins": {"completion_timeout_seconds": 400}},
+        (
+            "ingestion.max_clock_ahead_seconds is 300, but must be at most half of the shortest of "
+            "joins.completion_timeout_seconds and joins.completion_timeouts: joins.completion_timeout_seconds is 400"
+        ),
+    ),
+    "a long timeout alone": (
+        {"joins": {"completion_timeout_seconds": 1_200}},
+        (
+            "joins.completion_timeout_seconds is 1200, but must be at most billing.grace_seconds, which is 900 "
+            "where it is not given"
+        ),
+    ),
+    "a long timeout of one model": (
+        {"joins": {"completion_timeouts": {"slow": 1_200}}},
+        "joins.completion_timeouts.slow is 1200, but must be at most billing.grace_seconds",
+    ),
+    "a grace": (
+        {"billing": {"grace_seconds": 300}},
+        (
+            "billing.grace_seconds is 300, but must be at least the longest of joins.completion_timeout_seconds and "
+            "joins.completion_timeouts: joins.completion_timeout_seconds is 600"
+        ),
+    ),
+    "a silence alone": (
+        {"ingestion": {"source_silent_after_seconds": 90_000}},
+        (
+            "source_silent_after_seconds is 90000, but must be less than source_retired_after_seconds, which is 86400 "
+            "where it is not given"
+        ),
+    ),
+    "a retirement alone": (
+        {"ingestion": {"source_retired_after_seconds": 900}},
+        "source_retired_after_seconds is 900, but must be greater than source_silent_after_seconds, which is 900",
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "sentence"), KNOBS.values(), ids=KNOBS)
+def test_of_two_values_that_do_not_go_together_the_one_that_was_given_is_named_first(
+    tmp_path: Path, jobs: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match="but must be") as refusal:
+        load_stack_config(stack_file(tmp_path, {"jobs": jobs}))
+    assert f"Value error, {sentence}" in str(refusal.value)

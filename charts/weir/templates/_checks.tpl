@@ -114,16 +114,31 @@
 {{- $timeout := include "weir.jobConfigValue" (list . "joins" "completion_timeout_seconds") | int64 -}}
 {{- $longest := $timeout -}}
 {{- $shortest := $timeout -}}
-{{- range $_, $seconds := .Values.jobs.joins.config.completion_timeouts -}}
-{{- $longest = max $longest (int64 $seconds) -}}
-{{- $shortest = min $shortest (int64 $seconds) -}}
+{{- $ofLongest := "completion_timeout_seconds" -}}
+{{- $ofShortest := "completion_timeout_seconds" -}}
+{{- range $model, $seconds := .Values.jobs.joins.config.completion_timeouts -}}
+{{- if gt (int64 $seconds) $longest -}}
+{{- $longest = int64 $seconds -}}
+{{- $ofLongest = printf "completion_timeouts.%s" $model -}}
 {{- end -}}
+{{- if lt (int64 $seconds) $shortest -}}
+{{- $shortest = int64 $seconds -}}
+{{- $ofShortest = printf "completion_timeouts.%s" $model -}}
+{{- end -}}
+{{- end -}}
+{{/* Of two values that do not go together the one that was given is named first. */}}
 {{- if lt $grace $longest -}}
-{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts, which is %d: a request that is abandoned would always come after its window's grace." $grace $longest) -}}
+{{- if hasKey .Values.jobs.billing.config "grace_seconds" -}}
+{{- fail (printf "jobs.billing.config.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts: %s is %d. A request that is abandoned would always come after its window's grace." $grace $ofLongest $longest) -}}
+{{- end -}}
+{{- fail (printf "jobs.joins.config.%s is %d, but must be at most jobs.billing.config.grace_seconds, which is %d where it is not given: a request that is abandoned would always come after its window's grace. Raise that, or lower this." $ofLongest $longest $grace) -}}
 {{- end -}}
 {{- $ahead := include "weir.jobConfigValue" (list . "ingestion" "max_clock_ahead_seconds") | int64 -}}
 {{- if gt $ahead (div $shortest 2) -}}
-{{- fail (printf "jobs.ingestion.config.max_clock_ahead_seconds is %d, but must be at most half of the shortest of jobs.joins.config.completion_timeout_seconds and completion_timeouts, which is %d: a stamp that is believed would end requests that are under way." $ahead $shortest) -}}
+{{- if hasKey .Values.jobs.ingestion.config "max_clock_ahead_seconds" -}}
+{{- fail (printf "jobs.ingestion.config.max_clock_ahead_seconds is %d, but must be at most half of the shortest of jobs.joins.config.completion_timeout_seconds and completion_timeouts: %s is %d. A stamp that is believed would end requests that are under way." $ahead $ofShortest $shortest) -}}
+{{- end -}}
+{{- fail (printf "jobs.joins.config.%s is %d, but must be at least %d: twice jobs.ingestion.config.max_clock_ahead_seconds, which is %d where it is not given. A stamp that is believed would end requests that are under way. Raise this, or lower that." $ofShortest $shortest (mul 2 $ahead) $ahead) -}}
 {{- end -}}
 {{- end }}
 
@@ -131,6 +146,9 @@
 {{- $silent := include "weir.jobConfigValue" (list . "ingestion" "source_silent_after_seconds") | int64 -}}
 {{- $retired := include "weir.jobConfigValue" (list . "ingestion" "source_retired_after_seconds") | int64 -}}
 {{- if le $retired $silent -}}
+{{- if not (hasKey .Values.jobs.ingestion.config "source_retired_after_seconds") -}}
+{{- fail (printf "jobs.ingestion.config.source_silent_after_seconds is %d, but must be less than source_retired_after_seconds, which is %d where it is not given: raise that, or lower this." $silent $retired) -}}
+{{- end -}}
 {{- fail (printf "jobs.ingestion.config.source_retired_after_seconds is %d, but must be greater than source_silent_after_seconds, which is %d." $retired $silent) -}}
 {{- end -}}
 {{- end }}

@@ -1,0 +1,69 @@
+"""Likely mistakes in events that are valid: fields that nobody reads, no quantity at all, a misspelt type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from jobs.ingestion.conformance import STATUS
+from jobs.ingestion.strict_json import Tree, tree_of
+from metering.contracts.model import Contract, Field, Kind, pointer
+from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
+from metering.words import COMPLETIONS, Status
+
+MAX_LISTED = 20
+MIN_LIKENESS = 0.85
+"""Of a type and the one that was meant: difflib's ratio, 1 of the same."""
+
+
+def unread_fields(document: bytes, contract: Contract) -> str | None:
+    """Pointers of what stands in a valid event and the contract does not read; None where it reads all."""
+    tree = tree_of([*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER)), *(field.path for field in contract.fields)])
+    found = list(_unread(_event(document), tree, ()))
+    more = [f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
+    return ", ".join([*found[:MAX_LISTED], *more]) or None
+
+
+def missing_quantities(document: bytes, contract: Contract) -> str | None:
+    """What to know of a completed request that reports no quantity of its contract; None where there is one."""
+    quantities = [field for field in contract.fields if field.kind in (Kind.INTEGER, Kind.DECIMAL)]
+    event = _event(document)
+    status = next((_value(event, field) for field in contract.fields if field.column == STATUS), None)
+    is_completed = status in (None, Status.COMPLETED.value)
+    if contract.family not in COMPLETIONS or not quantities or not is_completed:
+        return None
+    if any(_value(event, field) is not None for field in quantities):
+        return None
+    noun = "token field" if all(field.column.endswith("_tokens") for field in quantities) else "quantity"
+    return f"no {noun} was found: it has none of {', '.join(field.pointer for field in quantities)}"
+
+
+def likely_type(name: str, types: Iterable[str]) -> str | None:
+    """The known type that a misspelt one most likely is; None where none is near."""
+    return next(iter(get_close_matches(name, list(types), n=1, cutoff=MIN_LIKENESS)), None)
+
+
+def _event(document: bytes) -> Mapping[str, Any]:
+    try:
+        event = json.loads(document)
+    except RecursionError:
+        # It is valid, and nested so deep that Python's own reader gives up: nothing is said of it.
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _unread(members: Mapping[str, Any], read: Tree, path: tuple[str, ...]) -> Iterator[str]:
+    for name, value in members.items():
+        if name not in read:
+            yield pointer((*path, name))
+        elif (below := read[name]) is not None and isinstance(value, dict):
+            yield from _unread(value, below, (*path, name))
+
+
+def _value(event: Mapping[str, Any], field: Field) -> Any:
+    value: Any = event
+    for name in field.path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,168 @@
+"""What a rejected event's sender is told: the place, what is allowed, and the value, whatever that is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.json_places import MAX_POINTER_CHARACTERS, constant_place
+from jobs.ingestion.violations import MAX_SHOWN_CHARACTERS
+from jobs.runtime.catalog_changes import change_problem
+from jobs.streams import CatalogTopic
+from metering.framing import frame_problem
+from tests.corpus.contracts import completions_with
+from tests.corpus.documents import REMOVED, completion, encoded, request
+from tests.pipelines.ingestion import records_of
+
+OWN = completions_with(
+    gpu_seconds={"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
+    score={"type": "number", "format": "double", "x-weir-column": "score"},
+)
+JUDGE = IngestionConfig(contracts=(OWN,)).judge()
+TOKENS = "ai.inference.completion.v1 /data/input_tokens: "
+GPU = "ai.inference.completion.v1 /data/gpu_seconds: "
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY_TEXT, inner, max_size=4),
+    max_leaves=8,
+)
+PLACES = ("id", "source", "type", "subject", "time", "senttime", "sequence", "sourceepoch", "specversion", "data")
+
+
+def said_of(event: bytes, *, strictly: bool = False) -> tuple[str | None, str | None]:
+    """The reason and the violation of a record."""
+    judged = (JUDGE.judge_strictly if strictly else JUDGE.judge)(records_of([event]))
+    return judged["reason"][0].as_py(), judged["violation"][0].as_py()
+
+
+def written(tokens: str, field: str = "input_tokens") -> bytes:
+    """A completion with a field written just so."""
+    return encoded(completion(**{field: "@"})).replace(b'"@"', tokens.encode())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        ("-12", "at least 0; it is -12"),
+        ("10000000001", "at most 10000000000; it is 10000000001"),
+        ('"812"', 'type is integer; it is the string "812", to be written as 812'),
+        ("812.0", "type is integer; it is 812.0, to be written as 812"),
+        ("1e3", "type is integer; it is 1e3, to be written as 1000"),
+        ("1.5", "type is integer; it is 1.5"),
+        ("1e999999999999999999999", "type is integer; it is 1e999999999999999999999"),
+        ("true", "type is integer; it is true"),
+        ("[7, [8]]", "type is integer; it is the array [7, …]"),
+        ('{"a": 7, "b": {}}', 'type is integer; it is the object {"a": 7, "b": …}'),
+        ("{}", "type is integer; it is the object {}"),
+    ],
+)
+def test_a_number_of_tokens_that_is_none_is_told_with_what_was_found(tokens: str, says: str) -> None:
+    assert said_of(written(tokens)) == ("invalid_tokens", TOKENS + says)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("-0.5", "at least 0; it is -0.500000"),
+        ('"1.5"', 'type is number below 10^11 with six decimals; it is the string "1.5", to be written as 1.5'),
+        ("1e11", "type is number below 10^11 with six decimals; it is 1e11"),
+        ("0.0000001", "type is number below 10^11 with six decimals; it is 0.0000001"),
+    ],
+)
+def test_a_decimal_that_is_none_is_told_with_what_was_found(value: str, says: str) -> None:
+    assert said_of(written(value, "gpu_seconds")) == ("invalid_data", GPU + says)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_what_no_json_holds_is_told_with_its_field(constant: str) -> None:
+    assert said_of(written(constant)) == (
+        "malformed",
+        f"JSON (RFC 8259): {constant} is no JSON, at /data/input_tokens",
+    )
+
+
+@given(st.lists(ANY_TEXT | st.integers(0, 3), max_size=6), st.sampled_from(["NaN", "-Infinity"]))
+def test_the_place_of_a_constant_is_that_where_it_stands(path: list[str | int], constant: str) -> None:
+    value: Any = "@NaN"
+    for step in reversed(path):
+        value = {"NaN": [1, "]}"], step: value} if isinstance(step, str) else [[{"a": "NaN"}]] * step + [value]
+    text = json.dumps(value).replace('"@NaN"', constant)
+    names = [json.dumps(step)[1:-1] if isinstance(step, str) else str(step) for step in path]
+    place = "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
+    found = constant_place(text)
+    assert found == place if len(place) <= MAX_POINTER_CHARACTERS else place.endswith(found.removeprefix("…"))
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "says"),
+    [
+        (request(subject=["u-1"]), "invalid_subject", '/subject: type is string; it is the array ["u-1"]'),
+        (request(subject=17), "invalid_subject", '/subject: type is string; it is 17, to be written as "17"'),
+        (request(id=None), "invalid_id", "/id: required"),
+        (request(id=REMOVED), "invalid_id", "/id: required"),
+        (request(time=REMOVED), "invalid_time", "/time: required"),
+        (request(time=None), "invalid_time", "/time: required"),
+        (request(subject=REMOVED), "missing_subject", "/subject: required"),
+        (request(specversion=REMOVED), "invalid_specversion", "/specversion: required"),
+        (request(specversion="0.3"), "invalid_specversion", '/specversion: 1.0; it is "0.3"'),
+        (request(specversion=1), "invalid_specversion", '/specversion: type is string; it is 1, to be written as "1"'),
+        (request(sequence=-1), "invalid_sequence", "/sequence: a whole number from 0 to 999999999999999999; it is -1"),
+        (request(sequence="x"), "invalid_sequence", '/sequence: a whole number from 0 to 999999999999999999; it is "x"'),
+        (request(source=""), "invalid_source", '/source: 1 to 512 bytes without control characters; it is ""'),
+        (request(type="a\nb"), "invalid_type", '/type: 1 to 512 bytes without control characters; it is "a\\nb"'),
+    ],
+)  # fmt: skip
+def test_an_attribute_that_is_missing_or_wrong_is_told_so(event: dict[str, Any], reason: str, says: str) -> None:
+    assert said_of(encoded(event)) == (reason, f"CloudEvents 1.0 {says}")
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-11-25T18:00:00.370582GMT",
+        "2026-11-25T10:00:00.545218America/Los_Angeles",
+        "2026-11-25 18:00:00Z",
+        "2026-11-25T18:00:00.123456",
+        1_764_093_600,
+    ],
+)
+def test_a_time_that_is_no_instant_is_told_with_one_that_is(time: str | int) -> None:
+    assert said_of(encoded(request(time=time))) == (
+        "invalid_time",
+        f"CloudEvents 1.0 /time: RFC 3339, with an offset, such as 2026-11-25T18:00:00Z; it is {json.dumps(time)}",
+    )
+
+
+@given(st.sampled_from(PLACES), ANY_JSON)
+def test_what_is_told_of_any_value_can_be_stored_and_shown_by_both_readers(name: str, value: Any) -> None:
+    event = encoded({**completion(), name: value})
+    reason, violation = said_of(event)
+    assert (reason, violation) == said_of(event, strictly=True)
+    assert (reason is None) == (violation is None)
+    if violation is not None:
+        assert violation.isprintable()
+        assert len(violation) <= 3 * MAX_SHOWN_CHARACTERS + 120
+
+
+@given(st.integers(0, 2**32 - 1), st.just(encoded(request())) | st.binary(max_size=50))
+def test_a_record_in_the_frame_of_a_schema_registry_is_told_so(schema: int, document: bytes) -> None:
+    framed = b"\0" + schema.to_bytes(4, "big") + document
+    reason, violation = said_of(framed)
+    assert reason in ("malformed", "not_utf8", "nul_character")
+    assert violation is not None
+    assert f"the frame of a schema registry (a 0 byte and the schema id {schema}); send plain JSON" in violation
+    assert said_of(framed, strictly=True) == (reason, violation)
+    problem = change_problem(CatalogTopic.PLANS, None, framed)
+    assert problem is not None
+    assert f"schema id {schema}" in problem
+
+
+@given(st.none() | st.binary().filter(lambda value: not value.startswith(b"\0")))
+def test_a_record_that_begins_otherwise_is_not_said_to_be_framed(value: bytes | None) -> None:
+    assert frame_problem(value) is None
