@@ -1,4 +1,4 @@
-"""A text of any origin → one that UTF-8, Arrow and Postgres can hold. Whatever a stranger's text becomes passes here."""
+"""A text of any origin → one that UTF-8, Arrow and Postgres can hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNENCODABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def encodable(text: str, max_characters: int | None = None) -> str:
-    """The text, with U+0000 and each half of a surrogate pair written as its escape (`\\u0000`, `\\ud800`).
+    r"""The text, with U+0000 and each half of a surrogate pair written as its escape (`\u0000`, `\ud800`).
 
     Cut to `max_characters`. A text that needs neither comes back as it is.
     """

@@ -112,7 +112,7 @@ class Reader:
             return self._row(value)
         except MemoryError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it ends no driver; it is in the dead letter
             self._row(b"{}")
             return self._typed(_NOTHING, Reason.UNREADABLE.value, error_text(error, MAX_ERROR_CHARACTERS))
 

@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import psycopg
+import structlog
 
 from jobs.runtime.kafka.topic import Topic
 from jobs.runtime.postgres.ownership import Ownership
 from metering.texts import encodable
 from metering.words import Isolation
+
+log = structlog.get_logger()
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -68,6 +71,8 @@ class IsolatedRecords:
     def add(self, sizes: Mapping[Place, int | None], reason: Isolation, detail: str) -> None:
         """As `add_isolated`, for the next batch; sizes are bytes. Not journalled, they are withdrawn (`settle`)."""
         places, text = list(sizes), encodable(detail, LONGEST_DETAIL)
+        say = {"topic": self._topic.name, "reason": reason, "at": places[:10], "of": len(places), "why": text}
+        log.error("records become dead letters", **say)
         with self._ownership.transaction() as cursor:
             same = [self._topic.topic_id, self._topic.name, reason.value, text]
             cursor.execute(_ADD_MANY, [*same, [p for p, _ in places], [at for _, at in places], list(sizes.values())])
