@@ -30,7 +30,7 @@ WHERE topic_id = %s AND partition = %s AND "offset" = %s AND reason = 'skipped' 
 
 
 def skip(
-    topic: Annotated[str, typer.Argument(help="The topic of events.")],
+    topic: Annotated[str, typer.Argument(help="The topic: that of events, or one of the catalog's.")],
     partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
     offset: Annotated[int, typer.Argument(min=0, help="The record's offset.")],
     *,
@@ -40,7 +40,8 @@ def skip(
 ) -> None:
     """Make a record that ends ingestion again and again a dead letter, `skipped`, without judging it.
 
-    Only for a record that is not in the journal yet. It is on no bill; its value is kept. Exit status 1 when ingestion
+    Only for a record that is not in the journal yet. It is on no bill, and a change of the catalog is in force nowhere;
+    its value is kept. Exit status 1 when ingestion
     is not done in time (it does it later), or was already working on the record (then it was not skipped).
     """
     from cli.journalled import wait_until_journalled
@@ -65,7 +66,7 @@ def skip(
         end=ends(stack.kafka_bootstrap, [described]).get(position, 0),
     )
     _ask(stack.postgres_url, described, (partition, offset), reason.strip())
-    typer.echo(f"Offset {offset} of {where} will become a dead letter, `skipped`, and will be on no bill.")
+    typer.echo(f"Offset {offset} of {where} will become a dead letter, `skipped`, and count for nothing.")
     wait_until_journalled(positions, position, offset, timeout)
     if problem := _what_else(stack.tables, topic, (partition, offset)):
         _withdraw(stack.postgres_url, described, (partition, offset))
@@ -99,13 +100,13 @@ def _database(postgres_url: str) -> Iterator[psycopg.Connection]:
 
 
 def _refuse_other_topic(postgres_url: str, topic: str) -> None:
-    from jobs.streams import EVENTS_TOPIC
+    from jobs.streams import EVENTS_TOPIC, CatalogTopic
 
     with _database(postgres_url) as database:
         row = database.execute(_TOPIC).fetchone()
-    read = (row and row[0]) or EVENTS_TOPIC
-    if topic != read:
-        raise CannotRun(f"Ingestion reads its events from the topic {read}, and only those can be skipped.")
+    read = ((row and row[0]) or EVENTS_TOPIC, *CatalogTopic)
+    if topic not in read:
+        raise CannotRun(f"Ingestion reads the topics {', '.join(read)}, and only their records can be skipped.")
 
 
 def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:

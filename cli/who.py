@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from metering.texts import encodable
+
 ByOption = Annotated[
     str | None, typer.Option("--by", help="Whose name is kept with it; left out: your user on this machine.")
 ]
@@ -21,7 +23,7 @@ def who() -> str:
     except (KeyError, OSError):
         # A pod's user has a number, and perhaps no name.
         name = f"user {os.getuid()}"
-    return f"{name}@{socket.gethostname()}"
+    return encodable(f"{name}@{socket.gethostname()}")
 
 
 def author(by: str | None) -> str:

@@ -20,6 +20,7 @@ import typer
 from cli.lines import numbered, opened
 from jobs.ingestion.receptions import MOST_CHARACTERS
 from metering.instants import EPOCH, rfc3339
+from metering.texts import encodable
 
 ATTRIBUTE = "receivedtime"
 """The extension attribute of a CloudEvent that says when it was received first; without it that is its `time`."""
@@ -148,7 +149,7 @@ def mark_of(document: bytes) -> str | None:
 
 def _cut(said: str) -> str:
     """What is longer than any instant stays none, and fits a header."""
-    return said[: MOST_CHARACTERS + 1]
+    return encodable(said, MOST_CHARACTERS + 1)
 
 
 def _instant(mark: str | None) -> datetime | None:

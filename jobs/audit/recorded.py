@@ -21,6 +21,7 @@ from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.stored import connected
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.schema import refuse_other_schema
+from metering.texts import encodable
 
 LONGEST_FAILURE = 2_000
 
@@ -95,4 +96,4 @@ class Record:
 
 def _sentence(error: Exception) -> str:
     said = str(error) if isinstance(error, Refused | NotBilledError) else f"{type(error).__name__}: {error}"
-    return said.replace("\0", "")[:LONGEST_FAILURE]
+    return encodable(said, LONGEST_FAILURE)

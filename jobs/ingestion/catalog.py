@@ -18,8 +18,10 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.received import INSTANT
 from jobs.runtime.catalog_changes import change_problem
 from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.isolated import Isolated
 from jobs.runtime.kafka.topic import Positions, TopicsReader, stamp
 from jobs.streams import CatalogTopic
+from metering.texts import encodable, error_text
 from metering.words import Disposition, Reason
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -35,8 +37,28 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "value": pl.Binary,
 }
 NO_ROWS = pl.DataFrame(schema={**SCHEMA, "received_at": INSTANT})
-MOST_SAID = 500
-"""Characters of what is wrong with a change: it may name as many fields as a record can have."""
+MAX_VIOLATION_CHARACTERS = 500
+"""Of what is wrong with a change: it may name as many fields as a record can have."""
+GOOD_CHANGE = b'{"op":"c","after":{"plan":"standard"},"ts_ms":1}'
+"""Of a plan. A parser that fails on it, too, is at fault itself, and no record is blamed."""
+NONE_ISOLATED: Mapping[str, Isolated] = {}
+
+
+def judged_change(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+    """The reason to reject a change and what it violates; None, None when it is accepted.
+
+    One that the parser fails on is `unreadable`: an error of ours ends no driver.
+    """
+    try:
+        problem = change_problem(topic, key, value)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it ends no driver; it is in the dead letter
+        change_problem(CatalogTopic.PLANS, None, GOOD_CHANGE)
+        return Reason.UNREADABLE.value, "Weir: " + error_text(error, MAX_VIOLATION_CHARACTERS)
+    if problem is None:
+        return None, None
+    return Reason.INVALID_CATALOG_CHANGE.value, encodable(problem, MAX_VIOLATION_CHARACTERS)
 
 
 class CatalogReader:
@@ -69,11 +91,11 @@ class CatalogReader:
         """Whether there are changes that were not read; what is asked is what the brokers have sent already."""
         return any(reader.has_news() for reader in self._readers)
 
-    def rows(self, changes: Sequence[Message]) -> pl.DataFrame:
-        """Changes as journal rows with `received_at`, in the order of their append."""
+    def rows(self, changes: Sequence[Message], isolated: Mapping[str, Isolated] = NONE_ISOLATED) -> pl.DataFrame:
+        """Changes as journal rows with `received_at`, in the order of their append; `isolated`: by topic."""
         if not changes:
             return NO_ROWS
-        rows = pl.DataFrame([_row(change) for change in changes], schema=SCHEMA, orient="row")
+        rows = pl.DataFrame([_row(change, isolated) for change in changes], schema=SCHEMA, orient="row")
         received = [ledger.received(rows.filter(pl.col("topic") == name)) for name, ledger in self._ledgers.items()]
         return pl.concat(received).sort("received_at", "topic", "partition", "offset")
 
@@ -99,13 +121,14 @@ def _reader(kafka: KafkaSettings, admin: AdminClient, ledgers: Sequence[OffsetLe
     return TopicsReader(kafka, admin, [ledger.topic for ledger in ledgers], positions)
 
 
-def _row(change: Message) -> tuple[Any, ...]:
+def _row(change: Message, isolated: Mapping[str, Isolated]) -> tuple[Any, ...]:
     topic, partition, offset = change.topic(), change.partition(), change.offset()
     assert topic is not None
     assert partition is not None
     assert offset is not None
-    problem = change_problem(topic, change.key(), change.value())
-    disposition = Disposition.ACCEPTED if problem is None else Disposition.REJECTED
-    reason = None if problem is None else Reason.INVALID_CATALOG_CHANGE.value
-    violation = problem and problem[:MOST_SAID]
+    if (isolation := isolated.get(topic, {}).get((partition, offset))) is None:
+        reason, violation = judged_change(topic, change.key(), change.value())
+    else:
+        reason, violation = isolation.value, None
+    disposition = Disposition.ACCEPTED if reason is None else Disposition.REJECTED
     return topic, partition, offset, *stamp(change), disposition.value, reason, violation, change.key(), change.value()

@@ -1,7 +1,7 @@
 """Kafka records → the columns of a journal row and the reason to reject it: one pure function of an Arrow batch.
 
-It runs in Spark's Python workers, for the stream and for a batch frame alike. Nothing here raises, whatever the bytes
-are: what cannot be read is null, and the reason says so.
+It runs in Spark's Python workers, for the stream and for a batch frame alike. No record makes it raise: what cannot be
+read is null, and the reason says so. A record that it fails on all the same is `unreadable` (`judged_in_parts`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MOST_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import said_of
 from jobs.ingestion.replays import text_of
+from jobs.ingestion.unreadable import judged_in_parts
 from jobs.ingestion.violations import Rule, violations
+from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract
-from metering.words import Family
+from metering.instants import EPOCH
+from metering.words import Family, Reason
 
 LOG_APPEND_TIME = 1
 """Kafka's `timestampType` of a record that the broker stamped."""
@@ -87,6 +90,13 @@ class Judge:
 
     def digests(self, values: pl.Series) -> pl.Series:
         """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
+
+        def no_digest(one: pl.Series, _error: str) -> pl.Series:
+            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(one))
+
+        return pl.concat(judged_in_parts(values, self._digests, no_digest, self._check))
+
+    def _digests(self, values: pl.Series) -> pl.Series:
         read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
         parts = [
             part.select("number", contents(part, contract), "unreadable") for contract, part in self._by_contract(read)
@@ -98,7 +108,27 @@ class Judge:
     def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """Records (looked_records.RECORDS) → `schema`, in their order."""
         frame = pl.DataFrame(records)
-        return self._judged(frame, self._reader.read(self._values(frame)))
+        return pa.concat_tables(judged_in_parts(frame, self._judge_at_once, self._unreadable, self._check))
+
+    def _judge_at_once(self, records: pl.DataFrame) -> pa.Table:
+        return self._judged(records, self._reader.read(self._values(records)))
+
+    def _check(self) -> None:
+        """Judge a good event, read in both ways. Raises what the judge raises."""
+        good = pl.Series([heartbeat(0, 0, EPOCH)], dtype=pl.Binary)
+        self._digests(good)
+        self._reader.read_strictly(good.to_list())
+
+    def _unreadable(self, record: pl.DataFrame, error: str) -> pa.Table:
+        """One record of which nothing is read but where it stands and what was sent."""
+        row = record.select(
+            *[pl.col(name) for name in ("topic", "partition", "offset", "key", "value")],
+            stamped_at="timestamp",
+            is_broker_stamp=pl.col("timestampType") == LOG_APPEND_TIME,
+            reason=pl.lit(Reason.UNREADABLE.value),
+            violation=pl.lit(f"Weir: {error}"),
+        )
+        return self._in_schema(row)
 
     def judge_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """The same, each record read by itself: what `judge` gives, at ten times the cost."""
@@ -122,7 +152,7 @@ class Judge:
         is_unreadable = events["unreadable"].is_not_null()
         events = events.with_columns(
             reason=pl.coalesce(events["unreadable"], reason),
-            violation=pl.when(is_unreadable).then("JSON (RFC 8259): " + pl.col("problem")).otherwise(violation),
+            violation=pl.when(is_unreadable).then(_reader_of() + pl.col("problem")).otherwise(violation),
         )
         said = [
             self._of_contract(part, contract, any_misread=any_misread) for contract, part in self._by_contract(events)
@@ -166,8 +196,11 @@ class Judge:
             _storable("sent_us").alias("sent_at"),
             pl.when(is_sent_by_device).then("sent_us").alias("device_sent_us"),
         )
+        return self._in_schema(columns)
+
+    def _in_schema(self, columns: pl.DataFrame) -> pa.Table:
+        """Rows with all columns of `schema`; null is what no event of these had."""
         missing = [name for name in self.schema.names if name not in columns.columns]
-        # What no event of these had.
         columns = columns.with_columns(pl.lit(None).alias(name) for name in missing)
         return columns.select(self.schema.names).to_arrow().cast(self.schema)
 
@@ -189,6 +222,12 @@ def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, p
     ).to_series()
     reasons = pl.Series([rule.reason.value for rule in rules])
     return reasons.gather(first), violations(events, rules, first)
+
+
+def _reader_of() -> pl.Expr:
+    """Who speaks of a record that cannot be read: the standard that it breaks, or Weir, which failed on it."""
+    is_ours = pl.col("unreadable") == Reason.UNREADABLE.value
+    return pl.when(is_ours).then(pl.lit("Weir: ")).otherwise(pl.lit("JSON (RFC 8259): "))
 
 
 def _storable(microseconds: str) -> pl.Expr:

@@ -19,9 +19,11 @@ from pyarrow import json as arrow_json
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.paths import DATA, EITHER, EPOCH, SEQUENCE, Paths
+from jobs.ingestion.unreadable import MAX_ERROR_CHARACTERS
 from jobs.ingestion.violations import json_of, misread_text
 from metering.contracts.model import Kind, Path, pointer
 from metering.framing import frame_problem
+from metering.texts import encodable, error_text
 from metering.words import Reason
 
 MOST_BLOCK_BYTES = 16 << 20
@@ -34,6 +36,8 @@ SHORTEST_DEEP_BYTES = 2 * strict_json.MOST_LEVELS
 """A shorter record cannot be nested too deep."""
 MOST_IN_VAIN = 4
 """So many times its records a block may be read in vain; what is left then is read record by record."""
+ESCAPED_SURROGATE = r"\\u[dD][89a-fA-F]"
+ESCAPED_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 TEXT_TOKEN = r'"(?:[^"\\]|\\.)*"\s*:?'
 """A text of a JSON document, with the colon behind it where it is a key."""
 _ROW = re.compile(r" in row (\d+)")
@@ -95,7 +99,7 @@ class Reader:
     def read_strictly(self, values: Sequence[bytes | None]) -> pl.DataFrame:
         """The same, record by record."""
         schema = self._paths.schema
-        rows = [self._row(value) for value in values]
+        rows = [self._row_or_error(value) for value in values]
         columns = zip(*rows, strict=True) if rows else [() for _ in schema]
         return pl.DataFrame(
             [
@@ -103,6 +107,16 @@ class Reader:
                 for (name, kind), column in zip(schema.items(), columns, strict=True)
             ]
         )
+
+    def _row_or_error(self, value: bytes | None) -> tuple[Any, ...]:
+        """The row of a value. One that this reader fails on is `unreadable`, unless it fails on an empty object too."""
+        try:
+            return self._row(value)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it ends no driver; it is in the dead letter
+            self._row(b"{}")
+            return self._typed(_NOTHING, Reason.UNREADABLE.value, error_text(error, MAX_ERROR_CHARACTERS))
 
     def _row(self, value: bytes | None) -> tuple[Any, ...]:
         reason, problem, event = None, None, _NOTHING
@@ -113,9 +127,13 @@ class Reader:
         except strict_json.HoldsNul as error:
             reason, problem = Reason.NUL_CHARACTER.value, str(error)
         except strict_json.NotStrict as error:
-            reason, problem = Reason.MALFORMED.value, str(error)
+            reason, problem = Reason.MALFORMED.value, encodable(str(error))
         if reason is not None:
             problem = frame_problem(value) or problem
+        return self._typed(event, reason, problem)
+
+    def _typed(self, event: Mapping[str, Any], reason: str | None, problem: str | None) -> tuple[Any, ...]:
+        """The members of a document as the columns hold them."""
         misread: dict[str, str] = {}
         said = [_member(event, path, typed, misread) for path, typed in self._paths.typed]
         for path in (SEQUENCE, EPOCH):
@@ -132,6 +150,11 @@ class Reader:
         found = texts.str.contains_any(odd)
         if self._paths.decimals_as_text is not None:
             found |= texts.str.contains(self._paths.decimals_as_text)
+        is_escaped = texts.str.contains(ESCAPED_SURROGATE)
+        if is_escaped.any():
+            # Of what only may be half a pair the strict reader says what it is: it need not refuse a block.
+            halves = texts.filter(is_escaped).str.replace_all(ESCAPED_PAIR, "").str.contains(ESCAPED_SURROGATE)
+            found = found.scatter(is_escaped.arg_true(), found.filter(is_escaped) | halves)
         is_long = values.bin.size() > SHORTEST_DEEP_BYTES
         if is_long.any():
             nested = texts.filter(is_long).str.count_matches(r"[\[{]") > strict_json.MOST_LEVELS
@@ -191,7 +214,7 @@ class Reader:
                     if "unexpected field" not in str(error):
                         raise
                     has_unknown, table = True, _parsed(block, schema, "ignore")
-            except pa.ArrowInvalid as error:
+            except pa.ArrowException as error:
                 if any(pointer(path) in str(error) for path in (SEQUENCE, EPOCH)):
                     continue
                 row = _ROW.search(str(error))

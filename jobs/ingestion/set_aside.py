@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import polars as pl
 from deltalake import DeltaTable
@@ -39,6 +39,24 @@ def set_aside(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> 
     return rows.with_columns(*blank, pl.when(~is_large | short_key).then("key").alias("key")).with_columns(
         pl.when(is_large).then(pl.lit(text)).otherwise(name).alias(name) for name, text in told.items()
     )
+
+
+def verdicts(
+    received: pl.DataFrame, judged: pl.DataFrame, known: Isolated
+) -> Iterator[tuple[dict[Place, int], Isolation, str]]:
+    """Which records are too large, and which Weir failed on: sizes by place, the reason, and the detail.
+
+    `received` has the records as they came (partition, offset, key, value), `judged` what became of them in the same
+    order (reason, violation): of one that is too large no value. Without those that are `known`.
+    """
+    rows = received.select("partition", "offset", sizes().alias("bytes"), judged["reason"], judged["violation"])
+    for reason in (Isolation.TOO_LARGE, Isolation.UNREADABLE):
+        found = rows.filter(reason=reason.value)
+        places = found.select("partition", "offset", "bytes").iter_rows()
+        size_bytes = {(p, at): size for p, at, size in places if (p, at) not in known}
+        if size_bytes:
+            details = [] if reason is Isolation.TOO_LARGE else found["violation"].drop_nulls().to_list()
+            yield size_bytes, reason, next(iter(details), reason.value)
 
 
 def places_set_aside(records: pl.DataFrame) -> list[Place]:

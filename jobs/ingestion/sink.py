@@ -23,13 +23,14 @@ from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
+from jobs.ingestion.isolated_changes import IsolatedChanges
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.marks_told import marks_told
 from jobs.ingestion.pace import Pace
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import counted, places, rejected, repeating
-from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in
+from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in, verdicts
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
@@ -42,7 +43,7 @@ from jobs.runtime.new_rows import new_records
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
 from jobs.streams import CatalogTopic
-from metering.words import Disposition, Isolation, Reason
+from metering.words import Disposition
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
@@ -89,6 +90,7 @@ class JournalSink:
         self._isolated = IsolatedRecords(owner, self._events.topic)
         self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
         look = PlainLook(where.kafka, admin, self._events.topic)
+        self._isolated_changes = IsolatedChanges(owner, catalog, self._writer.table)
         self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         # A source is known to be silent only at the frontier.
@@ -121,7 +123,7 @@ class JournalSink:
         records = self._events.received(stamped, seen.restamps)
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
-        catalog = numbered(self._catalog.rows(changes), first_lsn)
+        catalog = numbered(self._catalog.rows(changes, self._isolated_changes.pending(changes)), first_lsn)
         events = self._judged(records, first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
@@ -135,13 +137,16 @@ class JournalSink:
             transactions[RULES] = first_lsn
         said = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(said).alias("rules"))
-        self._tell_isolated(new.filter(stamped["reason"] == Reason.TOO_LARGE))
+        for verdict in verdicts(new, stamped, isolated):
+            self._isolated.add(*verdict)
+        self._isolated_changes.add(catalog)
         self._writer.commit(journal_rows(rows, self._writer.schema, frontier, now), transactions)
         if in_force:
             self._rules.kept(first_lsn, now)
         self._settle(seen)
         if set_aside_here := places_set_aside(stamped):
             self._isolated.journalled(set_aside_here)
+        self._isolated_changes.journalled(catalog)
         self._learn(rows, frontier)
         kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
@@ -216,12 +221,6 @@ class JournalSink:
         """What the contents of these rows are to the contracts of today: first_lsn, first_digest."""
         firsts = self._identities.values(lsns)
         return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
-
-    def _tell_isolated(self, too_large: pl.DataFrame) -> None:
-        places = too_large.select("partition", "offset", sizes().alias("bytes"))
-        found = {(partition, offset): size_bytes for partition, offset, size_bytes in places.iter_rows()}
-        if found:
-            self._isolated.add(found, Isolation.TOO_LARGE, "too_large")
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import psycopg
+import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
@@ -30,7 +31,9 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from cli.main import app
+from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.judge import Judge
 from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
 from jobs.runtime.clock import MachineClock
@@ -44,7 +47,7 @@ from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.kafka.topic import LATEST, Topic, list_partitions, offsets
 from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.streams import Table
+from jobs.streams import CatalogTopic, Table
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, joined_snappy_batch, packed_batch
 from tests.streaming.topics import let_commands_reach
@@ -52,6 +55,7 @@ from tests.streaming.topics import let_commands_reach
 MIB = 1 << 20
 PARTITIONS = 2
 POISON = b"this ends every driver; " * 10
+HALF_A_PAIR_TWICE = rb'{"\ud800":1,"\ud800":2}'
 FLOOD = 40
 LARGEST = 2**63 - 1
 
@@ -134,7 +138,7 @@ class Driver:
 
     def _read_all(self, *, stores: bool) -> None:
         for batch in self._source.backlog(self._spark):
-            if not stores:
+            if not stores and not batch.isEmpty():
                 raise RuntimeError("poisoned store")
             self._sink.process(batch)
         folder = self._where.checkpoints
@@ -363,6 +367,83 @@ def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbou
         sizes = connection.execute('SELECT size_bytes, detail FROM isolated_records ORDER BY "offset"').fetchall()
     assert sizes == [((1 << 30) + 1, "too_large"), *[(2 * MIB + 1, "too_large")] * FLOOD]
     assert DeltaTable(f"{tmp_path}/{Table.JOURNAL}").version() <= commits + 4
+
+
+class FailingConfig(IngestionConfig):
+    """Of a judge with a fault that nobody knows of yet, in Spark's workers and in the driver."""
+
+    def judge(self) -> Judge:
+        judge = super().judge()
+        judges = judge._judge_at_once
+
+        def failing(records: pl.DataFrame) -> pa.Table:
+            if (records["value"] == POISON).any():
+                raise ValueError("poison \ud800\0")
+            return judges(records)
+
+        judge._judge_at_once = failing  # type: ignore[method-assign]
+        return judge
+
+
+def test_what_the_judge_fails_on_and_what_nobody_can_write_down_costs_no_start(
+    spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
+) -> None:
+    bootstrap = environment.kafka.bootstrap
+    values = [(number % PARTITIONS, event(number)) for number in range(20)]
+    values[5:5] = [(0, HALF_A_PAIR_TWICE), (1, POISON), (0, POISON)]
+    produce(bootstrap, topic, values)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(CatalogTopic.ACCOUNTS.value, HALF_A_PAIR_TWICE, b"{}")
+    assert producer.flush(10) == 0
+    config = FailingConfig(topic=topic, heartbeat_interval_seconds=60)
+    driver = Driver(spark, JOB, config, environment)
+    driver.run()
+
+    rows = journal(tmp_path, topic)
+    rejected = (
+        rows.filter(pl.col("reason").is_not_null()).select("reason", "violation", "value").unique().sort("reason")
+    )
+    assert rejected.rows() == [
+        ("malformed", "JSON (RFC 8259): the key \\ud800 stands twice", HALF_A_PAIR_TWICE),
+        ("unreadable", "Weir: ValueError: poison \\ud800\\u0000", POISON),
+    ]
+    assert rows["request_id"].drop_nulls().sort().to_list() == sorted(f"r{number}" for number in range(20))
+    assert [(reason, is_there) for *_, reason, is_there in isolated(environment.postgres_url)] == [
+        ("unreadable", True),
+        ("unreadable", True),
+    ]
+    changes = pl.DataFrame(DeltaTable(f"{tmp_path}/{Table.JOURNAL}").to_pyarrow_table())
+    changes = changes.filter(pl.col("topic") == CatalogTopic.ACCOUNTS).filter(pl.col("value") == HALF_A_PAIR_TWICE)
+    assert set(changes.select("reason", "violation").rows()) == {
+        ("invalid_catalog_change", "\\ud800 stands there twice")
+    }
+    # And in the driver, which reads a few records itself.
+    produce(bootstrap, topic, [(0, POISON), (0, event(20))])
+    few = driver._source._few.read(topic_of(bootstrap, topic), {0: 12, 1: 11})
+    assert few is not None
+    assert {row["reason"] for row in driver._source._judge(few).to_pylist() if row["value"] == POISON} == {"unreadable"}
+
+
+def test_a_failure_at_the_catalog_advises_nobody_to_skip_an_event(
+    spark: SparkSession, environment: Environment, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap, config = environment.kafka.bootstrap, IngestionConfig(topic=topic, heartbeat_interval_seconds=60)
+    produce(bootstrap, topic, [(0, event(1))])
+    first = Driver(spark, JOB, config, environment)
+    assert list(first._source.backlog(spark)) == []
+    first._sink.close()
+    stands_alone(environment)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(CatalogTopic.PLANS.value, b"poison", b"{}")
+    assert producer.flush(10) == 0
+
+    def failing(_reader: CatalogReader, changes: list[Any], *_: object) -> pl.DataFrame:
+        raise RuntimeError(f"poison among {len(changes)} changes")
+
+    monkeypatch.setattr(CatalogReader, "rows", failing)
+    with pytest.raises(RuntimeError, match="poison among") as ended:
+        Driver(spark, JOB, config, environment).run()
+    assert getattr(ended.value, "__notes__", []) == []
 
 
 def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_for_it(

@@ -50,11 +50,14 @@ class Attempt:
         return self.careful_records > 0
 
     def remedy(self, topic: str) -> str:
-        """Which record of `topic` stands alone, and how to go on without it; empty when none does."""
+        """Which record of `topic` was alone when the driver failed, and how to go on without it; empty: none was."""
         if self.records > 1 or self.partition is None:
             return ""
-        place = f"{self.partition} {self.positions.get(self.partition, 0)}"
-        return f"`weir journal skip {topic} {place} --reason TEXT` lets ingestion go on without this record"
+        offset = self.positions.get(self.partition, 0)
+        return (
+            f"this batch held one record alone, {topic}[{self.partition}] offset {offset}; only if the error is about "
+            f"it, `weir journal skip {topic} {self.partition} {offset} --reason TEXT` lets ingestion go on without it"
+        )
 
     @property
     def must_give_up(self) -> bool:

@@ -104,8 +104,13 @@ class CarefulStart:
                 self._raise_unless_theirs(error, spark, looked, attempt)
                 attempt = attempt.failed()
                 continue
+            if attempt.records == 1:
+                # What else the sink takes comes without the record, which is not named where that fails.
+                yield batch.limit(0)
+                self._attempts.begin(replace(attempt, is_blameless=True))
+            before = self._positions()
             yield batch
-            if self._positions() == dict(attempt.positions):
+            if self._positions() == before:
                 log.warning("Spark found no record at this offset and reads on", offset=records[0].offset)
                 break
             attempt = attempt.passed(taken, self._positions(), most)
@@ -130,10 +135,8 @@ class CarefulStart:
         judged = batch.toArrow()
         if is_alone:
             # What fails from now on is not its fault.
-            self._attempts.begin(replace(attempt, is_blameless=True))
-            log.warning(
-                "one record alone: if ingestion ends now, mend the error that follows", do=attempt.remedy(self._topic)
-            )
+            self._attempts.begin(replace(attempt, partition=None, is_blameless=True))
+            log.warning("one record alone, and judged: if ingestion ends now, mend the error that follows")
         return spark.createDataFrame(judged, batch.schema), taken
 
     def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
@@ -203,6 +206,4 @@ class CarefulStart:
 
     def _give_up(self, records: list[LogRecord], reason: Isolation, why: str) -> None:
         if records:
-            places = [record.place for record in records]
-            log.error("records become dead letters, unjudged", reason=reason, at=places[:10], of=len(places), why=why)
             self._isolated.add({record.place: record.size_bytes for record in records}, reason, why)

@@ -6,10 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import psycopg
+import structlog
 
 from jobs.runtime.kafka.topic import Topic
 from jobs.runtime.postgres.ownership import Ownership
+from metering.texts import encodable
 from metering.words import Isolation
+
+log = structlog.get_logger()
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -43,13 +47,9 @@ def add_isolated(
     asked_by: str | None = None,
 ) -> bool:
     """Let the record at `place` become a dead letter; False when it is to become one already, or has become one."""
-    text = _storable(detail)
+    text = encodable(detail, LONGEST_DETAIL)
     added = cursor.execute(_ADD, [topic.topic_id, topic.name, *place, reason.value, text, asked_by])
     return added.rowcount == 1
-
-
-def _storable(text: str) -> str:
-    return text.replace("\0", "")[:LONGEST_DETAIL].encode(errors="replace").decode()
 
 
 class IsolatedRecords:
@@ -70,7 +70,9 @@ class IsolatedRecords:
 
     def add(self, sizes: Mapping[Place, int | None], reason: Isolation, detail: str) -> None:
         """As `add_isolated`, for the next batch; sizes are bytes. Not journalled, they are withdrawn (`settle`)."""
-        places, text = list(sizes), _storable(detail)
+        places, text = list(sizes), encodable(detail, LONGEST_DETAIL)
+        say = {"topic": self._topic.name, "reason": reason, "at": places[:10], "of": len(places), "why": text}
+        log.error("records become dead letters", **say)
         with self._ownership.transaction() as cursor:
             same = [self._topic.topic_id, self._topic.name, reason.value, text]
             cursor.execute(_ADD_MANY, [*same, [p for p, _ in places], [at for _, at in places], list(sizes.values())])

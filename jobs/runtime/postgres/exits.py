@@ -7,6 +7,7 @@ from contextlib import suppress
 import psycopg
 
 from jobs.runtime.postgres.session import Session
+from metering.texts import encodable
 from metering.words import End
 
 LONGEST_REASON = 2_000
@@ -14,7 +15,7 @@ LONGEST_REASON = 2_000
 
 def record_exit(postgres_url: str, job: str, how: End, reason: str) -> None:
     """Add a row to `exits`. A database that is the reason keeps none."""
-    text = reason.replace("\0", "")[:LONGEST_REASON]
+    text = encodable(reason, LONGEST_REASON)
     with (
         suppress(psycopg.Error),
         Session.to(postgres_url, f"weir {job} exit", options="-c statement_timeout=5s") as connection,

@@ -1,0 +1,64 @@
+"""Records that the judge fails on, a fault of ours: each is found among its neighbours and becomes `unreadable`.
+
+An error costs the batch further calls of the judge, and never a restart. A judge that fails on a good record, too, and
+a machine without memory are no record's fault: their errors are raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, Self, TypeVar
+
+import polars as pl
+
+from metering.texts import error_text
+
+MAX_ERROR_CHARACTERS = 500
+ERRORS = (Exception, pl.exceptions.PanicException)
+"""What the judge may raise. A panic of Polars is no `Exception`."""
+
+
+class Sliceable(Protocol):
+    """Items in an order: an Arrow table, a series."""
+
+    def __len__(self) -> int: ...
+
+    def slice(self, offset: int, length: int, /) -> Self:
+        """Some of them."""
+
+
+Items = TypeVar("Items", bound=Sliceable)
+Judged = TypeVar("Judged")
+
+
+def judged_in_parts(
+    items: Items,
+    judge: Callable[[Items], Judged],
+    unreadable: Callable[[Items, str], Judged],
+    check_judge: Callable[[], object],
+) -> list[Judged]:
+    """What `judge` makes of all items at once; where it raises, of halves, and so on down to a single item.
+
+    `unreadable` makes the result of one item from the text of its error. `check_judge` judges something good: what it
+    raises is raised, and no item is blamed.
+    """
+    found: list[Judged] = []
+    pending, is_checked = [items], False
+    while pending:
+        part = pending.pop()
+        try:
+            found.append(judge(part))
+        except MemoryError:
+            raise
+        except ERRORS as error:
+            if not len(part):
+                raise
+            if not is_checked:
+                check_judge()
+                is_checked = True
+            if len(part) == 1:
+                found.append(unreadable(part, error_text(error, MAX_ERROR_CHARACTERS)))
+                continue
+            half = len(part) // 2
+            pending += [part.slice(half, len(part) - half), part.slice(0, half)]
+    return found
