@@ -107,7 +107,7 @@ JOURNAL = pa.schema(
 """One row per Kafka record. `lsn` starts at 1. `frontier` is F of the journal prefix that ends with the row's commit
 (null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file.
 `family` says what an event is to an outcome (null: its type has no contract, or the row is older than contracts are),
-`violation` which rule of which contract a rejected one breaks, where, and by which value. `replay_mark` is that of a dead letter that
+`violation` which rule of which contract a rejected one breaks, and where. `replay_mark` is that of a dead letter that
 was sent again, as its header says; it counts where `replays_lsn` has the lsn of the rejected row that it names, and
 then `first_received_at` is when that was received, if a broker said so. (Null: it is `received_at`.) `reception_mark`
 is what the header of a record of the past says of that; of a source whose marks are trusted it is `first_received_at`.

@@ -150,6 +150,8 @@ def test_a_table_downloads_as_csv(stack: Stack, customer: Customer, page: Page) 
     toolbar = page.get_by_test_id("stElementToolbar").first
     expect(toolbar.get_by_label("Fullscreen").first).to_be_visible()
     expect(toolbar.get_by_label("Download as CSV").first).to_be_hidden()
+
+
 def test_an_alert_appears_leads_to_its_runbook_and_disappears_without_reload(stack: Stack, page: Page) -> None:
     if not stack.alertmanager_url:
         assert not os.environ.get("CI"), "CI installs prometheus-alertmanager"
