@@ -145,6 +145,11 @@ def test_a_table_downloads_as_csv(stack: Stack, customer: Customer, page: Page) 
     text = Path(download.value.path()).read_text(encoding="utf-8")
     assert text.startswith("account,name,month_to_date,with_accounts_below,currency")
     assert customer.account in text
+    # Streamlit's own download would have a spreadsheet run what a name says.
+    page.get_by_test_id("stDataFrame").first.hover()
+    toolbar = page.get_by_test_id("stElementToolbar").first
+    expect(toolbar.get_by_label("Fullscreen").first).to_be_visible()
+    expect(toolbar.get_by_label("Download as CSV").first).to_be_hidden()
 
 
 def test_an_alert_appears_leads_to_its_runbook_and_disappears_without_reload(stack: Stack, page: Page) -> None:

@@ -29,7 +29,7 @@ POD = {"WEIR_KAFKA_BOOTSTRAP": NOBODY, "WEIR_POSTGRES_URL": f"postgresql://weir:
 WITHOUT_A_STACK = {"up", "demo", "down", "contracts check", "contracts list"}
 """They start one, find that there is nothing to stop, or need none."""
 WITH_KAFKA_FIRST = {"produce", "topics", "drain", "compare", "journal restamp"}
-WITH_TABLES_ONLY = {"compact", "dead-letters", "dead-letters replay", "journal"}
+WITH_TABLES_ONLY = {"compact", "conflicts", "dead-letters", "dead-letters replay", "journal"}
 ARGUMENTS = {
     "backfill": ["-"],
     "produce": ["-"],

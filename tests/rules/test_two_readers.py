@@ -138,7 +138,7 @@ def test_decimals_are_kept_exactly_and_texts_are_no_decimals() -> None:
     assert [row["gpu_seconds"] for row in rows[:7]] == [Decimal(text) for text in texts[:7]]
     assert [row["reason"] for row in rows] == [None] * 7 + ["invalid_data"] * 3
     assert "/data/gpu_seconds: type is number" in rows[7]["violation"]
-    assert rows[9]["violation"] == "ai.inference.completion.v1 /data/gpu_seconds: at most 86400"
+    assert rows[9]["violation"] == "ai.inference.completion.v1 /data/gpu_seconds: at most 86400; it is 86400.000001"
 
 
 def test_a_decimal_is_no_text_however_its_name_is_written() -> None:

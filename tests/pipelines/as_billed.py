@@ -1,0 +1,117 @@
+"""What a bill says of a few events: judged, joined, priced and billed by the functions that the applications call.
+
+No Spark, no Kafka: events come as the lines of a file, the catalog as that of `weir catalog apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+
+from cli.output import Row
+from cli.reading import read_only
+from cli.usage import UsageQuery, usage_rows
+from jobs.billing.config import BillingConfig
+from jobs.billing.pipeline import JOB
+from jobs.billing.sums import COLUMNS, sums
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins import sink
+from jobs.joins.billing_days import BillingDays
+from jobs.joins.catalog_versions import account_versions, price_versions
+from jobs.joins.config import JoinsConfig
+from jobs.joins.decide import Known, decide
+from jobs.joins.pricing import price
+from jobs.runtime.rules_in_force import Held
+from jobs.streams import ACCOUNTS, PRICES, USAGE
+from metering.words import Disposition
+from tests.pipelines.folding import fold_table
+from tests.pipelines.ingestion import Record, judged
+
+LIMIT_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What `meters`, `dimensions` and `contracts` of a configuration declare."""
+
+    meters: Mapping[str, Any]
+    dimensions: tuple[str, ...] = ()
+    contracts: tuple[dict[str, Any], ...] = ()
+
+    def config(self, of: type[Any], **more: Any) -> Any:
+        """The configuration of a job."""
+        return of.model_validate({"meters": self.meters, "dimensions": self.dimensions, **more})
+
+
+def billed(
+    database: str,
+    stack: Stack,
+    events: Sequence[Record],
+    *,
+    account: Mapping[str, Any],
+    unit_prices: Mapping[tuple[str, str], str],
+    since: datetime,
+) -> list[dict[str, Any]]:
+    """Bill events (value, received_at) of one account, whose plan has `unit_prices` by model and meter `since` then.
+
+    Returns what was judged of them: all columns, and `lsn`.
+    """
+    ingestion: IngestionConfig = stack.config(IngestionConfig, contracts=stack.contracts)
+    joins: JoinsConfig = stack.config(JoinsConfig)
+    first = len(unit_prices) + 2
+    rows = judged(events, ingestion).with_columns(
+        lsn=pl.int_range(pl.len(), dtype=pl.Int64) + first,
+        disposition=pl.when(pl.col("reason").is_null())
+        .then(pl.lit(Disposition.ACCEPTED.value))
+        .otherwise(pl.lit(Disposition.REJECTED.value)),
+        frontier=pl.lit(None, pl.Datetime("us", "UTC")),
+    )
+    known = Known.derived(None, (), Held(1, joins.deciding), joins.carried)
+    outcomes, _ = decide(known, rows, joins.deciding, LIMIT_BYTES, ends_table=True)
+    accounts = _table(ACCOUNTS, [{**account, "lsn": first - 1, "effective_from": since, "committed_at": since}])
+    prices = _table(PRICES, _prices(account, unit_prices, since))
+    named, versions = joins.dimensions, (account_versions(accounts, joins.dimensions), price_versions(prices))
+    priced = price(outcomes, joins.declared, *versions, named=named)
+    priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
+    usage = sink.usage_rows(priced, 1, since, None)
+    _bill(database, usage, stack.config(BillingConfig))
+    return rows.to_dicts()
+
+
+def listed(database: str, query: UsageQuery) -> list[Row]:
+    """What `weir usage` lists."""
+    with read_only(database) as connection:
+        return list(usage_rows(connection, query))
+
+
+def by_meter(rows: Iterable[Row]) -> dict[Any, tuple[Any, Any, Any]]:
+    """(quantity, amount, unpriced quantity) by meter."""
+    return {row["meter"]: (row["quantity"], row["amount"], row["unpriced_quantity"]) for row in rows}
+
+
+def _bill(database: str, usage: pa.Table, config: BillingConfig) -> None:
+    staged = sums(usage.select([name for name in USAGE.names if name in COLUMNS]), Held(1, config.deciding))
+    with psycopg.connect(database) as connection:
+        fold_table(connection, JOB, staged, config, next_position=len(usage) + 1)
+
+
+def _prices(
+    account: Mapping[str, Any], unit_prices: Mapping[tuple[str, str], str], since: datetime
+) -> list[dict[str, Any]]:
+    of_plan = {"plan": account["plan"], "currency": account["currency"], "effective_from": since}
+    return [
+        {**of_plan, "model": model, "meter": meter, "unit_price": Decimal(unit_price), "lsn": lsn}
+        for lsn, ((model, meter), unit_price) in enumerate(unit_prices.items(), start=1)
+    ]
+
+
+def _table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    whole = [{"deleted": False, **row} for row in rows]
+    return pa.Table.from_pylist(whole, schema=schema)

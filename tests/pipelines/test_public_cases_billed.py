@@ -1,0 +1,163 @@
+"""Cases of gateways and providers, from the events to what `weir usage` lists: tokens of all kinds, keys and dates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cli.periods import Window
+from cli.usage import UsageQuery
+from cli.usage_keys import Key
+from metering.instants import rfc3339
+from tests.corpus import RECEIVED_AT
+from tests.pipelines.as_billed import Stack, billed, by_meter, listed
+from tests.pipelines.hand_made import DAY, HOUR, START, HandMade
+from tests.simulation.audits import audit
+
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+USAGE_TYPE = "ai.inference.usage.v1"
+COUNT = {"type": ["integer", "null"], "minimum": 0}
+OWN = {
+    "$id": USAGE_TYPE,
+    "allOf": [{"$ref": f"weir:{USAGE_TYPE}"}],
+    "properties": {
+        "data": {
+            "properties": {
+                name: {**COUNT, "x-weir-column": name} for name in ("cache_write_tokens", "reasoning_tokens")
+            }
+        }
+    },
+}
+METERS = {
+    "requests": {"unit": "request", "count": "outcomes"},
+    "input_tokens": {"unit": "token", "sum": "input_tokens"},
+    "output_tokens": {"unit": "token", "sum": "output_tokens"},
+    "cached_tokens": {"unit": "token", "sum": "cached_tokens", "within": "input_tokens"},
+}
+CACHE_WRITES = {"cache_write_tokens": {"unit": "token", "sum": "cache_write_tokens"}}
+REASONING = {"reasoning_tokens": {"unit": "token", "sum": "reasoning_tokens", "within": "output_tokens"}}
+ACCOUNT = {"account": "acme", "plan": "pro", "currency": "USD", "timezone": "UTC"}
+TERMS: dict[str, Any] = {"account": ACCOUNT, "since": SINCE}
+OF_THE_MONTH = UsageQuery(window=Window.MONTH)
+
+
+def event(
+    name: str, model: str, data: Mapping[str, Any], ago: timedelta = timedelta(seconds=20)
+) -> tuple[bytes, datetime]:
+    """One that a gateway sends once per request, received when tests receive the corpus."""
+    said = {"request_id": name, "model": model, "status": "completed", **data}
+    envelope = {"specversion": "1.0", "type": USAGE_TYPE, "source": "gateway/1", "id": name, "subject": "acme"}
+    return json.dumps({**envelope, "time": rfc3339(RECEIVED_AT - ago), "data": said}).encode(), RECEIVED_AT
+
+
+def prices(model: str, **unit_prices: str) -> dict[tuple[str, str], str]:
+    return {(model, meter): unit_price for meter, unit_price in unit_prices.items()}
+
+
+def test_each_kind_of_prompt_token_that_is_declared_beside_the_others_has_its_own_price(database: str) -> None:
+    """As of providers that report fresh, read and written tokens apart."""
+    meters = METERS | CACHE_WRITES
+    meters["cached_tokens"] = {"unit": "token", "sum": "cached_tokens"}
+    tokens = {"input_tokens": 90, "cached_tokens": 6_000, "cache_write_tokens": 800, "output_tokens": 12}
+    of_plan = prices(
+        "opus",
+        input_tokens="0.000003",
+        cached_tokens="0.0000003",
+        cache_write_tokens="0.00000375",
+        output_tokens="0.000015",
+        requests="0",
+    )
+    billed(database, Stack(meters, contracts=(OWN,)), [event("r1", "opus", tokens)], **TERMS, unit_prices=of_plan)
+    found = by_meter(listed(database, OF_THE_MONTH))
+    assert found == {
+        "requests": (1, 0, 0),
+        **{meter: (n, n * Decimal(of_plan["opus", meter]), 0) for meter, n in tokens.items()},
+    }
+    assert sum(amount for _, amount, _ in found.values()) == Decimal("0.00525")
+
+
+def test_tokens_of_reasoning_are_shown_within_the_output_and_billed_once(database: str) -> None:
+    stack = Stack(METERS | REASONING, contracts=(OWN,))
+    used = event("r1", "nano", {"input_tokens": 20, "output_tokens": 500, "reasoning_tokens": 440})
+    of_plan = prices("nano", input_tokens="0.00000005", output_tokens="0.0000004", requests="0")
+    billed(database, stack, [used], **TERMS, unit_prices=of_plan)
+    found = by_meter(listed(database, OF_THE_MONTH))
+    assert found["output_tokens"] == (500, Decimal("0.0002"), 0)
+    assert found["input_tokens"] == (20, Decimal("0.000001"), 0)
+    quantity, amount, _ = found["reasoning_tokens"]
+    assert (quantity, amount or 0) == (440, 0)
+
+
+def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobodys_is_nobodys(database: str) -> None:
+    stack = Stack(METERS, dimensions=("api_key_id", "user_id"))
+    users: list[Mapping[str, str]] = [{"user_id": "alice"}, {"user_id": "bob"}, {}]
+    events = [
+        event(f"r{number}", "mini", {"input_tokens": 100, "api_key_id": "key-1", **user})
+        for number, user in enumerate(users)
+    ]
+    billed(database, stack, events, **TERMS, unit_prices=prices("mini", input_tokens="0.01"))
+    query = UsageQuery(
+        window=Window.DAY, group_by=(Key.ACCOUNT, Key.METER), dimensions=("api_key_id", "user_id"), accounts=("acme",)
+    )
+    found = {
+        (row["api_key_id"], row["user_id"]): (row["quantity"], row["amount"])
+        for row in listed(database, query)
+        if row["meter"] == "input_tokens"
+    }
+    assert found == {("key-1", user): (100, 1) for user in ("alice", "bob", None)}
+
+
+def test_usage_of_a_month_ago_is_billed_in_its_own_minute_and_what_is_older_or_ahead_is_not_dated_anew(
+    database: str,
+) -> None:
+    ago = {1: timedelta(days=36), 2: timedelta(days=34), 4: -timedelta(hours=1), 8: -timedelta(seconds=200)}
+    events = [event(f"r{tokens}", "mini", {"input_tokens": tokens}, at) for tokens, at in ago.items()]
+    rows = billed(database, Stack(METERS), events, **TERMS, unit_prices=prices("mini", input_tokens="1"))
+    assert [row["reason"] for row in rows] == ["too_old", None, "future", None]
+    assert rows[0]["violation"].startswith("accept window /time: at most 35 days")
+    assert rows[0]["violation"].endswith("it is 36.0 days; `weir backfill` sends events of the past")
+    found = {
+        row["window_start"]: row["quantity"]
+        for row in listed(database, UsageQuery())
+        if row["meter"] == "input_tokens" and row["quantity"]
+    }
+    minute = {tokens: (RECEIVED_AT - at).replace(second=0, microsecond=0) for tokens, at in ago.items()}
+    assert found == {minute[2]: 2, minute[8]: 8}
+
+
+NAMES = ("gpt-4o", "openai/gpt-4o", "gpt-4o-2024-08-06", "GPT-4o", "azure/my-deployment")
+
+
+def test_a_model_under_names_without_a_price_is_unpriced_until_prices_with_an_earlier_beginning_and_an_audit(
+    tmp_path: Path,
+) -> None:
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta(), model=NAMES[0])
+    for number, name in enumerate(NAMES):
+        world.request(HOUR, name=f"r{number}", model=name)
+        world.completion(HOUR, name=f"r{number}")
+    world.joined(DAY)
+    before: dict[tuple[Any, ...], Decimal] = {(0, NAMES[0], "0.01"): Decimal(100)}
+    before |= {(0, name, None): Decimal(100) for name in NAMES[1:]}
+    assert world.billed() == before
+
+    world.price(2 * DAY, "0.02", begins=timedelta(), model=NAMES[1])
+    world.joined(3 * DAY)
+    assert world.billed() == before
+    assert audit(world.tables, START + 4 * DAY) is not None
+    del before[0, NAMES[1], None]
+    assert world.billed() == {**before, (0, NAMES[1], "0.02"): Decimal(100)}
+
+
+def test_what_nobody_prices_is_listed_with_all_of_it_as_unpriced(database: str) -> None:
+    events = [event(f"r{number}", name, {"input_tokens": 1_000}) for number, name in enumerate(NAMES)]
+    of_plan = prices(NAMES[0], input_tokens="0.001", requests="0")
+    billed(database, Stack(METERS), events, **TERMS, unit_prices=of_plan)
+    rows = [row for row in listed(database, OF_THE_MONTH) if row["meter"] == "input_tokens"]
+    found = {row["model"]: (row["quantity"], row["amount"], row["unpriced_quantity"]) for row in rows}
+    unpriced: dict[Any, tuple[int, int, int]] = dict.fromkeys(NAMES[1:], (1_000, 0, 1_000))
+    assert found == {NAMES[0]: (1_000, 1, 0), **unpriced}
