@@ -20,6 +20,7 @@ from jobs.ingestion.set_aside import set_aside
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
+from metering.texts import encodable
 
 COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule")
 VALID, INVALID = "valid", "invalid"
@@ -53,7 +54,7 @@ class JudgedLines:
             for several in _several(numbered(lines, MOST_BLOCK_BYTES + 1)):
                 said = self._said([document for _, document in several])
                 for (line, _), event in zip(several, said, strict=True):
-                    yield {"file": file, "line": line, **self._row(event)}
+                    yield {"file": encodable(file), "line": line, **self._row(event)}
 
     def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
         judged = pl.DataFrame(self._judge.judge(records_of(documents)))
