@@ -21,6 +21,7 @@ from jobs.ingestion.set_aside import set_aside
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
+from metering.texts import encodable
 
 COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule", "unread", "hint")
 VALID, INVALID = "valid", "invalid"
@@ -54,7 +55,8 @@ class JudgedLines:
             for several in _several(numbered(lines, MOST_BLOCK_BYTES + 1)):
                 said = self._said([document for _, document in several])
                 for (line, document), event in zip(several, said, strict=True):
-                    yield {"file": file, "line": line, **self._row(event), **self._hints(document, event)}
+                    row = {"file": encodable(file), "line": line, **self._row(event)}
+                    yield row | self._hints(document, event)
 
     def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
         judged = pl.DataFrame(self._judge.judge(records_of(documents)))

@@ -132,7 +132,7 @@ def _counted(count: int, unit: str) -> str:
 
 
 def _name(file: BinaryIO) -> str:
-    return Path(getattr(file, "name", "the file")).name
+    return encodable(Path(getattr(file, "name", "the file")).name)
 
 
 def mark_of(document: bytes) -> str | None:

@@ -7,10 +7,13 @@ from typing import Annotated
 from pydantic import AfterValidator, WithJsonSchema
 
 from metering.limits import MAX_NAME_BYTES
+from metering.texts import encodable
 
 
 def _as_long_as_in_events(name: str) -> str:
-    length = len(name.encode("utf-8", "surrogatepass"))
+    if encodable(name) != name:
+        raise ValueError("holds U+0000 or half of a surrogate pair, which no event may have")
+    length = len(name.encode())
     if not 1 <= length <= MAX_NAME_BYTES:
         raise ValueError(f"has {length} bytes, but must have 1 to {MAX_NAME_BYTES}")
     return name

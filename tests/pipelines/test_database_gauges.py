@@ -233,7 +233,7 @@ def test_nothing_is_shown_while_the_frontier_is_unknown(database: str, ran_befor
 
 def test_how_drivers_ended_is_counted_across_their_lives(database: str) -> None:
     record_exit(database, "joins", End.FENCED, "epoch 1 was followed by 2")
-    record_exit(database, "joins", End.FENCED, "epoch 2 was followed by 3\0")
+    record_exit(database, "joins", End.FENCED, "epoch 2 was followed by 3\0\ud800")
     record_exit(database, "billing", End.CRASHED, "x" * 10_000)
     with shown("joins", database) as gauges:
         assert gauges.value("weir_driver_exits", job="joins", how="fenced") == 2

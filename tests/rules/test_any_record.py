@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,6 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cli.judged_lines import JudgedLines
+from cli.who import who
 from jobs.ingestion.catalog import MAX_VIOLATION_CHARACTERS, judged_change
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
@@ -212,3 +217,23 @@ def test_a_pair_of_surrogates_beside_a_half_is_read_as_ever() -> None:
     assert b"\\ud83d\\ude00" in pair
     rows = IngestionConfig().judge().judge(as_records([(pair, None, None, None), (SURROGATES[0], None, None, None)]))
     assert [(row["id"], row["reason"]) for row in rows.to_pylist()] == [("\U0001f600", None), (None, "malformed")]
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\0"])
+def test_a_source_in_the_configuration_that_no_event_can_have_is_refused(name: str) -> None:
+    for config in ({"backfill": {"sources": [name]}}, {"clocks": {"device": [name]}}):
+        with pytest.raises(ValueError, match="half of a surrogate pair"):
+            IngestionConfig.model_validate(config)
+
+
+def test_a_file_whose_name_is_no_utf8_is_named_by_its_escapes(tmp_path: Path) -> None:
+    file = os.fsencode(tmp_path) + b"/caf\xe9.jsonl"
+    Path(os.fsdecode(file)).write_bytes(b"{}\n")
+    rows = list(JudgedLines({}).rows(os.fsdecode(file)))
+    assert [str(row["file"]).endswith("/caf\\udce9.jsonl") for row in rows] == [True]
+
+
+@pytest.mark.parametrize("user", ["a\udce9", "ann"])
+def test_whoever_runs_a_command_has_a_name_that_can_be_stored(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: user)
+    assert who().encode().startswith(user.encode(errors="backslashreplace"))

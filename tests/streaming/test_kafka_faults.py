@@ -375,6 +375,36 @@ def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_els
             assert found.fetchall() == [(at_b, True)]
 
 
+def test_a_change_of_the_catalog_can_be_skipped_too(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_commands_reach(monkeypatch, broker, database, tmp_path)
+    topic, plans = Topic.make(broker), CatalogTopic.PLANS.value
+    with (
+        ingestion(spark, broker, database, tmp_path, topic.name) as sink,
+        psycopg.connect(database, autocommit=True) as connection,
+    ):
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        end = offsets(topic.admin, list_partitions(topic.admin, [plans])[0], LATEST)[0]
+        for plan in ("skipped", "taken"):
+            value = json.dumps({"op": "c", "after": {"plan": plan}, "ts_ms": 1})
+            topic.producer.produce(plans, value, partition=0)
+        assert topic.producer.flush(30) == 0
+        asked = ["journal", "skip", plans, "0", str(end), "--reason", "no plan of ours", "--timeout", "0"]
+        assert "is kept" in str(CliRunner().invoke(app, asked).exception)
+        topic.append("b")
+        sink.process(batch(spark, topic))
+        rows = every_row(tmp_path).filter(pl.col("topic") == plans, pl.col("offset") >= end).sort("offset")
+        assert rows.select("disposition", "reason").rows() == [("rejected", "skipped"), ("accepted", None)]
+        known = 'SELECT topic, "offset", journalled_at IS NOT NULL FROM isolated_records'
+        assert connection.execute(known).fetchall() == [(plans, end, True)]
+        # A driver that ended between the commit and this.
+        connection.execute("UPDATE isolated_records SET journalled_at = NULL")
+        with ingestion(spark, broker, database, tmp_path, topic.name):
+            assert connection.execute(known).fetchall() == [(plans, end, True)]
+
+
 def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
