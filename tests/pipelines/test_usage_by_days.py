@@ -256,7 +256,8 @@ def test_every_reader_puts_the_same_money_into_the_same_month(database: str) -> 
                 explained = [row["amount"] for row in Stored(connection).lines(account, month)]
             lines = [line.amount for line in read_bills(backend, month).lines if line.account == account]
             keys = [one.amount for one in read_values(backend, account, month, "api_key_id").values]
-            sums = {reduce(EXACT.add, filter(None, each), Decimal(0)) for each in (lines, keys, explained, listed[month])}
+            readers = (lines, keys, explained, listed[month])
+            sums = {reduce(EXACT.add, filter(None, amounts), Decimal(0)) for amounts in readers}
             assert len(sums) == 1, (account, month, sums)
 
 

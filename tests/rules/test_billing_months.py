@@ -116,7 +116,8 @@ def named(accounts: pa.Table, at: datetime, decided_lsn: int) -> date:
 
 def holding(calendar: tuple[ZoneChange, ...], window: Window, at: datetime) -> set[date]:
     """What the periods are called that hold an instant: two where a day has no minute of its own."""
-    found: list[Period] = list(periods(window, calendar, MONTHS[0], MONTHS[-1]))
+    around = timedelta(days=3)
+    found: list[Period] = list(periods(window, calendar, (at - around).date(), (at + around).date()))
     return {period.first for period in found if period.start <= at < period.end}
 
 
