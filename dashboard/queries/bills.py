@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
-from metering.months import ZoneChange, billing_month
+from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
 from metering.words import Job
 
 MOST_WINDOWS = 1_000
@@ -85,14 +85,12 @@ _ACCOUNTS = """
     GROUP BY account, name, parent
 """
 
-# The rule that has one home: usage is of the month that its day is called by (`usage_days.day`, which joins names by
-# `metering.months`). Bills by key, `weir usage` and `weir explain` add up the same rows. A price version has one unit
-# price: a line's amount is its quantity times that, multiplied once.
-_LINES = """
+# A price version has one unit price: a line's amount is its quantity times that, multiplied once.
+_LINES = f"""
     SELECT account, model, meter, currency, price_version,
            sum(quantity) AS quantity, sum(quantity) * max(unit_price) AS amount,
            min(first_window) AS first_window, max(last_window_end) AS last_window_end
-    FROM usage_days WHERE day >= %(month)s AND day < %(following)s
+    FROM usage_days WHERE {IN_MONTH_SQL}
     GROUP BY account, model, meter, currency, price_version
     HAVING sum(quantity) <> 0
     ORDER BY account, model, meter, currency, first_window, price_version
@@ -116,8 +114,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
         meters = meters_of(cursor)
         known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
         general = _period(month, "", [], [])
-        following = (month + timedelta(days=31)).replace(day=1)
-        rows = cursor.execute(_LINES, {"month": month, "following": following}).fetchall()
+        rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
     lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
     periods = {one.account: one for one in known}

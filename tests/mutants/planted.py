@@ -407,8 +407,8 @@ MUTANTS = (
     Mutant(
         "the lines of a bill go by the clock, and its keys by days",
         "dashboard/queries/bills.py",
-        "FROM usage_days WHERE day >= %(month)s AND day < %(following)s",
-        "FROM usage_days WHERE first_window >= %(month)s AND first_window < %(following)s",
+        "WHERE {IN_MONTH_SQL}",
+        "WHERE date_trunc('month', first_window, 'UTC') = %(month)s::timestamp AT TIME ZONE 'UTC'",
         (f"{OF_CALENDAR}::test_usage_from_before_its_account_was_known_is_in_one_month_for_every_reader",),
     ),
     Mutant(

@@ -497,7 +497,7 @@ CHEAP = {name: place for name, places in FAULTS.items() for place in places if i
 
 
 @pytest.mark.parametrize("fault", CHEAP)
-def test_a_fault_of_the_twelve_in_postgres_is_found_and_named(metered: Metered, fault: str) -> None:
+def test_a_fault_of_the_thirteen_in_postgres_is_found_and_named(metered: Metered, fault: str) -> None:
     with a_copy_of(metered.database) as database:
         with psycopg.connect(database, autocommit=True) as connection:
             named = CHEAP[fault].change(connection)
