@@ -89,12 +89,12 @@ def amounts(database: str, month: date) -> set[Decimal]:
     backend = Backend(Settings(postgres_url=database))
     with read_only(database) as connection:
         query = UsageQuery(window=Window.MONTH, group_by=(Key.ACCOUNT,), dimensions=("api_key_id",), accounts=("a",))
-        listed = [row for row in usage_rows(connection, query) if _month(row["window_start"]) == month]
+        rows: list[dict[str, Any]] = [dict(row) for row in usage_rows(connection, query)]
         explained = Stored(connection).lines("a", month)
     return {
         sum((line.amount or Decimal(0) for line in read_bills(backend, month).lines), Decimal(0)),
         sum((value.amount or Decimal(0) for value in read_values(backend, "a", month, "k").values), Decimal(0)),
-        sum((row["amount"] for row in listed), Decimal(0)),
+        sum((row["amount"] for row in rows if _month(row["window_start"]) == month), Decimal(0)),
         sum((row["amount"] or Decimal(0) for row in explained), Decimal(0)),
     }
 
