@@ -60,7 +60,7 @@ histories: $(STAMP) ## Simulate 5,000 histories of crashes, zombies and lost ans
 mutants: $(STAMP) ## Plant bugs in a copy of the source, and see that the tests find each; writes tests/mutants/CAUGHT.md
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-planted-faults: $(STAMP) ## Plant twelve kinds of wrong money in committed rows, and see the audit name each; writes tests/planted_faults/FOUND.md
+planted-faults: $(STAMP) ## Plant thirteen kinds of wrong money in committed rows, and see the audit name each; writes tests/planted_faults/FOUND.md
 	$(BIN)/python -m pytest tests/planted_faults -m planted $(ARGS)
 
 quarter: $(STAMP) ## Bill a simulated quarter of 100,000 records, late, doubled and repriced, and compare each sum with the truth; writes tests/quarter/RESULT.md

@@ -80,14 +80,20 @@ def _dates(database: Database, parameters: Mapping[str, Any]) -> tuple[date, dat
 
 
 def _days(month: Month, first: date, following: date) -> Iterator[Period]:
-    """Those of a month: its first begins where the month before ended, whatever zone that was of; none is empty."""
-    start, day = month.start, first
+    """Those of a month: its first begins where the month before ended, whatever zone that was of.
+
+    A day that has no minute there, after a move to the east, lasts as long as the next: usage that was decided before
+    the move was known may be on it.
+    """
+    start, day, empty = month.start, first, 0
     while day < following:
         day += DAY
         end = min(month.end, bounds(Window.DAY, day, month.zone)[0]) if day < following else month.end
-        if end > start:
-            yield Period(day - DAY, start, end)
-            start = end
+        if end <= start:
+            empty += 1
+            continue
+        yield from (Period(day - DAY - DAY * before, start, end) for before in range(empty + 1))
+        start, empty = end, 0
 
 
 def periods(window: Window, calendar: Calendar, first: date, last: date) -> Iterator[Period]:

@@ -1,16 +1,27 @@
-"""Billing months: `[start, end)` in the account's zone at the start, converted to UTC; the next starts where it ended.
+"""An account's calendar: its time zones, its billing months and its days. All that names or cuts a month goes by it.
 
-So a zone that changes within a month moves no border of it, and holds from the next month on.
+A billing month is `[start, end)` in the account's zone at its start, converted to UTC; the next starts where it ended.
+So a zone that changes within a month moves no border of it, and holds from the next month on. After a move to the west
+that month begins on the last day of the one before: what is called so belongs to its first day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-UTC_ZONE = ZoneInfo("UTC")
+UNKNOWN_ZONE = "UTC"
+UTC_ZONE = ZoneInfo(UNKNOWN_ZONE)
+BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
+FIRST_WALKED, LAST_WALKED = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""No event is older or younger; what takes effect outside cannot move a month that anybody uses."""
+
+IN_MONTH_SQL = "day >= %(month)s::date AND day < (%(month)s::date + interval '1 month')::date"
+"""Which rows of `usage_days` are of the month that begins on `month`: usage is of the month that its day is called by,
+whatever the account's calendar is now. All who add up money by month say it so."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,15 @@ class ZoneChange:
 
 
 @dataclass(frozen=True)
+class MonthZone:
+    """From `start` on `zone` names the days, of which none is before `first_day` (None: any may be)."""
+
+    start: datetime
+    zone: str
+    first_day: date | None
+
+
+@dataclass(frozen=True)
 class Month:
     """`[start, end)` in UTC, by the calendar of `zone`."""
 
@@ -30,24 +50,61 @@ class Month:
     zone: ZoneInfo
 
 
+def zone_changes(versions: Iterable[tuple[datetime, str]]) -> tuple[ZoneChange, ...]:
+    """The history of zones that an account's versions make: (the later of `effective_from` and commit, zone), by lsn.
+
+    The first zone holds from the beginning of time. Each other one holds from its own instant on, against whatever was
+    announced for later. A deletion is no version of a zone: an account that is made again goes on with its calendar.
+    In the database the trigger `catalog.keep_account_zone` is the copy of this rule (`test_account_zones`).
+    """
+    changes: list[ZoneChange] = []
+    for begins, timezone in versions:
+        changes = [change for change in changes if change.holds_from is None or change.holds_from <= begins]
+        if not changes:
+            changes = [ZoneChange(None, timezone)]
+        elif changes[-1].timezone != timezone:
+            if changes[-1].holds_from == begins:
+                changes.pop()
+            changes.append(ZoneChange(begins, timezone))
+    return tuple(changes)
+
+
+def month_zones(changes: Sequence[ZoneChange]) -> list[MonthZone]:
+    """The zones of the account's months, in order; `changes` in order, UTC where there is none.
+
+    Between two changes months are plain months of one zone, so only those in which something changes are looked at.
+    """
+    later = [
+        (max(change.holds_from, FIRST_WALKED), change.timezone)
+        for change in changes[1:]
+        if change.holds_from is not None and change.holds_from < LAST_WALKED
+    ]
+    zone = changes[0].timezone if changes else UNKNOWN_ZONE
+    zones = [MonthZone(BEGINNING_OF_TIME, zone, None)]
+    month = 0
+    for at, _ in later:
+        if at <= zones[-1].start:
+            continue
+        local = at.astimezone(zone_of(zone))
+        of_change = local.year * 12 + local.month - 1
+        # After a change of zone the new month may begin on the last day of the old one: it is the new one all the same.
+        month = of_change if of_change > month and _begins(of_change, zone) == at else max(of_change, month) + 1
+        start = _begins(month, zone)
+        zone = next(timezone for begins, timezone in reversed(later) if begins <= start)
+        zones.append(MonthZone(start, zone, date(month // 12, month % 12 + 1, 1)))
+    return zones
+
+
 def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
     """The month that is called `month`, a first of a month; `changes` in order, UTC where there is none."""
-    zone = zone_of(changes[0].timezone) if changes else UTC_ZONE
-    later = [(change.holds_from, change.timezone) for change in changes[1:] if change.holds_from is not None]
-    # Until the month in which the first change falls, months are plain months of the first zone.
-    reached = min([month, *(_first(at.astimezone(zone)) for at, _ in later)])
-    start = _midnight(reached, zone)
-    while True:
-        for at, timezone in later:
-            if at <= start:
-                zone = zone_of(timezone)
-        following = (reached + timedelta(days=31)).replace(day=1)
-        end = _midnight(following, zone)
-        if reached == month:
-            return Month(start, end, zone)
-        reached, start = following, end
+    named = [each for each in month_zones(changes) if each.first_day is None or each.first_day <= month][-1]
+    zone = zone_of(named.zone)
+    following = (month + timedelta(days=31)).replace(day=1)
+    start = named.start if named.first_day == month else _midnight(month, zone)
+    return Month(start, _midnight(following, zone), zone)
 
 
+@lru_cache(maxsize=4_096)
 def zone_of(name: str) -> ZoneInfo:
     """The time zone of a name; UTC where nobody knows it."""
     try:
@@ -56,8 +113,9 @@ def zone_of(name: str) -> ZoneInfo:
         return UTC_ZONE
 
 
-def _first(instant: datetime) -> date:
-    return instant.date().replace(day=1)
+def _begins(month: int, zone: str) -> datetime:
+    """When a month (counted from year 0) begins in a zone."""
+    return _midnight(date(month // 12, month % 12 + 1, 1), zone_of(zone))
 
 
 def _midnight(day: date, zone: ZoneInfo) -> datetime:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.meters import meters_of
+from metering.months import IN_MONTH_SQL
 
 MOST_VALUES = 1_000
 
@@ -39,13 +40,13 @@ class Values:
 
 _DIMENSIONS = "SELECT config -> 'dimensions' AS names FROM jobs WHERE job = 'billing'"
 
-_VALUES = """
+_VALUES = f"""
     SELECT dimensions ->> %(dimension)s AS value, is_other, currency, sum(amount) AS amount,
            coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(requests)s)), 0) AS requests,
            coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(tokens)s)), 0) AS tokens,
            coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced
     FROM usage_days
-    WHERE account = %(account)s AND day >= %(first)s AND day < %(following)s
+    WHERE account = %(account)s AND {IN_MONTH_SQL}
     GROUP BY 1, 2, 3
     HAVING bool_or(quantity <> 0)
     ORDER BY amount DESC NULLS LAST, is_other, value, currency
@@ -69,8 +70,7 @@ def read_values(backend: Backend, account: str, month: date, dimension: str) -> 
             {
                 "dimension": dimension,
                 "account": account,
-                "first": month,
-                "following": (month + timedelta(days=31)).replace(day=1),
+                "month": month,
                 "requests": list(meters.requests),
                 "tokens": list(meters.tokens),
                 "limit": MOST_VALUES + 1,

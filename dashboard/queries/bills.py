@@ -1,6 +1,6 @@
 """Bills: what each account owes for a month so far, line by line, and the windows behind a line.
 
-A month is that of the account's own time zone, as it was when the month began.
+A month is the sum of the account's days that are called by it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
-from metering.months import ZoneChange, billing_month
+from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
 from metering.words import Job
 
 MOST_WINDOWS = 1_000
@@ -38,7 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Period:
-    """An account's month: `[start, end)` in UTC. `name` is None for an account the catalog does not know."""
+    """An account's month: `[start, end)` in UTC. `name` is None for an account the catalog does not know.
+
+    Usage from before the account's zone was known is on days of UTC, and may lie outside (I12 of `weir audit`).
+    """
 
     account: str
     name: str | None
@@ -82,39 +85,12 @@ _ACCOUNTS = """
     GROUP BY account, name, parent
 """
 
-# A price version has one unit price: a line's amount is its quantity times that, multiplied once. Days that lie in the
-# month are read as such; minutes only where the month's border cuts days that overlap, after a change of zone.
-# OFFSET 0: each account's are found by their index; the planner would rather read all minutes there are, once.
-_LINES = """
-    WITH spans AS (
-        SELECT account, day, span.starts, span.ends,
-               coalesce(month.starts, %(start)s) AS month_starts, coalesce(month.ends, %(end)s) AS month_ends
-        FROM usage_spans(%(first)s::date - 2, %(last)s::date + 2) AS span
-        LEFT JOIN unnest(%(accounts)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
-            AS month (account, starts, ends) USING (account)
-    ), placed AS (
-        SELECT *, starts >= month_starts AND ends <= month_ends AS is_whole
-        FROM spans WHERE starts < month_ends AND ends > month_starts
-    ), sums AS (
-        SELECT account, model, meter, currency, price_version, quantity, unit_price, first_window, last_window_end
-        FROM (SELECT account, day FROM placed WHERE is_whole) AS whole JOIN usage_days USING (account, day)
-        UNION ALL
-        SELECT account, model, meter, currency, price_version, quantity, unit_price, window_start, window_end
-        FROM (
-            SELECT DISTINCT account AS of_account,
-                   greatest(starts, month_starts) AS starts, least(ends, month_ends) AS ends
-            FROM placed WHERE NOT is_whole
-        ) AS cut
-        CROSS JOIN LATERAL (
-            SELECT * FROM usage_windows
-            WHERE account = of_account AND window_start >= cut.starts AND window_start < cut.ends
-            OFFSET 0
-        ) AS minutes
-    )
+# A price version has one unit price: a line's amount is its quantity times that, multiplied once.
+_LINES = f"""
     SELECT account, model, meter, currency, price_version,
            sum(quantity) AS quantity, sum(quantity) * max(unit_price) AS amount,
            min(first_window) AS first_window, max(last_window_end) AS last_window_end
-    FROM sums
+    FROM usage_days WHERE {IN_MONTH_SQL}
     GROUP BY account, model, meter, currency, price_version
     HAVING sum(quantity) <> 0
     ORDER BY account, model, meter, currency, first_window, price_version
@@ -138,19 +114,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
         meters = meters_of(cursor)
         known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
         general = _period(month, "", [], [])
-        rows = cursor.execute(
-            _LINES,
-            {
-                "accounts": [one.account for one in known],
-                "starts": [one.start for one in known],
-                "ends": [one.end for one in known],
-                "start": general.start,
-                "end": general.end,
-                # All months that differ from UTC's lie between these: they are what the index is asked for.
-                "first": min([general.start, *(one.start for one in known)]),
-                "last": max([general.end, *(one.end for one in known)]),
-            },
-        ).fetchall()
+        rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
     lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
     periods = {one.account: one for one in known}
@@ -173,7 +137,11 @@ def _period(
 
 
 def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
-    """The minutes of a line, newest first, at most MOST_WINDOWS."""
+    """The minutes of a line, newest first, at most MOST_WINDOWS.
+
+    Of usage that was decided before its account's zone was known, days of two months may share minutes: they are shown
+    with both.
+    """
     with backend.snapshot() as cursor:
         rows = cursor.execute(
             _WINDOWS,

@@ -10,6 +10,7 @@ import polars as pl
 from jobs.audit.check import Check
 from jobs.audit.differences import Kind
 from jobs.audit.kept import Kept
+from jobs.audit.months import wrong_months
 from jobs.audit.outcomes import Outcomes
 from jobs.audit.proved import Proof, Span, proved_sessions
 from jobs.audit.recomputed import OUTCOME, Pinned
@@ -44,7 +45,7 @@ def gone(made: Stored) -> Iterator[Check]:
     """Where there is no usage, or no journal: nothing was made of them yet, or they are gone."""
     read = max(made.billed.position, made.sessions.position) - 1
     says = f"journal or usage is gone, and {read} rows of it were read" if read else "there is no usage yet"
-    for name in ("I1", "I4", "I5", "I6", "I8", "I10"):
+    for name in ("I1", "I4", "I5", "I6", "I8", "I10", "I12"):
         yield Check(name, 0, read if name == "I1" else 0, says)
 
 
@@ -81,6 +82,13 @@ def windows(proof: Proof, span: Span, unbilled: int) -> Check:
     behind = f"; {unbilled} rows of usage are not billed yet, and not compared" if unbilled > 0 else ""
     sound = "signed usage is windows, stragglers that are in none, and days, in each of their columns"
     return Check("I6", proof.sums.examined, proof.sums.found, (proof.sums.first or sound) + span.left_out + behind)
+
+
+def months(made: Stored, pinned: Pinned) -> Check:
+    """I12: each row's month, which its day says, is the readers' month."""
+    found = wrong_months(made.months, pinned.accounts)
+    sound = "the months that days are called by are those that readers show"
+    return Check("I12", found.examined, found.found, found.first or sound)
 
 
 def standing(found: Outcomes, proof: Proof, corrected: Mapping[str, int]) -> Check:

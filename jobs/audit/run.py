@@ -83,6 +83,7 @@ class Audit:
         proof = proved(versions, made.billed, span)
         yield checks.windows(proof, span, held[Table.USAGE].next - made.billed.position)
         yield checks.standing(found, proof, corrected)
+        yield checks.months(made, pinned)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
         """What was found first, by which it was judged, and how many rows were appended, by cause."""

@@ -7,7 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from jobs.audit.chains import CORRECTIONS
 from jobs.audit.copied import copied
 from jobs.audit.decisions import DECIDED
 from jobs.audit.minutes import STORED_STRAGGLERS, STORED_WINDOWS
+from jobs.audit.months import Months, stored_months
 from jobs.audit.pinned import EVERYTHING, Asked
 from jobs.audit.sessions import SESSIONS, of_user
 from jobs.audit.spilled import Spilled
@@ -84,6 +85,7 @@ class Stored:
 
     billed: Billed
     sessions: Sessions
+    months: Months
 
 
 _WINDOWS = """
@@ -142,7 +144,8 @@ def stored(postgres_url: str, asked: Asked = EVERYTHING) -> Stored:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked))
+            months = stored_months(connection, *_days(asked))
+            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked), months)
 
 
 def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> Billed:
@@ -160,11 +163,7 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -> 
     for part, (statement, schema) in parts.items():
         for piece in copied(connection, sql.SQL(statement) + within, schema):
             rows.add(part, _with_same_json(piece), found.of_window())
-    some_days = _within(
-        "day",
-        None if asked.since is None else (asked.since - _WEST_TO_EAST).date(),
-        None if asked.until is None else (asked.until + _WEST_TO_EAST).date(),
-    )
+    some_days = _within("day", *_days(asked))
     for piece in copied(connection, sql.SQL(_DAYS) + some_days, STORED_DAYS):
         rows.add(DAYS, _with_same_json(piece), found.of_account())
     for piece in copied(connection, sql.SQL(_DECISIONS), DECIDED):
@@ -184,6 +183,14 @@ def sessions(connection: psycopg.Connection[Any], rows: Spilled, asked: Asked) -
 def decided(billed: Billed) -> Iterator[pl.DataFrame]:
     """DECIDED of all stragglers, some at a time."""
     return billed.rows.pieces(DECISIONS, 0)
+
+
+def _days(asked: Asked) -> tuple[date | None, date | None]:
+    """Those that may hold what is asked for, whatever zone named them: from one on, and before another."""
+    return (
+        None if asked.since is None else (asked.since - _WEST_TO_EAST).date(),
+        None if asked.until is None else (asked.until + _WEST_TO_EAST).date(),
+    )
 
 
 def _within(column: str, since: object, until: object) -> sql.Composed:

@@ -1,8 +1,6 @@
-"""The account's calendar day of usage: in the time zone in force when its billing month began.
+"""The account's calendar day of usage, as columns: which zone names it, `metering.months` says.
 
-A billing month is `[start, end)` in the account's zone at its start, converted to UTC; the next starts where it ended.
-So a zone that changes within a month holds from the next month on. After a move to the west that month begins on the
-last day of the one before: what is called so belongs to its first day. Without an account or a zone it is UTC.
+An outcome is named by what was known of its account when it was decided. Without an account or a zone it is UTC.
 """
 
 from __future__ import annotations
@@ -10,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo
 
 import polars as pl
 import pyarrow as pa
 
-from metering.pricing import Version, account_as_of
+from metering import months
+from metering.months import UNKNOWN_ZONE, zone_of
+from metering.pricing import Version
 
-UNKNOWN = "UTC"
-BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
-FIRST_WALKED, LAST_WALKED = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-"""No event is older or younger; what takes effect outside cannot move a month that anybody uses."""
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 
@@ -36,44 +31,10 @@ Zones = list[tuple[datetime, str, date | None]]
 
 
 def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
-    """The zones of the months of one account, as seen from `decided_lsn`; `versions` hold its zone.
-
-    Between two changes months are plain months of one zone, so only those in which something changes are looked at.
-    """
-    changes = {max(v.effective_from, FIRST_WALKED) for v in versions if v.lsn < decided_lsn}
-    start, zone = BEGINNING_OF_TIME, _zone_at(versions, BEGINNING_OF_TIME, decided_lsn)
-    zones: Zones = [(start, zone, None)]
-    month = 0
-    for change in sorted(change for change in changes if change < LAST_WALKED):
-        if change <= start:
-            continue
-        local = change.astimezone(zone_of(zone))
-        of_change = local.year * 12 + local.month - 1
-        # After a change of zone the new month may begin on the last day of the old one: it is the new one all the same.
-        month = of_change if of_change > month and _begins(of_change, zone) == change else max(of_change, month) + 1
-        start = _begins(month, zone)
-        zone = _zone_at(versions, start, decided_lsn)
-        zones.append((start, zone, date(month // 12, month % 12 + 1, 1)))
-    return zones
-
-
-def _begins(month: int, zone: str) -> datetime:
-    """When a month (counted from year 0) begins in a zone."""
-    return datetime(month // 12, month % 12 + 1, 1, tzinfo=zone_of(zone)).astimezone(UTC)
-
-
-def _zone_at(versions: Sequence[Version[str]], instant: datetime, decided_lsn: int) -> str:
-    version = account_as_of(versions, instant, decided_lsn)
-    return UNKNOWN if version is None or version.value is None else version.value
-
-
-@lru_cache(maxsize=4_096)
-def zone_of(name: str) -> ZoneInfo:
-    """The time zone of a name; UTC where nobody knows it."""
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return ZoneInfo(UNKNOWN)
+    """The zones of the months of one account, as seen from `decided_lsn`; `versions` hold its zone, None: deleted."""
+    seen = sorted((v for v in versions if v.lsn < decided_lsn), key=lambda version: version.lsn)
+    changes = months.zone_changes((v.effective_from, v.value) for v in seen if v.value is not None)
+    return [(each.start, each.zone, each.first_day) for each in months.month_zones(changes)]
 
 
 @lru_cache(maxsize=65_536)
@@ -92,22 +53,27 @@ def _offset(zone: str, instant: datetime) -> timedelta:
     return instant.astimezone(zone_of(zone)).utcoffset() or timedelta()
 
 
+def zone_versions(accounts: pa.Table) -> pl.DataFrame:
+    """All versions of accounts (streams.ACCOUNTS) → (account, lsn, holds_from, zone) of those that have a zone, by lsn.
+
+    A zone never holds from the past, whatever a version says: borders that somebody has seen stay. A deletion names
+    none, so the calendar goes on when the account is made again.
+    """
+    holds_from = pl.max_horizontal("effective_from", "committed_at")
+    return (
+        pl.DataFrame(accounts)
+        .filter(~pl.col("deleted"))
+        .select("account", "lsn", holds_from=holds_from, zone=pl.col("timezone").fill_null(UNKNOWN_ZONE))
+        .sort("lsn")
+    )
+
+
 class BillingDays:
     """The days of all accounts, made anew when one of them changed. Nearly all have had one zone for ever."""
 
     def __init__(self, accounts: pa.Table) -> None:
-        """`accounts`: all versions (streams.ACCOUNTS).
-
-        A zone never holds from the past, whatever a version says: borders that somebody has seen stay, as those of
-        bills do (`catalog.account_zones`).
-        """
-        zone = pl.when(~pl.col("deleted")).then("timezone")
-        holds_from = pl.max_horizontal("effective_from", "committed_at")
-        self._versions = (
-            pl.DataFrame(accounts)
-            .select("account", "lsn", holds_from.alias("effective_from"), "deleted", zone=zone.fill_null(UNKNOWN))
-            .sort("lsn")
-        )
+        """`accounts`: all versions (streams.ACCOUNTS)."""
+        self._versions = zone_versions(accounts)
         self._accounts = self._versions.group_by("account").agg(
             first_lsn=pl.min("lsn"), zone=pl.first("zone"), has_moved=pl.n_unique("zone") > 1
         )
@@ -121,7 +87,7 @@ class BillingDays:
         rows = rows.join(concerned, on="account", how="left")
         is_seen = (pl.col("decided_lsn") > pl.col("first_lsn")).fill_null(False)
         placed = rows.with_columns(
-            zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN)), first_day=pl.lit(None, pl.Date)
+            zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN_ZONE)), first_day=pl.lit(None, pl.Date)
         )
         has_moved = is_seen & pl.col("has_moved").fill_null(False)
         if concerned["has_moved"].any():
@@ -157,9 +123,9 @@ class BillingDays:
         key = account, seen_lsn
         if key not in self._months:
             versions = [
-                Version(lsn, effective_from, None if deleted else zone)
-                for lsn, effective_from, deleted, zone in self._versions.filter(account=account)
-                .select("lsn", "effective_from", "deleted", "zone")
+                Version(lsn, holds_from, zone)
+                for lsn, holds_from, zone in self._versions.filter(account=account)
+                .select("lsn", "holds_from", "zone")
                 .iter_rows()
             ]
             self._months[key] = month_zones(versions, seen_lsn + 1)

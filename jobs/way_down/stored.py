@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from jobs.billed import Database
 from jobs.way_down.arithmetic import Cell, Row, WindowKey
+from metering.months import IN_MONTH_SQL
 
 STRAGGLER = (
     *("usage_lsn", "meter", "account", "model", "window_start", "event_time", "received_at", "late_seconds"),
@@ -94,11 +95,11 @@ _DAYS_AND_MINUTES = """
     ORDER BY model, meter, currency, price_version
 """
 # One price version has one unit price: a line's amount is its quantity times that, multiplied once.
-_LINES = """
-    SELECT account, %(month)s AS month, model, meter, currency, price_version, max(unit_price) AS unit_price,
+_LINES = f"""
+    SELECT account, %(month)s::date AS month, model, meter, currency, price_version, max(unit_price) AS unit_price,
            sum(quantity) AS quantity, sum(quantity) * max(unit_price) AS amount
     FROM usage_days
-    WHERE account = %(account)s AND day >= %(month)s AND day < %(following)s
+    WHERE account = %(account)s AND {IN_MONTH_SQL}
       AND (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
     GROUP BY account, model, meter, currency, price_version
     ORDER BY model, meter, currency, price_version
@@ -189,8 +190,7 @@ class Stored:
 
         Of some meters, or of all (None).
         """
-        following = (month + timedelta(days=31)).replace(day=1)
-        asked = {"account": account, "month": month, "following": following, "meters": _some(meters)}
+        asked = {"account": account, "month": month, "meters": _some(meters)}
         return list(self.database.execute(_LINES, asked).fetchall())
 
 

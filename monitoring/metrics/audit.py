@@ -7,7 +7,7 @@ from enum import StrEnum
 from metering.words import Job, UsageCause
 from monitoring.instruments import GaugeMetric
 
-CHECKS = tuple(f"I{number}" for number in range(1, 11))
+CHECKS = (*(f"I{number}" for number in range(1, 11)), "I12")
 """docs/design.md, section 8."""
 CAUSES = tuple(cause for cause in UsageCause if cause is not UsageCause.STREAM)
 

@@ -34,6 +34,7 @@ OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
+OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 
 MUTANTS = (
@@ -395,5 +396,26 @@ MUTANTS = (
         '"job": job}).fetchone() != (True,):\n        connection.close()\n        raise NotYet(',
         '"job": job}).fetchone() is None:\n        connection.close()\n        raise NotYet(',
         (f"{OF_REBUILDS}::test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done[103]",),
+    ),
+    Mutant(
+        "an account that was deleted has no zone when it is made again",
+        "jobs/joins/billing_days.py",
+        '        .filter(~pl.col("deleted"))\n',
+        "",
+        ("tests/rules/test_billing_days.py::test_an_account_that_is_made_again_after_a_months_end_keeps_its_zone",),
+    ),
+    Mutant(
+        "the lines of a bill go by the clock, and its keys by days",
+        "dashboard/queries/bills.py",
+        "WHERE {IN_MONTH_SQL}",
+        "WHERE date_trunc('month', first_window, 'UTC') = %(month)s::timestamp AT TIME ZONE 'UTC'",
+        (f"{OF_CALENDAR}::test_usage_from_before_its_account_was_known_is_in_one_month_for_every_reader",),
+    ),
+    Mutant(
+        "a month is sound if any calendar explains it",
+        "jobs/audit/months.py",
+        "    if of_readers != of_joins:\n",
+        "    if False:\n",
+        (f"{OF_CALENDAR}::test_the_audit_names_a_month_that_readers_cut_by_another_zone_than_joins",),
     ),
 )

@@ -45,9 +45,18 @@ class HandMade:
         self._next_lsn = 1
         self._told: dict[str, int] = {}
         self._new: dict[Table, list[Row]] = {Table.JOURNAL: [], Table.ACCOUNTS: [], Table.PRICES: []}
-        said = self._logged(timedelta(), topic="catalog.accounts")
-        holds = {"account": "a", "plan": "pro", "currency": "EUR", "timezone": "UTC", "effective_from": START}
-        self._new[Table.ACCOUNTS].append({**holds, "lsn": said, "committed_at": START, "deleted": False})
+        self.account(timedelta())
+
+    @property
+    def accounts(self) -> list[Row]:
+        """The versions of the account that came since joins decided last."""
+        return self._new[Table.ACCOUNTS]
+
+    def account(self, at: timedelta, **says: Any) -> None:
+        """A version of the account; it holds from `at` on, and says UTC where `says` does not."""
+        holds = {"account": "a", "plan": "pro", "currency": "EUR", "timezone": "UTC", "deleted": False, **says}
+        moment = {"lsn": self._logged(at, topic="catalog.accounts"), "effective_from": START + at}
+        self.accounts.append({**moment, "committed_at": START + at, **holds})
 
     def price(self, at: timedelta, unit_price: str | None, *, begins: timedelta, model: str = "m") -> None:
         """What one output token costs from `begins` on; None withdraws it, as joins of before took a deletion."""

@@ -10,6 +10,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 from alembic import command
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from catalog.change import compact_json, envelope
 from catalog.file import parse_catalog
@@ -18,7 +20,7 @@ from jobs.joins.billing_days import BillingDays
 from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import ACCOUNTS, CatalogTopic
-from metering.months import ZoneChange, billing_month
+from metering.months import ZoneChange, billing_month, zone_changes
 from tests.database_rows import write
 
 NAMES = "account, name, plan, currency, timezone, effective_from"
@@ -166,6 +168,52 @@ def test_an_account_that_is_deleted_and_made_again_keeps_its_history(connection:
     with connection.transaction():
         connection.execute(f"INSERT INTO catalog.accounts ({NAMES}) SELECT {NAMES} FROM kept")
     assert history(connection) == [(None, "Europe/Berlin")]
+
+
+ZONES = ("Europe/Berlin", "Asia/Tokyo", "UTC")
+edits = st.lists(
+    st.one_of(
+        st.just(("delete", None, None)),
+        st.tuples(st.just("name"), st.none(), st.none()),
+        st.tuples(
+            st.sampled_from(["put", "put", "put back"]),
+            st.sampled_from(ZONES),
+            st.none() | st.sampled_from([-400, -1, 1, 1, 40, 80]),
+        ),
+    ),
+    max_size=8,
+)
+"""(what is done to the account, its zone, and how many days from now its `effective_from` is; None: it has none)."""
+PUT = """
+    INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)
+    VALUES ('acme', '', 'p', 'EUR', %(zone)s, %(at)s)
+    ON CONFLICT (account) DO UPDATE SET timezone = excluded.timezone, effective_from = excluded.effective_from
+"""
+EDIT = {"delete": "DELETE FROM catalog.accounts", "name": "UPDATE catalog.accounts SET name = name || '.'"}
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(done=edits)
+def test_differential_the_trigger_keeps_the_history_that_the_versions_of_an_account_make(
+    connection: psycopg.Connection[Any], done: list[tuple[str, str | None, int | None]]
+) -> None:
+    """Each version as joins has it: zone, and the later of `effective_from` and when it was changed."""
+    connection.execute("DELETE FROM catalog.accounts")
+    connection.execute("DELETE FROM catalog.account_zones")
+    connection.execute("INSERT INTO catalog.plans VALUES ('p', '') ON CONFLICT DO NOTHING")
+    connection.commit()
+    versions: list[tuple[datetime, str]] = []
+    start = datetime.now(UTC)
+    for what, zone, days in done:
+        at = None if days is None else start + timedelta(days=days)
+        with connection.transaction():
+            if what == "put back":
+                connection.execute(EDIT["delete"])
+            connection.execute(EDIT.get(what, PUT).encode(), {"zone": zone, "at": at})
+            row = connection.execute("SELECT effective_from, changed_at, timezone FROM catalog.accounts").fetchone()
+        if row is not None:
+            versions.append((max(row[0] or row[1], row[1]), row[2]))
+    assert tuple(ZoneChange(*change) for change in history(connection)) == zone_changes(versions)
 
 
 @pytest.mark.usefixtures("account")

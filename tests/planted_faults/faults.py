@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -153,6 +153,19 @@ def day_moved(connection: psycopg.Connection[Any]) -> Named:
     return ["the day", *found[1:]]
 
 
+def month_moved(connection: psycopg.Connection[Any]) -> Named:
+    """All that an account had in a month is on days two months later."""
+    found = connection.execute(
+        "SELECT account, date_trunc('month', day)::date FROM usage_days WHERE quantity > 0 ORDER BY 1, 2 LIMIT 1"
+    ).fetchone()
+    assert found is not None
+    account, month = found
+    moved = "UPDATE usage_days SET day = (day + interval '2 months')::date WHERE account = %s AND day >= %s"
+    assert connection.execute(moved, [account, month]).rowcount
+    later = (month + timedelta(days=62)).replace(day=1)
+    return [f"{account} {later:%Y-%m} has usage"]
+
+
 def not_taken_out(connection: psycopg.Connection[Any]) -> Named:
     """A window goes on having what a row of usage has taken back, and no correction says that it was."""
     found = connection.execute(
@@ -226,6 +239,7 @@ FAULTS: dict[str, tuple[InUsage | InDatabase, ...]] = {
         InUsage(one(lambda row: [{**row, "event_time": next_month(row["event_time"])}]), "I10", "event_time is"),
         InDatabase(day_moved, "I6", "the day"),
     ),
+    "a month under another name": (InDatabase(month_moved, "I12", "has usage from"),),
     "a reversal skipped": (
         InUsage(not_taken_back, "I8", "takes back, or replaces, something else"),
         InDatabase(not_taken_out, "I6", QUANTITY),
@@ -250,4 +264,4 @@ FAULTS: dict[str, tuple[InUsage | InDatabase, ...]] = {
         InDatabase(of_a_window("UPDATE usage_windows SET late_rows = late_rows + 1"), "I6", "late_rows is"),
     ),
 }
-"""Twelve kinds, in all places where each can be."""
+"""Thirteen kinds, in all places where each can be."""

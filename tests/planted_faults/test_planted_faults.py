@@ -1,4 +1,4 @@
-"""Of twelve kinds of wrong money each is found by the whole audit, in joins' rows and in billing's, and named.
+"""Of thirteen kinds of wrong money each is found by the whole audit, in joins' rows and in billing's, and named.
 
 Method: a history of the simulator leaves real tables and a real database, which the audit proves; then one fault is
 planted in a copy of them, and the audit runs as it ships. `make planted-faults` writes FOUND.md when all were found.
@@ -34,7 +34,7 @@ def kind(place: InUsage | InDatabase) -> str:
     return "`usage`" if isinstance(place, InUsage) else "Postgres"
 
 
-HEAD = """# Twelve planted faults, and what the audit said of each
+HEAD = """# Thirteen planted faults, and what the audit said of each
 
 Written by `make planted-faults`, which plants one after the other in a copy of what a history of the simulator left.
 

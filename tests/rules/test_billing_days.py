@@ -59,10 +59,11 @@ def table(accounts: Mapping[str, Sequence[Change]]) -> pa.Table:
 
 
 def walked(changes: Sequence[Change], event_time: datetime, decided_lsn: int) -> date:
-    """Month by month from long before the first change."""
+    """Month by month from long before the first change; a deletion leaves the calendar as it is."""
+    versions = [version for version in versions_of(changes) if version.value is not None]
 
     def zone_at(instant: datetime) -> ZoneInfo:
-        version = account_as_of(versions_of(changes), instant, decided_lsn)
+        version = account_as_of(versions, instant, decided_lsn)
         name = version.value if version is not None and version.value is not None else "UTC"
         return ZoneInfo(name if name in ZONES else "UTC")
 
@@ -136,6 +137,14 @@ def test_a_changed_zone_names_the_days_from_the_next_month_on() -> None:
     event = datetime(2025, 10, 20, 11, tzinfo=UTC)
     later = datetime(2025, 11, 20, 10, tzinfo=UTC)
     assert days({"a": moved}, [("a", event, 99), ("a", later, 99)]) == [date(2025, 10, 21), date(2025, 11, 19)]
+
+
+def test_an_account_that_is_made_again_after_a_months_end_keeps_its_zone() -> None:
+    changes: list[Change] = [(0, "America/New_York"), (24 * 30, None), (24 * 32, "America/New_York")]
+    evening = datetime(2025, 12, 1, 2, tzinfo=UTC)
+    assert days({"a": changes}, [("a", evening, 99)]) == [date(2025, 11, 30)]
+    while_deleted: list[Change] = changes[:2]
+    assert days({"a": while_deleted}, [("a", evening, 99)]) == [date(2025, 11, 30)]
 
 
 def test_months_meet_whatever_the_zones() -> None:

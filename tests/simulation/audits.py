@@ -17,6 +17,7 @@ from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.decisions_told import otherwise_decided
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.kept import is_each_once, kept
+from jobs.audit.months import wrong_months
 from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
 from jobs.audit.proved import (
     OF_REQUESTS,
@@ -35,7 +36,7 @@ from jobs.billing.sums import COLUMNS
 from jobs.joins.config import JoinsConfig
 from jobs.joins.past import is_paired
 from jobs.runtime.delta.table import open_table
-from jobs.streams import Table
+from jobs.streams import ACCOUNTS, Table
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def proof(tables: str, database: str, now: datetime) -> Iterator[str]:
 
 
 def proved(tables: str, database: str, asked: Asked = EVERYTHING) -> dict[str, Wrong]:
-    """I5, I6 and I8, as far as there is something to compare."""
+    """I5, I6, I8 and I12, as far as there is something to compare."""
     made = stored(database, asked)
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
@@ -110,7 +111,9 @@ def proved(tables: str, database: str, asked: Asked = EVERYTHING) -> dict[str, W
     rows = logged.filter(concerns).select(names)
     parts = by_part(by_bucket(rows, made.billed, decided).sort("bucket").iter_rows())
     found = compared(parts, made.billed, decided, usage, span)
-    wrong = {"I6": found.sums, "I8": found.corrections}
+    accounts = open_table(tables, Table.ACCOUNTS)
+    versions = ACCOUNTS.empty_table() if accounts is None else accounts.to_pyarrow_table()
+    wrong = {"I6": found.sums, "I8": found.corrections, "I12": wrong_months(made.months, versions)}
     if asked.is_everything and made.sessions.gaps_reached and kept(journal).since is None:
         requests = _rows(journal, OF_REQUESTS).to_arrow()
         cut = by_part(sessions_by_bucket(requests, made.sessions).sort("bucket").iter_rows())
