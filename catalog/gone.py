@@ -35,8 +35,9 @@ _PUT = {
         ON CONFLICT DO NOTHING RETURNING account
     """,
 }
-# It was taken when that was allowed, and is there for no longer than this transaction.
+# Both were taken when that was allowed, and are there for no longer than this transaction.
 _ANY_ZONE = "SELECT set_config('weir.known_zones', concat(' UTC ', %(timezone)s::text, ' '), true)"
+_ANY_METER = "SELECT set_config('weir.takes_any_meter', 'yes', true)"
 _DELETE = {
     Table.PRICES: """
         DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from)
@@ -100,6 +101,7 @@ def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: He
     """Whether it was not there, and so was put there and deleted."""
     with database.transaction():
         plan = database.execute(_PUT_PLAN, row).fetchone()
+        database.execute(_ANY_METER)
         if table is Table.ACCOUNTS:
             database.execute(_ANY_ZONE, row)
         put = database.execute(_PUT[table], row).fetchone()
