@@ -75,7 +75,8 @@ def account(
 ) -> None:
     """End an account: usage from that moment on has no plan, so no price and no currency. What is billed stays.
 
-    As of an earlier moment the next `weir audit` takes the price from usage since; in ended months only with --backdate.
+    As of an earlier moment the next `weir audit` takes the price from usage since, in ended months only with
+    --backdate.
 
     Exit status 1 where there is no such account, or when joins does not have it in time (it is deleted then).
     """
@@ -95,7 +96,7 @@ def plan(name: Annotated[str, typer.Argument(metavar="PLAN")], *, data_dir: Data
 
 @dataclass(frozen=True)
 class _Asked:
-    """As of when, by whom, whether it may touch ended months, how many seconds are waited for joins (None: not at all), and of which stack."""
+    """As of when, by whom, whether in ended months, how many seconds are waited for joins (None: not at all), where."""
 
     at: datetime | None
     by: str

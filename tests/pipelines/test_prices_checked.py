@@ -1,0 +1,116 @@
+"""The database refuses a price that it would have to round, and one that nobody could ever be billed by."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from alembic import command
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.runtime.postgres.meters_table import declare
+from jobs.runtime.postgres.schema import migrate, migrator
+from metering.meters import DEFAULT, Declaration
+from tests.database_rows import write
+
+JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
+PRICE = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": JANUARY}
+GPU = Declaration("gpu_seconds", "second", "gpu_seconds")
+
+
+@pytest.fixture
+def priced(database: str) -> str:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.prices", {**PRICE, "unit_price": 1})
+    return database
+
+
+@pytest.mark.parametrize("way", ["insert", "update"])
+@pytest.mark.parametrize(
+    ("unit_price", "why"),
+    [
+        ("0.0000000000375", "a price of 'm' is 0.0000000000375 a unit: it must have at most 12 decimals"),
+        ("1e-13", "at most 12 decimals"),
+        ("99999999.9999999999999", "at most 12 decimals"),
+        ("100000000", "it must be less than 100000000"),
+        ("Infinity", "it must be less than 100000000"),
+        ("NaN", "it must be less than 100000000"),
+    ],
+)
+def test_a_price_that_would_be_rounded_is_refused_with_a_sentence(
+    priced: str, way: str, unit_price: str, why: str
+) -> None:
+    with psycopg.connect(priced) as connection, pytest.raises(psycopg.Error, match=why):
+        if way == "update":
+            connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [unit_price])
+        else:
+            connection.execute(
+                "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
+                " VALUES ('p', 'm', 'requests', 'USD', now(), %s::numeric)",
+                [unit_price],
+            )
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.decimals(0, 10**8 - 1, places=12), st.integers(0, 3))
+def test_any_other_is_stored_as_it_was_written(priced: str, unit_price: Decimal, zeros: int) -> None:
+    """Zeros that say nothing are no further decimals; and what is captured has the form that it always had."""
+    with psycopg.connect(priced) as connection:
+        connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [f"{unit_price:f}{'0' * zeros}"])
+        found = connection.execute("SELECT unit_price::text FROM catalog.prices").fetchone()
+        assert found == (f"{unit_price:.12f}",)
+
+
+@pytest.mark.parametrize("way", ["insert", "update"])
+def test_a_price_for_a_meter_that_nobody_declared_is_refused_with_a_sentence(priced: str, way: str) -> None:
+    refused = "a price of 'm' is for the meter 'request', which no application has ever declared"
+    with psycopg.connect(priced) as connection, pytest.raises(psycopg.errors.CheckViolation, match=refused):
+        if way == "update":
+            connection.execute("UPDATE catalog.prices SET effective_from = '2999-01-01Z', meter = 'request'")
+        write_price(connection, meter="request")
+
+
+def write_price(connection: psycopg.Connection[Any], **other: Any) -> None:
+    connection.execute(
+        "INSERT INTO catalog.prices VALUES (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s, 2)"
+        " ON CONFLICT (plan, model, meter, currency, effective_from) DO UPDATE SET unit_price = excluded.unit_price",
+        {**PRICE, **other},
+    )
+
+
+def test_a_meter_that_was_declared_once_can_have_prices_for_ever(priced: str) -> None:
+    """Its usage is billed yet: what waits, and what the audit mends."""
+    with psycopg.connect(priced) as connection:
+        declare(connection, [*DEFAULT, GPU])
+        declare(connection, DEFAULT)
+        write_price(connection, meter="gpu_seconds")
+
+
+def test_a_new_database_takes_prices_for_the_meters_of_every_release(database: str) -> None:
+    """Before any application has started."""
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    with psycopg.connect(database) as connection:
+        for meter in DEFAULT:
+            write_price(connection, meter=meter.name)
+
+
+def test_an_installation_of_before_upgrades_with_what_it_has_and_goes_on(database: str) -> None:
+    """What nobody checked stays, may be stored again as it is, and may be deleted; more of its kind is refused."""
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.prices", {**PRICE, "meter": "request", "unit_price": Decimal("0.0000000000375")})
+    migrate(database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        stored = "SELECT unit_price::text FROM catalog.prices"
+        assert connection.execute(stored).fetchall() == [("0.000000000038",)]
+        connection.execute("UPDATE catalog.prices SET plan = plan")
+        write_price(connection, meter="request")
+        assert connection.execute(stored).fetchall() == [("2.000000000000",)]
+        with pytest.raises(psycopg.errors.CheckViolation):
+            write_price(connection, meter="request", model="n")
+        connection.execute("DELETE FROM catalog.prices")
