@@ -187,7 +187,7 @@ def test_who_may_see_one_account_sees_what_it_pays_until_it_ends_and_nobody_else
     with psycopg.connect(reader_url(database)) as reader:
         reader.execute("""SELECT set_config('weir.accounts', '["a"]', true)""")
         for table in ("contracts", "account_history", "accounts_below"):
-            assert reader.execute(f"SELECT account FROM catalog.{table}".encode()).fetchall() == [("a",)]
+            assert reader.execute(f"SELECT DISTINCT account FROM catalog.{table}".encode()).fetchall() == [("a",)]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute("DELETE FROM catalog.account_history")
 

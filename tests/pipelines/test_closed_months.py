@@ -132,13 +132,6 @@ def test_filling_in_what_had_no_price_needs_no_word(billed: str) -> None:
     store(billed, parse_catalog(price("0.5").replace("requests", "input_tokens")))
 
 
-def test_an_account_of_a_zone_that_is_still_in_last_month_has_not_ended_it(billed: str) -> None:
-    """Its day is the last of last month, which still runs there while it is the first here; by its own calendar."""
-    with psycopg.connect(billed) as connection:
-        connection.execute("UPDATE usage_days SET day = %s WHERE day < %s", [NOW.date(), MONTH.date()])
-    store(billed, parse_catalog(account("gold")))
-
-
 @pytest.mark.parametrize("what", ["account", "price"])
 def test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed(billed: str, what: str) -> None:
     topic = CatalogTopic.ACCOUNTS if what == "account" else CatalogTopic.PRICES
@@ -176,7 +169,8 @@ def test_differential_the_price_of_one_moment_is_that_of_the_contracts_of_it(
     catalog.rollback()
     for edit in changes:
         apply(catalog, edit)
-    asked = f"SELECT price.* FROM (SELECT %s AS account, %s AS model, %s AS meter, %s AS at) AS used, LATERAL ({PRICE_AT}) AS price"
+    used = "SELECT %s::text AS account, %s::text AS model, %s::text AS meter, %s::timestamptz AS at"
+    asked = f"SELECT price.* FROM ({used}) AS used, LATERAL ({PRICE_AT}) AS price"
     for at in MOMENTS[1::2]:
         listed = catalog.execute("SELECT * FROM catalog.contracts_at(%s)", [at]).fetchall()
         contracts = {(row["account"], row["model"], row["meter"]): row["unit_price"] for row in listed}

@@ -44,15 +44,12 @@ def priced(database: str) -> str:
 def test_a_price_that_would_be_rounded_is_refused_with_a_sentence(
     priced: str, way: str, unit_price: str, why: str
 ) -> None:
+    statement = {
+        "insert": "INSERT INTO catalog.prices VALUES ('p', 'm', 'requests', 'USD', now(), %s::numeric)",
+        "update": "UPDATE catalog.prices SET unit_price = %s::numeric",
+    }[way]
     with psycopg.connect(priced) as connection, pytest.raises(psycopg.Error, match=why):
-        if way == "update":
-            connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [unit_price])
-        else:
-            connection.execute(
-                "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
-                " VALUES ('p', 'm', 'requests', 'USD', now(), %s::numeric)",
-                [unit_price],
-            )
+        connection.execute(statement.encode(), [unit_price])
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -68,10 +65,12 @@ def test_any_other_is_stored_as_it_was_written(priced: str, unit_price: Decimal,
 @pytest.mark.parametrize("way", ["insert", "update"])
 def test_a_price_for_a_meter_that_nobody_declared_is_refused_with_a_sentence(priced: str, way: str) -> None:
     refused = "a price of 'm' is for the meter 'request', which no application has ever declared"
+    statement = {
+        "insert": "INSERT INTO catalog.prices VALUES ('p', 'm', 'request', 'EUR', now(), 1)",
+        "update": "UPDATE catalog.prices SET meter = 'request'",
+    }[way]
     with psycopg.connect(priced) as connection, pytest.raises(psycopg.errors.CheckViolation, match=refused):
-        if way == "update":
-            connection.execute("UPDATE catalog.prices SET effective_from = '2999-01-01Z', meter = 'request'")
-        write_price(connection, meter="request")
+        connection.execute(statement.encode())
 
 
 def write_price(connection: psycopg.Connection[Any], **other: Any) -> None:
