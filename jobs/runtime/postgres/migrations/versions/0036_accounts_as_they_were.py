@@ -69,6 +69,12 @@ DECLARE
     begins timestamptz;
     holds timestamptz;
 BEGIN
+    -- While a column has another name its changes are rejected, and joins goes by the row of before.
+    IF NOT CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END
+        ?& '{{account,name,plan,currency,parent,effective_from,changed_at,deleted_at}}'::text[]
+    THEN
+        RETURN NULL;
+    END IF;
     IF TG_OP = 'DELETE' OR TG_OP = 'UPDATE' AND NEW.account <> OLD.account THEN
         PERFORM catalog.end_account_history(OLD.account, coalesce(OLD.deleted_at, now()));
     END IF;
@@ -87,25 +93,27 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER keep_account_history AFTER INSERT OR DELETE ON catalog.accounts
+-- Also when nothing changes: so a row is told again that was rejected (`weir catalog reconcile`).
+CREATE TRIGGER keep_account_history AFTER INSERT OR UPDATE OR DELETE ON catalog.accounts
     FOR EACH ROW EXECUTE FUNCTION catalog.keep_account_history();
-CREATE TRIGGER keep_changed_account AFTER UPDATE ON catalog.accounts
-    FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION catalog.keep_account_history();
 
 -- A deletion without deleted_at holds from its commit, as joins has it. Until then there is its transaction's start.
 CREATE FUNCTION catalog.keep_end_of_account() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
-    begins timestamptz := coalesce(OLD.effective_from, OLD.changed_at);
-    -- What began after the transaction did was in force until now.
-    began_since boolean := begins >= now() AND begins < moment;
+    begins timestamptz;
+    began_since boolean;
 BEGIN
-    IF moment = now() OR EXISTS (
-        SELECT FROM catalog.account_history WHERE account = OLD.account AND holds_until > now()
-    ) THEN
+    IF NOT to_jsonb(OLD) ?& '{{account,name,plan,currency,parent,effective_from,changed_at}}'::text[]
+        OR moment = now()
+        OR EXISTS (SELECT FROM catalog.account_history WHERE account = OLD.account AND holds_until > now())
+    THEN
         RETURN NULL;
     END IF;
+    -- What began after the transaction did was in force until now.
+    begins := coalesce(OLD.effective_from, OLD.changed_at);
+    began_since := begins >= now() AND begins < moment;
     UPDATE catalog.account_history SET holds_until = CASE WHEN began_since THEN begins ELSE moment END
     WHERE account = OLD.account AND holds_until = now();
     IF began_since THEN
@@ -121,7 +129,6 @@ CREATE CONSTRAINT TRIGGER keep_end_of_account AFTER DELETE OR UPDATE OF account 
 """
 NO_HISTORY = """
 DROP TRIGGER keep_end_of_account ON catalog.accounts;
-DROP TRIGGER keep_changed_account ON catalog.accounts;
 DROP TRIGGER keep_account_history ON catalog.accounts;
 DROP FUNCTION catalog.keep_end_of_account();
 DROP FUNCTION catalog.keep_account_history();
@@ -300,6 +307,10 @@ COMMENT ON FUNCTION catalog.was_declared(text) IS 'Whether an application has ev
 CREATE FUNCTION catalog.check_price() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
+    -- While a column has another name nobody is told of the row.
+    IF NOT to_jsonb(NEW) ?& '{plan,model,meter,currency,effective_from,unit_price}'::text[] THEN
+        RETURN NEW;
+    END IF;
     IF NEW.unit_price IN ('NaN', 'Infinity') OR NEW.unit_price >= 100000000 THEN
         RAISE EXCEPTION 'a price of % is % a unit: it must be less than 100000000', quote_literal(NEW.model),
             NEW.unit_price USING ERRCODE = 'numeric_value_out_of_range';
