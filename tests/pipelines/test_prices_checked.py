@@ -53,6 +53,17 @@ def test_a_price_that_would_be_rounded_is_refused_with_a_sentence(
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(1, 9), st.integers(13, 40), st.integers(0, 10**7))
+def test_any_decimal_too_many_is_refused(priced: str, digit: int, decimals: int, whole: int) -> None:
+    unit_price = f"{whole}.{'0' * (decimals - 1)}{digit}"
+    with (
+        psycopg.connect(priced) as connection,
+        pytest.raises(psycopg.errors.CheckViolation, match="at most 12 decimals"),
+    ):
+        connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [unit_price])
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.decimals(0, 10**8 - 1, places=12), st.integers(0, 3))
 def test_any_other_is_stored_as_it_was_written(priced: str, unit_price: Decimal, zeros: int) -> None:
     """Zeros that say nothing are no further decimals; and what is captured has the form that it always had."""

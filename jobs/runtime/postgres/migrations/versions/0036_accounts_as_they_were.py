@@ -70,7 +70,7 @@ DECLARE
     holds timestamptz;
 BEGIN
     -- While a column has another name its changes are rejected, and joins goes by the row of before.
-    IF NOT CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END
+    IF NOT (CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END)
         ?& '{{account,name,plan,currency,parent,effective_from,changed_at,deleted_at}}'::text[]
     THEN
         RETURN NULL;
