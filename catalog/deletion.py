@@ -15,6 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from catalog.change import Change
+from catalog.closed import refuse_closed
 from catalog.store import change_of, table_of
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
@@ -71,10 +72,13 @@ class Deleted:
         return None if begins is None else datetime.fromisoformat(begins)
 
 
-def delete_row(postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | None, by: str) -> Deleted:
+def delete_row(
+    postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | None, by: str, *, backdates: bool = False
+) -> Deleted:
     """Delete the price or account of a key, as of `at` or else of now, in the name of `by`.
 
-    Raises CannotRun where there is none, for an account that is a parent, and when the database refuses.
+    Raises CannotRun where there is none, for an account that is a parent, and when the database refuses; and, unless
+    `backdates`, ClosedMonthsTouched where ended months would be billed anew.
     """
     table = table_of(topic)
     with _asked(postgres_url) as database:
@@ -85,8 +89,11 @@ def delete_row(postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | 
         if row is None:
             raise CannotRun(_no_such(database, topic, key))
         database.execute(_DELETED[topic], key)
-    ends_at = row["deleted_at"]
-    return Deleted(change_of(table, {**row, "op": "d"}, ends_at), ends_at, row["is_to_come"])
+        ends_at = row["deleted_at"]
+        change = change_of(table, {**row, "op": "d"}, ends_at)
+        if not backdates:
+            refuse_closed(postgres_url, database, [change], ends_at)
+    return Deleted(change, ends_at, row["is_to_come"])
 
 
 def delete_plan(postgres_url: str, plan: str) -> None:

@@ -7,15 +7,18 @@ which is no change to it, and deleted in the same transaction. What joins has ot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
+from catalog.change import Change
 from catalog.known import unknown, versions
 from catalog.store import change_of, table_of
 from jobs.joins.untold import missing
 from jobs.streams import CatalogTopic, Table
+from metering.instants import EPOCH
 
 Held = Mapping[str, Any]
 Gone = Mapping[Table, frozenset[int]]
@@ -35,8 +38,9 @@ _PUT = {
         ON CONFLICT DO NOTHING RETURNING account
     """,
 }
-# It was taken when that was allowed, and is there for no longer than this transaction.
+# Both were taken when that was allowed, and are there for no longer than this transaction.
 _ANY_ZONE = "SELECT set_config('weir.known_zones', concat(' UTC ', %(timezone)s::text, ' '), true)"
+_ANY_METER = "SELECT set_config('weir.takes_any_meter', 'yes', true)"
 _DELETE = {
     Table.PRICES: """
         DELETE FROM catalog.prices WHERE (plan, model, meter, currency, effective_from)
@@ -80,15 +84,35 @@ def tell_again(tables: str, postgres_url: str) -> int:
     """
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
-        rows = [
-            change_of(table, {**row, "op": "r"}, row["read_at"])
-            for table in (table_of(CatalogTopic.PRICES), table_of(CatalogTopic.ACCOUNTS))
-            for row in database.execute(f"SELECT *, now() AS read_at FROM catalog.{table.name}".encode())
-        ]
-        told = unknown(tables, rows)
+        told = unknown(tables, _rows(database))
         for row in told:
             database.execute(_TOUCH[row.topic], row.key)
     return len(told)
+
+
+def outdated(tables: str, postgres_url: str, until: datetime) -> int:
+    """How many accounts and prices, last changed before `until`, joins has otherwise than the database, or not at all.
+
+    Raises `psycopg.Error` when the database refuses.
+    """
+    with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+        database.execute("SET LOCAL TimeZone = 'UTC'")
+        rows = [row for row in _rows(database) if _changed_at(row) < until]
+    return len(unknown(tables, rows))
+
+
+def _changed_at(row: Change) -> datetime:
+    """Of a row that says nothing of it, changed by an earlier release, long ago."""
+    return datetime.fromisoformat(row.after["changed_at"]) if row.after["changed_at"] else EPOCH
+
+
+def _rows(database: psycopg.Connection[dict[str, Any]]) -> list[Change]:
+    """All prices and accounts, as rows that were so already."""
+    return [
+        change_of(table, {**row, "op": "r"}, row["read_at"])
+        for table in (table_of(CatalogTopic.PRICES), table_of(CatalogTopic.ACCOUNTS))
+        for row in database.execute(f"SELECT *, now() AS read_at FROM catalog.{table.name}".encode())
+    ]
 
 
 def _gone(tables: str, table: Table, database: psycopg.Connection[dict[str, Any]]) -> Sequence[Held]:
@@ -100,6 +124,7 @@ def _deleted(database: psycopg.Connection[dict[str, Any]], table: Table, row: He
     """Whether it was not there, and so was put there and deleted."""
     with database.transaction():
         plan = database.execute(_PUT_PLAN, row).fetchone()
+        database.execute(_ANY_METER)
         if table is Table.ACCOUNTS:
             database.execute(_ANY_ZONE, row)
         put = database.execute(_PUT[table], row).fetchone()

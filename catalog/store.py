@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from catalog.change import Change, Row
+from catalog.closed import refuse_closed
 from catalog.file import CatalogFile
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
@@ -146,12 +147,14 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
     return next(table for table in TABLES if table.topic is topic)
 
 
-def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None) -> list[Change]:
+def store(
+    postgres_url: str, catalog: CatalogFile, changed_by: str | None = None, *, backdates: bool = False
+) -> list[Change]:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
     unknown plan, for a parent that is no account, for a price of a meter that is not declared, and when the database
-    refuses.
+    refuses; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed anew.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -175,7 +178,10 @@ def store(postgres_url: str, catalog: CatalogFile, changed_by: str | None = None
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
-        return [change_of(table, row, committed_at["now"]) for table, row in found]
+            changes = [change_of(table, row, committed_at["now"]) for table, row in found]
+            if not backdates:
+                refuse_closed(postgres_url, database, changes)
+        return changes
     except psycopg.Error as problem:
         if (away := database_sentence(problem, postgres_url)) is not None:
             raise CannotRun(away) from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.backdating import BackdateOption, agreed
 from cli.catalog_contracts import contracts
 from cli.catalog_delete import delete
 from cli.drain import TimeoutOption
@@ -42,6 +43,7 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts` and `prices`.")],
     *,
     by: ByOption = None,
+    backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: Annotated[
         bool, typer.Option(help="Return when joins prices with them, or as soon as they are stored.")
@@ -50,6 +52,8 @@ def apply(
 ) -> None:
     """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
+    Where usage of an ended month has a price and would have another, nothing is stored without --backdate: on a
+    terminal you are asked, else the exit status is 1. Pricing what had no price needs none.
     Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
     """
     from catalog.file import CatalogFileError, load_catalog_file
@@ -62,8 +66,13 @@ def apply(
     except CatalogFileError as refusal:
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
-    with telling("Applying the catalog …") as tell:
-        typer.echo(apply_catalog(running_deployment(data_dir), content, timeout if wait else None, tell, name))
+    stack = running_deployment(data_dir)
+
+    def applied(backdates: bool) -> str:
+        with telling("Applying the catalog …") as tell:
+            return apply_catalog(stack, content, timeout if wait else None, tell, name, backdates=backdates)
+
+    typer.echo(agreed(applied, backdate))
 
 
 @catalog.command()
@@ -111,17 +120,23 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
 
 
 def apply_catalog(
-    stack: Deployment, content: CatalogFile, timeout: float | None, tell: Tell, changed_by: str | None = None
+    stack: Deployment,
+    content: CatalogFile,
+    timeout: float | None,
+    tell: Tell,
+    changed_by: str | None = None,
+    *,
+    backdates: bool = False,
 ) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
     `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
-    time.
+    time; and, unless `backdates`, ClosedMonthsTouched.
     """
     from catalog.earlier import forget_earlier_keys
     from catalog.store import store
 
-    changes = store(stack.postgres_url, content, changed_by or who())
+    changes = store(stack.postgres_url, content, changed_by or who(), backdates=backdates)
     counts = Counter(change.op for change in changes)
     done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
     if timeout is None:

@@ -86,11 +86,11 @@ def contracts(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List what each account pays for a unit of each meter: accounts, plans and prices as the catalog has them now.
+    """List what each account pays for a unit of each meter, by all that the catalog has been told.
 
-    --at asks what is in force at another instant by the same rows: for what is announced. What rows were before
-    they were changed it does not know, nor accounts that are deleted: what usage was priced with, `weir explain` shows.
-    `in_force_until` is when the next price begins or this one ends; an account is listed from `account_from` on.
+    --at asks what is in force at another instant: for what is announced, or was. What usage was priced with, `weir
+    explain` shows. `in_force_until` is when the next price begins, this one or the account ends, or the account
+    changes; an account is listed from `account_from` on.
     """
     from deployment.stack import running_deployment
 

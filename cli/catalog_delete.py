@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.backdating import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author
@@ -46,17 +47,19 @@ def price(
     ],
     at: AtOption = None,
     by: ByOption = None,
+    backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """End a price: usage from that moment on has none, until another begins. One that has not begun never does.
 
-    As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`.
+    As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`; in ended
+    months only with --backdate.
     Exit status 1 where there is no such price, or when joins does not have it in time (it is deleted then).
     """
     key = {"plan": plan, "model": model, "meter": meter, "currency": currency, "effective_from": effective_from}
-    _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), timeout if wait else None, data_dir))
+    _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), backdate, timeout if wait else None, data_dir))
 
 
 @delete.command()
@@ -65,15 +68,19 @@ def account(
     *,
     at: AtOption = None,
     by: ByOption = None,
+    backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """End an account: usage from that moment on has no plan, so no price and no currency. What is billed stays.
 
+    As of an earlier moment the next `weir audit` takes the price from usage since, in ended months only with
+    --backdate.
+
     Exit status 1 where there is no such account, or when joins does not have it in time (it is deleted then).
     """
-    asked = _Asked(at, author(by), timeout if wait else None, data_dir)
+    asked = _Asked(at, author(by), backdate, timeout if wait else None, data_dir)
     _delete_row(CatalogTopic.ACCOUNTS, {"account": name}, asked)
 
 
@@ -89,10 +96,11 @@ def plan(name: Annotated[str, typer.Argument(metavar="PLAN")], *, data_dir: Data
 
 @dataclass(frozen=True)
 class _Asked:
-    """As of when, by whom, how many seconds are waited for joins (None: not at all), and of which stack."""
+    """As of when, by whom, whether in ended months, how many seconds are waited for joins (None: not at all), where."""
 
     at: datetime | None
     by: str
+    backdates: bool
     timeout: float | None
     data_dir: Path
 
@@ -104,7 +112,10 @@ def _delete_row(topic: CatalogTopic, key: dict[str, Any], asked: _Asked) -> None
     from deployment.stack import running_deployment
 
     stack = running_deployment(asked.data_dir)
-    gone = delete_row(stack.postgres_url, topic, key, asked.at, asked.by)
+    gone = agreed(
+        lambda backdates: delete_row(stack.postgres_url, topic, key, asked.at, asked.by, backdates=backdates),
+        asked.backdates,
+    )
     said = _sentence(topic, gone)
     if asked.timeout is None:
         typer.echo(f"{said}; joins will have it.")

@@ -1,30 +1,96 @@
-"""Which accounts' usage is part of whose: by the parents that the catalog names now, however long ago it was used."""
+"""Which accounts' usage is part of whose, month by month: by the parents that they had when the month began."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
 
+from cli.periods import Window
 from cli.reading import Database
+from metering.months import ZoneChange
+from metering.parents import Calendar, History, ParentStretch, above, months_of_change, parents_of_month
 
-_BELOW = """
-    SELECT head, account FROM catalog.accounts_below
-    WHERE head = ANY (coalesce(%(heads)s, ARRAY(SELECT account FROM catalog.accounts WHERE parent IS NULL)))
-    ORDER BY head, account
+_PARENTS = """
+    SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
+           array_agg(nullif(holds_until, 'infinity') ORDER BY holds_from) AS ends,
+           array_agg(parent ORDER BY holds_from) AS parents
+    FROM catalog.account_history WHERE parent IS NOT NULL GROUP BY account
+"""
+_ZONES = """
+    SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
+           array_agg(timezone ORDER BY holds_from) AS zones
+    FROM catalog.account_zones GROUP BY account
 """
 
 
 @dataclass(frozen=True)
-class RolledUp:
-    """Pairs of an account and whom it is summed into. What stands in none is summed into itself, if it is listed."""
+class Part:
+    """In the months from `first` to before `end` the usage of `member` is part of that of `head`."""
 
-    members: Sequence[str]
-    heads: Sequence[str]
+    member: str
+    head: str
+    first: date
+    end: date
 
-    @classmethod
-    def of(cls, database: Database, accounts: Sequence[str]) -> RolledUp:
-        """All below each of `accounts`; without any, all below each that has no parent."""
-        pairs = {(row["account"], row["head"]) for row in database.execute(_BELOW, {"heads": list(accounts) or None})}
-        pairs |= {(account, account) for account in accounts}
-        members, heads = zip(*sorted(pairs), strict=True) if pairs else ((), ())
-        return cls(members, heads)
+
+def parts_of(history: History, calendar: Calendar, accounts: Sequence[str]) -> list[Part]:
+    """Each of `accounts` with all below it; without any, all that have a parent, below the topmost one.
+
+    Of one pair the parts are in order, and do not meet.
+    """
+    changes = months_of_change(history)
+    parts = {(account, account): [Part(account, account, date.min, date.max)] for account in accounts}
+    for first, end in zip([date.min, *changes], [*changes, date.max], strict=True):
+        # Before the first change all months are alike.
+        month = first if first > date.min else _month_before(end)
+        parents = parents_of_month(history, calendar, month)
+        for member in parents:
+            line = above(member, parents)
+            for head in [name for name in line if name in accounts] if accounts else line[-1:]:
+                found = parts.setdefault((member, head), [])
+                begins = found.pop().first if found and found[-1].end == first else first
+                found.append(Part(member, head, begins, end))
+    return [part for found in parts.values() for part in found]
+
+
+def read_parts(database: Database, accounts: Sequence[str], zone: str | None) -> list[Part]:
+    """`parts_of` what the database has, by the calendar of a time zone; None: by each account's own."""
+    history = {
+        row["account"]: tuple(map(ParentStretch, row["starts"], row["ends"], row["parents"]))
+        for row in database.execute(_PARENTS)
+    }
+    if zone is not None:
+        changes = (ZoneChange(None, zone),)
+        return parts_of(history, lambda _: changes, accounts)
+    zones = {row["account"]: tuple(map(ZoneChange, row["starts"], row["zones"])) for row in database.execute(_ZONES)}
+    return parts_of(history, lambda account: zones.get(account, ()), accounts)
+
+
+def part_parameters(parts: Sequence[Part]) -> dict[str, Any]:
+    """The parameters of `JOINED`."""
+    return {
+        "members": [part.member for part in parts],
+        "heads": [part.head for part in parts],
+        "part_firsts": [part.first for part in parts],
+        "part_ends": [part.end for part in parts],
+    }
+
+
+JOINED = """
+    {join} JOIN unnest(%(members)s::text[], %(heads)s::text[], %(part_firsts)s::date[], %(part_ends)s::date[])
+        AS part (member, head, first_month, end_month)
+        ON member = account AND {month} >= first_month AND {month} < end_month
+"""
+
+
+def month_sql(window: Window) -> str:
+    """The SQL expression for the month of a `window_key`, as a first local date; it uses the parameter `zone`."""
+    if window in (Window.MINUTE, Window.HOUR):
+        return "date_trunc('month', window_key AT TIME ZONE %(zone)s)::date"
+    return "date_trunc('month', window_key)::date"
+
+
+def _month_before(month: date) -> date:
+    return date(1970, 1, 1) if month == date.max else (month - timedelta(days=1)).replace(day=1)

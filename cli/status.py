@@ -41,7 +41,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
     `unpublished_changes` of billing are stored but not in their topics: corrections, and minutes of an account in which
     windows changed, for whoever follows. Beside the table it says how far behind the catalog's changes are,
-    and what was deleted from it untold.
+    what was deleted from it untold, and what joins has otherwise.
 
     Exit status 0 when everything runs, else 1.
     """
@@ -72,6 +72,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
     gone = untold(rows)
+    gone += _outdated(stack, capture, rows)
     typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *gone]), err=True)
     do_others_run = all(process.state is State.RUNNING for process in others) and not (capture.is_late or gone)
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
@@ -86,7 +87,7 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
-    gone = untold(rows)
+    gone = [*untold(rows), *_outdated(deployment, capture, rows)]
     typer.echo("\n".join([_capitalized(capture), *gone]), err=True)
     if capture.is_late or gone or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
@@ -104,6 +105,15 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
 
 def _capitalized(capture: Capture) -> str:
     return f"{capture.sentence[0].upper()}{capture.sentence[1:]}."
+
+
+def _outdated(deployment: Deployment, capture: Capture, rows: Mapping[str, JobRow]) -> list[str]:
+    from cli.catalog_status import outdated_rows
+
+    try:
+        return outdated_rows(deployment, capture, rows)
+    except CannotRun as problem:
+        return [str(problem)]
 
 
 def untold(rows: Mapping[str, JobRow]) -> list[str]:

@@ -25,7 +25,7 @@ from cli.reading import (
     select,
     zone,
 )
-from cli.rolled_up import RolledUp
+from cli.rolled_up import JOINED, month_sql, part_parameters, read_parts
 from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from cli.usage_sources import of_days, of_windows
 from jobs.billed import billing_progress
@@ -48,7 +48,7 @@ class UsageQuery:
     accounts: tuple[str, ...] = ()
     zone: ZoneInfo = UTC_ZONE
     rolls_up: bool = False
-    """Whether an account's usage is what all below it used, too, as the catalog has them now."""
+    """Whether an account's usage is what all below it used, too: in each month those that it began with."""
 
     @property
     def keys(self) -> list[str]:
@@ -88,9 +88,9 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
     """Start and end of each window, and what is in it."""
     parameters: dict[str, Any] = {"start": query.start, "end": query.end, "accounts": list(query.accounts) or None}
     if query.rolls_up:
-        rolled = RolledUp.of(database, query.accounts)
-        parameters |= {"members": list(rolled.members), "heads": list(rolled.heads)}
-        parameters["accounts"] = sorted(set(rolled.members)) if query.accounts else None
+        parts = read_parts(database, query.accounts, None if query.dimensions else query.zone.key)
+        parameters |= part_parameters(parts)
+        parameters["accounts"] = sorted({part.member for part in parts}) if query.accounts else None
     if query.dimensions:
         names = {column: name for name, column in query.said.items()}
         parameters |= period_parameters(database, query.window, parameters) | names
@@ -110,14 +110,16 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
         yield *bounds(query.window, row.pop("window_key"), query.zone), row
 
 
-_ROLLED_UP = "LEFT JOIN unnest(%(members)s::text[], %(heads)s::text[]) AS below (member, head) ON member = account"
-
-
 def _statement(query: UsageQuery, source: str, *window: str) -> str:
     keys = [*window, *(f'"{query.said.get(key, key)}"' for key in query.keys)]
     by = ", ".join(str(place) for place in range(1, len(keys) + 1))
     if query.rolls_up:
         keys = ['coalesce(head, account) AS "account"' if key == '"account"' else key for key in keys]
+    rolled = ""
+    if query.rolls_up:
+        month = "month" if query.dimensions else month_sql(query.window)
+        # What no account asked for stands above is not listed; of all, it is part of itself.
+        rolled = JOINED.format(join="" if query.accounts else "LEFT", month=month)
     said = "".join(
         f", CASE WHEN is_other THEN 'other' ELSE dimensions ->> %({column})s::text END AS {column}"
         for column in query.said.values()
@@ -128,7 +130,7 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                bool_or(corrected) AS corrected
-        FROM (SELECT *{said} FROM ({source}) AS read) AS said {_ROLLED_UP if query.rolls_up else ""}
+        FROM (SELECT *{said} FROM ({source}) AS read) AS said {rolled}
         GROUP BY {by}
         HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0
         ORDER BY {by}
@@ -154,8 +156,8 @@ def usage(
         bool,
         typer.Option(
             "--roll-up",
-            help="Sum an account with all that have it as their parent, and theirs, as the catalog has them now: of "
-            "each --account, or of each that has no parent. Each currency by itself.",
+            help="Sum an account with all that had it as their parent when the month began, and theirs: of each "
+            "--account, or of each that had no parent. Each currency by itself.",
         ),
     ] = False,
     timezone: Annotated[

@@ -52,14 +52,15 @@ def of_windows(window: Window) -> str:
 
 
 def of_days(window: Window) -> str:
-    """COLUMNS, `dimensions`, `is_other`, `window_start` and `window_end` of days by dimensions.
+    """COLUMNS, `dimensions`, `is_other`, `month`, `window_start` and `window_end` of days by dimensions.
 
     Of the periods of calendars (parameters `period_calendars`, `firsts`, `starts`, `ends`, all of them from `first_day`
     to before `end_day`) that the accounts have (`calendar_accounts`, `calendars`; any other has calendar 0).
     """
     first = {Window.DAY: "day", Window.MONTH: "date_trunc('month', day)::date"}[window]
     return f"""
-        SELECT {COLUMNS}, dimensions, is_other, period.starts AS window_start, period.ends AS window_end
+        SELECT {COLUMNS}, dimensions, is_other, date_trunc('month', day)::date AS month,
+               period.starts AS window_start, period.ends AS window_end
         FROM usage_days
         LEFT JOIN unnest(%(calendar_accounts)s::text[], %(calendars)s::int[]) AS known (account, calendar)
             USING (account)

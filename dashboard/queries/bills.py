@@ -5,16 +5,18 @@ A month is the sum of the account's days that are called by it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
 from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
+from metering.parents import ParentStretch, parents_of_month
 from metering.words import Job
 
 MOST_WINDOWS = 1_000
@@ -49,7 +51,7 @@ class Period:
     start: datetime
     end: datetime
     parent: str | None = None
-    """Whose bill it is part of, as the catalog has it now."""
+    """Whose bill it is part of: the parent that the account had when the month began."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,18 @@ class LineWindow:
 
 # An account that was deleted has its months still.
 _ACCOUNTS = """
-    SELECT account, name, parent,
+    SELECT account, name,
            array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS held_from,
            array_agg(account_zones.timezone ORDER BY holds_from) AS timezones
     FROM catalog.account_zones LEFT JOIN catalog.accounts USING (account)
-    GROUP BY account, name, parent
+    GROUP BY account, name
+"""
+
+_PARENTS = """
+    SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
+           array_agg(nullif(holds_until, 'infinity') ORDER BY holds_from) AS ends,
+           array_agg(parent ORDER BY holds_from) AS parents
+    FROM catalog.account_history WHERE parent IS NOT NULL GROUP BY account
 """
 
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once.
@@ -112,7 +121,9 @@ def read_bills(backend: Backend, month: date) -> Bills:
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.BILLING)
         meters = meters_of(cursor)
-        known = [_period(month, **row) for row in cursor.execute(_ACCOUNTS).fetchall()]
+        accounts = cursor.execute(_ACCOUNTS).fetchall()
+        parents = _parents(month, accounts, cursor.execute(_PARENTS).fetchall())
+        known = [_period(month, **row, parent=parents.get(row["account"])) for row in accounts]
         general = _period(month, "", [], [])
         rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
@@ -126,6 +137,13 @@ def read_bills(backend: Backend, month: date) -> Bills:
             # One that may not be seen is not named either.
             account = used[account].parent if used[account].parent in periods else None
     return Bills(feed, month, used, lines, meters, newest["window_end"] if newest else None)
+
+
+def _parents(month: date, accounts: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The parent of each account's month that has one."""
+    zones = {row["account"]: tuple(map(ZoneChange, row["held_from"], row["timezones"])) for row in accounts}
+    history = {row["account"]: tuple(map(ParentStretch, row["starts"], row["ends"], row["parents"])) for row in rows}
+    return parents_of_month(history, lambda account: zones.get(account, ()), month)
 
 
 def _period(

@@ -36,6 +36,10 @@ OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
+OF_ROLLED_UP = "tests/pipelines/test_rolled_up.py"
+OF_CHECKED_PRICES = "tests/pipelines/test_prices_checked.py"
+OF_ACCOUNTS = "tests/pipelines/test_account_history.py"
+ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
     Mutant(
@@ -417,5 +421,48 @@ MUTANTS = (
         "    if of_readers != of_joins:\n",
         "    if False:\n",
         (f"{OF_CALENDAR}::test_the_audit_names_a_month_that_readers_cut_by_another_zone_than_joins",),
+    ),
+    Mutant(
+        "a bill goes by the parents of now",
+        "metering/parents.py",
+        "if stretch.holds(starts[zones]):",
+        "if stretch.holds_until is None:",
+        (
+            "tests/rules/test_parents.py::test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began",
+            f"{OF_ROLLED_UP}::test_a_child_that_is_deleted_stays_in_the_bills_of_the_months_that_it_began[None]",
+        ),
+    ),
+    Mutant(
+        "an account that is deleted as of later pays nothing at once",
+        ACCOUNT_HISTORY,
+        "PERFORM catalog.end_account_history(OLD.account, coalesce(OLD.deleted_at, now()));",
+        "PERFORM catalog.end_account_history(OLD.account, now());",
+        (f"{OF_ACCOUNTS}::test_what_is_deleted_as_of_later_is_paid_until_then_and_its_plan_stays[account]",),
+    ),
+    Mutant(
+        "a change that is announced holds at once",
+        ACCOUNT_HISTORY,
+        "begins := coalesce(NEW.effective_from, NEW.changed_at);",
+        "begins := NEW.changed_at;",
+        (
+            f"{OF_ACCOUNTS}::test_what_is_announced_leaves_the_account_as_it_is_until_then",
+            f"{OF_ACCOUNTS}::test_differential_an_account_is_what_the_versions_of_joins_say_at_any_instant",
+        ),
+    ),
+    Mutant(
+        "ended months are billed anew without a word",
+        "catalog/closed.py",
+        "if tuple(row.values()) not in before and _is_other(row)",
+        "if tuple(row.values()) not in before and not _is_other(row)",
+        (
+            "tests/pipelines/test_closed_months.py::test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed[price]",
+        ),
+    ),
+    Mutant(
+        "a price is rounded",
+        ACCOUNT_HISTORY,
+        "IF scale(trim_scale(NEW.unit_price)) > 12 THEN",
+        "IF false THEN",
+        (f"{OF_CHECKED_PRICES}::test_any_decimal_too_many_is_refused",),
     ),
 )

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from catalog.deletion import delete_row
 from catalog.file import parse_catalog
-from catalog.gone import delete_again, gone
+from catalog.gone import delete_again, gone, outdated, tell_again
 from catalog.store import store
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 
@@ -109,3 +109,27 @@ def test_an_account_of_a_zone_that_nobody_knows_any_more_can_be_deleted_once_mor
     assert delete_again(joined.tables, joined.url, gone(joined.tables, joined.url)) == 1
     with psycopg.connect(joined.url) as connection, pytest.raises(psycopg.errors.CheckViolation):
         connection.execute("UPDATE catalog.accounts SET timezone = 'posix/Europe/Berlin'")
+
+
+def test_what_was_rejected_while_a_column_had_another_name_is_counted_until_joins_has_it(joined: Joined) -> None:
+    """Called as before, nothing is rejected any more, and nothing is told either."""
+    joined.told(Table.ACCOUNTS, 3, **ACCOUNT, timezone="UTC", deleted=False)
+    until = datetime.now(UTC) + timedelta(minutes=1)
+    assert outdated(joined.tables, joined.url, until) == 0
+    with psycopg.connect(joined.url) as connection:
+        connection.execute("ALTER TABLE catalog.prices RENAME unit_price TO price")
+        connection.execute("ALTER TABLE catalog.accounts RENAME effective_from TO since")
+        connection.execute("UPDATE catalog.prices SET price = 0.2")
+        connection.execute("UPDATE catalog.accounts SET name = 'B'")
+        connection.execute("ALTER TABLE catalog.prices RENAME price TO unit_price")
+        connection.execute("ALTER TABLE catalog.accounts RENAME since TO effective_from")
+    assert outdated(joined.tables, joined.url, until) == 2
+    assert outdated(joined.tables, joined.url, until - timedelta(minutes=2)) == 0, "that may be on its way"
+    assert tell_again(joined.tables, joined.url) == 2
+    assert outdated(joined.tables, joined.url, until) == 2, "it is told, and joins does not have it yet"
+    with psycopg.connect(joined.url) as connection:
+        name = connection.execute("SELECT name FROM catalog.account_history WHERE holds_until = 'infinity'").fetchone()
+    assert name == ("B",)
+    joined.told(Table.ACCOUNTS, 4, **{**ACCOUNT, "name": "B"}, timezone="UTC", deleted=False)
+    joined.told(Table.PRICES, 5, **PRICE, unit_price=Decimal("0.2"), deleted=False)
+    assert outdated(joined.tables, joined.url, until) == 0

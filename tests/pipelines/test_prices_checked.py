@@ -1,72 +1,126 @@
-"""What no price can be, whoever edits it with SQL: the database says why, and nothing is changed."""
+"""The database refuses a price that it would have to round, and one that nobody could ever be billed by."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
+from alembic import command
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-PRICE = {
-    "plan": "p",
-    "model": "dall-23a",
-    "meter": "requests",
-    "unit_price": "0.04",
-    "currency": "USD",
-    "effective_from": "2026-01-01 00:00Z",
-}
-_INSERT = (
-    "INSERT INTO catalog.prices (plan, model, meter, unit_price, currency, effective_from) VALUES "
-    "(%(plan)s, %(model)s, %(meter)s, %(unit_price)s::numeric, %(currency)s, %(effective_from)s::timestamptz)"
-)
+from jobs.runtime.postgres.meters_table import declare
+from jobs.runtime.postgres.schema import migrate, migrator
+from metering.meters import DEFAULT, Declaration
+from tests.database_rows import write
+
+JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
+PRICE = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": JANUARY}
+GPU = Declaration("gpu_seconds", "second", "gpu_seconds")
 
 
 @pytest.fixture
-def prices(database: str) -> str:
-    """The address of a database with one price."""
-    with psycopg.connect(database) as connection:
-        connection.execute("INSERT INTO catalog.plans (plan, name) VALUES ('p', 'P')")
-        connection.execute(_INSERT, PRICE)
+def priced(database: str) -> str:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.prices", {**PRICE, "unit_price": 1})
     return database
 
 
-def stored(database: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database) as connection:
-        return connection.execute("SELECT model, unit_price::text FROM catalog.prices ORDER BY model").fetchall()
-
-
+@pytest.mark.parametrize("way", ["insert", "update"])
 @pytest.mark.parametrize(
-    "wrong",
+    ("unit_price", "why"),
     [
-        {"unit_price": "NaN"},
-        {"unit_price": "Infinity"},
-        {"unit_price": "-1"},
-        {"effective_from": "infinity"},
-        {"effective_from": "12026-01-01 00:00Z"},
-        {"currency": "usd"},
-        {"plan": "nobody's"},
+        ("0.0000000000375", "a price of 'm' is 0.0000000000375 a unit: it must have at most 12 decimals"),
+        ("1e-13", "at most 12 decimals"),
+        ("99999999.9999999999999", "at most 12 decimals"),
+        ("100000000", "it must be less than 100000000"),
+        ("Infinity", "it must be less than 100000000"),
+        ("NaN", "it must be less than 100000000"),
     ],
-    ids=lambda wrong: "{}={}".format(*next(iter(wrong.items()))),
 )
-def test_a_price_that_cannot_be_billed_is_refused_by_the_database(prices: str, wrong: dict[str, str]) -> None:
-    before = stored(prices)
-    with pytest.raises(psycopg.errors.DatabaseError) as refusal, psycopg.connect(prices) as connection:
-        connection.execute(_INSERT, {**PRICE, "model": "another", **wrong})
-    (column,) = wrong
-    assert column in str(refusal.value) or refusal.value.diag.constraint_name or "overflow" in str(refusal.value)
-    assert stored(prices) == before
+def test_a_price_that_would_be_rounded_is_refused_with_a_sentence(
+    priced: str, way: str, unit_price: str, why: str
+) -> None:
+    statement = {
+        "insert": "INSERT INTO catalog.prices VALUES ('p', 'm', 'requests', 'USD', now(), %s::numeric)",
+        "update": "UPDATE catalog.prices SET unit_price = %s::numeric",
+    }[way]
+    with psycopg.connect(priced) as connection, pytest.raises(psycopg.Error, match=why):
+        connection.execute(statement.encode(), [unit_price])
 
 
-@pytest.mark.parametrize("unit_price", ["NaN", "Infinity", "-1"])
-def test_a_price_cannot_become_one_that_cannot_be_billed(prices: str, unit_price: str) -> None:
-    before = stored(prices)
-    with pytest.raises(psycopg.errors.DatabaseError), psycopg.connect(prices) as connection:
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(1, 9), st.integers(13, 40), st.integers(0, 10**7))
+def test_any_decimal_too_many_is_refused(priced: str, digit: int, decimals: int, whole: int) -> None:
+    unit_price = f"{whole}.{'0' * (decimals - 1)}{digit}"
+    with (
+        psycopg.connect(priced) as connection,
+        pytest.raises(psycopg.errors.CheckViolation, match="at most 12 decimals"),
+    ):
         connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [unit_price])
-    assert stored(prices) == before
 
 
-def test_columns_of_ones_own_however_large_change_nothing_of_a_price(prices: str) -> None:
-    with psycopg.connect(prices) as connection:
-        connection.execute("ALTER TABLE catalog.prices ADD COLUMN notes jsonb")
-        connection.execute("UPDATE catalog.prices SET notes = to_jsonb(repeat('x', 200000))")
-    assert stored(prices) == [("dall-23a", "0.040000000000")]
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.decimals(0, 10**8 - 1, places=12), st.integers(0, 3))
+def test_any_other_is_stored_as_it_was_written(priced: str, unit_price: Decimal, zeros: int) -> None:
+    """Zeros that say nothing are no further decimals; and what is captured has the form that it always had."""
+    with psycopg.connect(priced) as connection:
+        connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [f"{unit_price:f}{'0' * zeros}"])
+        found = connection.execute("SELECT unit_price::text FROM catalog.prices").fetchone()
+        assert found == (f"{unit_price:.12f}",)
+
+
+@pytest.mark.parametrize("way", ["insert", "update"])
+def test_a_price_for_a_meter_that_nobody_declared_is_refused_with_a_sentence(priced: str, way: str) -> None:
+    refused = "a price of 'm' is for the meter 'request', which no application has ever declared"
+    statement = {
+        "insert": "INSERT INTO catalog.prices VALUES ('p', 'm', 'request', 'EUR', now(), 1)",
+        "update": "UPDATE catalog.prices SET meter = 'request'",
+    }[way]
+    with psycopg.connect(priced) as connection, pytest.raises(psycopg.errors.CheckViolation, match=refused):
+        connection.execute(statement.encode())
+
+
+def write_price(connection: psycopg.Connection[Any], **other: Any) -> None:
+    connection.execute(
+        "INSERT INTO catalog.prices VALUES (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s, 2)"
+        " ON CONFLICT (plan, model, meter, currency, effective_from) DO UPDATE SET unit_price = excluded.unit_price",
+        {**PRICE, **other},
+    )
+
+
+def test_a_meter_that_was_declared_once_can_have_prices_for_ever(priced: str) -> None:
+    """Its usage is billed yet: what waits, and what the audit mends."""
+    with psycopg.connect(priced) as connection:
+        declare(connection, [*DEFAULT, GPU])
+        declare(connection, DEFAULT)
+        write_price(connection, meter="gpu_seconds")
+
+
+def test_a_new_database_takes_prices_for_the_meters_of_every_release(database: str) -> None:
+    """Before any application has started."""
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    with psycopg.connect(database) as connection:
+        for meter in DEFAULT:
+            write_price(connection, meter=meter.name)
+
+
+def test_an_installation_of_before_upgrades_with_what_it_has_and_goes_on(database: str) -> None:
+    """What nobody checked stays, may be stored again as it is, and may be deleted; more of its kind is refused."""
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.prices", {**PRICE, "meter": "request", "unit_price": Decimal("0.0000000000375")})
+    migrate(database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        stored = "SELECT unit_price::text FROM catalog.prices"
+        assert connection.execute(stored).fetchall() == [("0.000000000038",)]
+        connection.execute("UPDATE catalog.prices SET plan = plan")
+        write_price(connection, meter="request")
+        assert connection.execute(stored).fetchall() == [("2.000000000000",)]
+        with pytest.raises(psycopg.errors.CheckViolation):
+            write_price(connection, meter="request", model="n")
+        connection.execute("DELETE FROM catalog.prices")

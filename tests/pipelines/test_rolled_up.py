@@ -15,12 +15,19 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from catalog.deletion import delete_row
 from cli.main import app
 from cli.periods import Window
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
 from cli.usage_keys import Key
-from tests.database_rows import write, write_windows
+from dashboard.backend import Backend
+from dashboard.queries.bills import read_bills
+from dashboard.settings import Settings
+from dashboard.views.bill_tree import branches
+from dashboard.views.bills import totals_of
+from jobs.streams import CatalogTopic
+from tests.database_rows import progress, window, write, write_windows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACCOUNTS = [f"a{number}" for number in range(9)]
@@ -91,3 +98,83 @@ def test_the_command_refuses_to_sum_into_accounts_that_it_does_not_list() -> Non
     asked = CliRunner().invoke(app, ["usage", "--roll-up", "--group-by", "meter"])
     assert asked.exit_code == 2
     assert "add account to" in asked.output
+
+
+MONTHS = [datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 5)]
+
+
+@pytest.fixture
+def moved(database: str) -> str:
+    """Two parents, and a child of the first with usage of 1, 2, 4 and 8 EUR in the middle of four months."""
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    with psycopg.connect(database) as connection:
+        for name, parent in (("old", None), ("new", None), ("child", "old")):
+            connection.execute(_INSERT, [name, name, parent])
+    middles = [month + timedelta(days=14) for month in MONTHS]
+    write_windows(
+        database, *(window(at, 2**n, account="child", unit_price=1, model="m") for n, at in enumerate(middles))
+    )
+    progress(database, "billing", datetime(2026, 5, 1, tzinfo=UTC))
+    return database
+
+
+def listed_by_month(database: str, size: Window, *, dimensions: tuple[str, ...] = (), **asked: Any) -> Any:
+    sums: defaultdict[tuple[str, int], int] = defaultdict(int)
+    with read_only(database) as connection:
+        query = UsageQuery(window=size, group_by=(Key.ACCOUNT,), rolls_up=True, dimensions=dimensions, **asked)
+        for row in usage_rows(connection, query):
+            sums[row["account"], row["window_start"].month] += int(row["amount"])
+    return sums
+
+
+def billed(database: str, month: datetime) -> list[tuple[str, int, int]]:
+    bills = read_bills(Backend(Settings(postgres_url=database)), month.date())
+    tree = branches(totals_of(bills), bills.periods)
+    return [(branch.account, branch.depth, int(branch.amount or 0)) for branch in tree]
+
+
+@pytest.mark.parametrize("deleted_at", [None, "2999-01-01T00:00Z", "2026-03-10T00:00Z"])
+def test_a_child_that_is_deleted_stays_in_the_bills_of_the_months_that_it_began(
+    moved: str, deleted_at: str | None
+) -> None:
+    at = None if deleted_at is None else datetime.fromisoformat(deleted_at)
+    delete_row(moved, CatalogTopic.ACCOUNTS, {"account": "child"}, at, "ann", backdates=True)
+    ends = 4 if deleted_at == "2026-03-10T00:00Z" else 5
+    expected = {("old" if month < ends else "child", month): 2 ** (month - 1) for month in range(1, 5)}
+    assert listed_by_month(moved, Window.MONTH) == expected
+    below_old = {key: amount for key, amount in expected.items() if key[0] == "old"}
+    assert listed_by_month(moved, Window.MONTH, accounts=("old",)) == below_old
+    for month in MONTHS:
+        amount = 2 ** (month.month - 1)
+        whole = [("old", 0, amount), ("child", 1, amount)] if month.month < ends else [("child", 0, amount)]
+        assert billed(moved, month) == whole
+
+
+@pytest.mark.parametrize(("since", "first"), [("2026-03-01Z", 3), ("2026-02-01T00:00:01Z", 3), ("2026-03-02Z", 4)])
+@pytest.mark.parametrize("size", list(Window))
+def test_an_account_that_moves_is_billed_with_its_new_parent_from_the_next_month_on(
+    moved: str, since: str, first: int, size: Window
+) -> None:
+    """In windows of whatever length: a month's parts are of one bill."""
+    with psycopg.connect(moved) as connection:
+        connection.execute(
+            "UPDATE catalog.accounts SET parent = 'new', effective_from = %s WHERE account = 'child'", [since]
+        )
+    expected = {("old" if month < first else "new", month): 2 ** (month - 1) for month in range(1, 5)}
+    assert listed_by_month(moved, size) == expected
+    for month in MONTHS:
+        head, amount = "old" if month.month < first else "new", 2 ** (month.month - 1)
+        assert billed(moved, month) == [(head, 0, amount), ("child", 1, amount)]
+
+
+def test_days_by_dimensions_go_by_each_accounts_own_months(moved: str) -> None:
+    """It moves an hour before the first of March of its zone, and an hour after it by UTC."""
+    with psycopg.connect(moved) as connection:
+        connection.execute("UPDATE catalog.account_zones SET timezone = 'America/Los_Angeles' WHERE account = 'child'")
+        connection.execute(
+            "UPDATE catalog.accounts SET parent = 'new', effective_from = '2026-03-01T01:00Z' WHERE account = 'child'"
+        )
+    by_key = listed_by_month(moved, Window.MONTH, dimensions=("api_key_id",))
+    assert by_key == {("old", 1): 1, ("old", 2): 2, ("new", 3): 4, ("new", 4): 8}
+    assert listed_by_month(moved, Window.MONTH) == {("old", 1): 1, ("old", 2): 2, ("old", 3): 4, ("new", 4): 8}
+    assert billed(moved, MONTHS[2]) == [("new", 0, 4), ("child", 1, 4)]

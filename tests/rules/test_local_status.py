@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from cli.catalog_status import ON_THE_WAY, joined_until
 from cli.status import state_of, untold
+from deployment.capture import Capture
 from deployment.job_states import JobRow
 from deployment.stack import Process, State
 from metering.reports import STALE_AFTER_SECONDS
@@ -43,3 +47,16 @@ def test_who_must_reconcile_is_told_the_command() -> None:
     (said,) = untold({"joins": JobRow(1, "running", {"untold_deletions": 3}, 1.0)})
     assert said.startswith("joins prices with 3 accounts and prices that were deleted")
     assert "`weir catalog reconcile`" in said
+
+
+def test_what_joins_must_have_is_what_is_captured_and_not_what_is_on_its_way() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    jobs = {job: JobRow(1, "running", {"seconds_behind": n}, 1.0) for job, n in (("ingestion", 1.5), ("joins", 30.0))}
+    assert joined_until(Capture(True, at, 1.0), jobs) == at - ON_THE_WAY - timedelta(seconds=31.5)
+    for capture in (
+        Capture(False, at, 1.0),
+        Capture(True, None, 1.0),
+        Capture(True, at, 1.0, ("catalog.prices.plan",)),
+    ):
+        assert joined_until(capture, jobs) is None
+    assert joined_until(Capture(True, at, 1.0), {"joins": jobs["joins"]}) is None

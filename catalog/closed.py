@@ -1,0 +1,225 @@
+"""What a change of the catalog would bill anew: usage of ended months that has a price, and would have another.
+
+The next audit bills it by the catalog as it is then. Filling in a price where there was none is no such change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, LiteralString
+
+import psycopg
+
+from catalog.change import Change
+from deployment.errors import CannotRun
+from jobs.streams import CatalogTopic
+from metering.months import ZoneChange, billing_month
+
+MAX_NAMED = 5
+EARLIEST_ZONE = timedelta(hours=15)
+"""No calendar is further ahead of UTC's."""
+
+Connection = psycopg.Connection[dict[str, Any]]
+Sums = dict[str, Decimal]
+"""Amounts by currency."""
+
+PRICE_AT: LiteralString = """
+    SELECT accounts.currency, CASE WHEN price.ended_at IS NULL OR price.ended_at > at THEN price.unit_price END
+        AS unit_price
+    FROM catalog.account_history AS accounts
+    CROSS JOIN LATERAL (
+        SELECT unit_price, effective_from, NULL::timestamptz AS ended_at FROM catalog.prices
+        WHERE (plan, model, meter, currency) = (accounts.plan, used.model, used.meter, accounts.currency)
+          AND effective_from <= at
+        UNION ALL
+        SELECT unit_price, effective_from, ended_at FROM catalog.ended_prices
+        WHERE (plan, model, meter, currency) = (accounts.plan, used.model, used.meter, accounts.currency)
+          AND effective_from <= at
+        ORDER BY effective_from DESC LIMIT 1
+    ) AS price
+    WHERE accounts.account = used.account AND accounts.holds_from <= at AND accounts.holds_until > at
+"""
+"""The price of one unit for `used` (account, model, meter, at): as `catalog.contracts_at`, of a single one."""
+
+# Of a day that a change begins in, the minutes are asked for: each has the price of its start, or that of the change.
+_BILLED: LiteralString = f"""
+    WITH touched AS (
+        SELECT account, NULL AS model, NULL AS meter, starts
+        FROM unnest(%(accounts)s::text[], %(account_starts)s::timestamptz[]) AS changed (account, starts)
+        UNION
+        SELECT accounts.account, changed.model, changed.meter, greatest(changed.starts, accounts.holds_from)
+        FROM unnest(
+            %(plans)s::text[], %(models)s::text[], %(meters)s::text[], %(currencies)s::text[],
+            %(price_starts)s::timestamptz[]
+        ) AS changed (plan, model, meter, currency, starts)
+        JOIN catalog.account_history AS accounts USING (plan, currency)
+        WHERE accounts.holds_until > changed.starts
+    ), days AS (
+        SELECT account, day, model, meter, currency, price_version, unit_price, sum(quantity) AS quantity,
+               min(first_window) AS first_window, max(last_window_end) AS last_window_end
+        FROM usage_days
+        WHERE account IN (SELECT account FROM touched) AND unit_price IS NOT NULL
+          AND day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
+        GROUP BY account, day, model, meter, currency, price_version, unit_price
+    ), begun AS (
+        SELECT days.*, max(starts) FILTER (WHERE starts > first_window) AS starts
+        FROM days JOIN touched ON touched.account = days.account AND starts < last_window_end
+         AND (touched.model IS NULL OR (touched.model, touched.meter) = (days.model, days.meter))
+        GROUP BY {{days}}
+    ), used AS (
+        SELECT account, day, model, meter, currency, unit_price, quantity, first_window AS at
+        FROM begun WHERE starts IS NULL
+        UNION ALL
+        SELECT begun.account, day, begun.model, begun.meter, begun.currency, begun.unit_price, minutes.quantity,
+               coalesce(
+                   (
+                       SELECT max(touched.starts) FROM touched
+                       WHERE touched.account = begun.account AND touched.starts > minutes.window_start
+                         AND touched.starts < minutes.window_end
+                   ),
+                   minutes.window_start
+               )
+        FROM begun JOIN usage_windows AS minutes
+          ON minutes.account = begun.account AND minutes.model = begun.model AND minutes.meter = begun.meter
+         AND minutes.currency = begun.currency AND minutes.price_version = begun.price_version
+         AND minutes.window_start >= begun.first_window AND minutes.window_start < begun.last_window_end
+        WHERE begun.starts IS NOT NULL
+    )
+    SELECT used.account, date_trunc('month', used.day)::date AS month, used.model, used.meter,
+           used.currency, used.unit_price, price.currency AS new_currency, price.unit_price AS new_unit_price,
+           sum(used.quantity) AS quantity
+    FROM used LEFT JOIN LATERAL ({PRICE_AT}) AS price ON true
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+""".replace(
+    "{days}",
+    "days.account, day, days.model, days.meter, currency, price_version, unit_price, quantity, "
+    "first_window, last_window_end",
+)
+_ZONES = """
+    SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
+           array_agg(timezone ORDER BY holds_from) AS zones
+    FROM catalog.account_zones WHERE account = ANY (%s) GROUP BY account
+"""
+
+
+@dataclass(frozen=True)
+class ClosedMonth:
+    """A month of an account that has ended: what a change takes from its bill, and what it puts there instead."""
+
+    account: str
+    month: date
+    billed: Sums = field(default_factory=lambda: defaultdict(Decimal))
+    becomes: Sums = field(default_factory=lambda: defaultdict(Decimal))
+
+
+class ClosedMonthsTouched(CannotRun):
+    """Nothing is changed; the message says what would be billed anew, and how to agree."""
+
+    def __init__(self, months: Sequence[ClosedMonth]) -> None:
+        self.months = tuple(months)
+        named = "; ".join(_named(month) for month in months[:MAX_NAMED])
+        more = f"; and {len(months) - MAX_NAMED} more" if len(months) > MAX_NAMED else ""
+        super().__init__(
+            f"This bills {len(months)} ended months anew, with the next audit: {named}{more}. Nothing is stored. "
+            "If that is what you mean, add --backdate; else let the change begin (effective_from, --at) now or later."
+        )
+
+
+def refuse_closed(
+    before_url: str, database: Connection, changes: Sequence[Change], ends: datetime | None = None
+) -> None:
+    """Raise ClosedMonthsTouched where these changes, made in `database` and not committed, bill ended months anew.
+
+    `ends`: since when a row that was deleted is none. `before_url` reads the catalog as it was.
+    """
+    touched = _touched(database, changes, ends)
+    if touched is None:
+        return
+    after = list(database.execute(_BILLED, touched))
+    if not after:
+        return
+    from psycopg.rows import dict_row
+
+    with psycopg.connect(before_url, row_factory=dict_row, connect_timeout=10) as earlier:
+        before = {tuple(row.values()) for row in earlier.execute(_BILLED, touched)}
+    other = [row for row in after if tuple(row.values()) not in before and _is_other(row)]
+    if months := list(_ended(database, _by_month(other))):
+        raise ClosedMonthsTouched(months)
+
+
+def _touched(database: Connection, changes: Sequence[Change], ends: datetime | None) -> dict[str, Any] | None:
+    """The parameters of `_BILLED`; None where nothing begins before a month that may have ended."""
+    row = database.execute("SELECT date_trunc('month', now() AT TIME ZONE 'UTC' + %s) AS first", [EARLIEST_ZONE])
+    first = (row.fetchone() or {})["first"].replace(tzinfo=UTC)
+    begun = [
+        (change, starts)
+        for change in changes
+        if change.op in ("c", "u", "d") and (starts := _starts(change, ends)) is not None and starts < first
+    ]
+    accounts = [(change.after["account"], starts) for change, starts in begun if change.topic is CatalogTopic.ACCOUNTS]
+    prices = [(change.after, starts) for change, starts in begun if change.topic is CatalogTopic.PRICES]
+    if not accounts and not prices:
+        return None
+    return {
+        "earliest": EARLIEST_ZONE,
+        "accounts": [account for account, _ in accounts],
+        "account_starts": [starts for _, starts in accounts],
+        "plans": [price["plan"] for price, _ in prices],
+        "models": [price["model"] for price, _ in prices],
+        "meters": [price["meter"] for price, _ in prices],
+        "currencies": [price["currency"] for price, _ in prices],
+        "price_starts": [starts for _, starts in prices],
+    }
+
+
+def _starts(change: Change, ends: datetime | None) -> datetime | None:
+    """From when on a change says something else; None for plans, which have names only."""
+    if change.topic not in (CatalogTopic.ACCOUNTS, CatalogTopic.PRICES):
+        return None
+    begins = datetime.fromisoformat(change.after["effective_from"] or change.after["changed_at"])
+    if change.op != "d":
+        return begins
+    assert ends is not None
+    return max(begins, ends) if change.topic is CatalogTopic.PRICES else ends
+
+
+def _is_other(row: Mapping[str, Any]) -> bool:
+    return (row["currency"], row["unit_price"]) != (row["new_currency"], row["new_unit_price"])
+
+
+def _by_month(rows: Sequence[Mapping[str, Any]]) -> list[ClosedMonth]:
+    found: dict[tuple[str, date], ClosedMonth] = {}
+    for row in rows:
+        key = row["account"], row["month"]
+        month = found.setdefault(key, ClosedMonth(*key))
+        month.billed[row["currency"]] += row["quantity"] * row["unit_price"]
+        if row["new_unit_price"] is not None:
+            month.becomes[row["new_currency"]] += row["quantity"] * row["new_unit_price"]
+    return [found[key] for key in sorted(found)]
+
+
+def _ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[ClosedMonth]:
+    """Those that have ended by the account's own calendar."""
+    if not months:
+        return
+    now = (database.execute("SELECT now() AS now").fetchone() or {})["now"]
+    accounts = sorted({month.account for month in months})
+    zones = {
+        row["account"]: list(map(ZoneChange, row["starts"], row["zones"]))
+        for row in database.execute(_ZONES, [accounts])
+    }
+    for month in months:
+        if billing_month(zones.get(month.account, []), month.month).end <= now and month.billed != month.becomes:
+            yield month
+
+
+def _named(month: ClosedMonth) -> str:
+    return f"{month.account} {month.month:%Y-%m} ({_amounts(month.billed)} becomes {_amounts(month.becomes)})"
+
+
+def _amounts(sums: Mapping[str, Decimal]) -> str:
+    return " and ".join(f"{amount.normalize():f} {name}" for name, amount in sorted(sums.items())) or "no price"

@@ -1,0 +1,80 @@
+"""Whose bill an account's month is part of: its parent's, the one that it has when the month begins.
+
+So an account that moves to another parent, or is deleted, within a month stays on one bill until that month ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from metering.months import ZoneChange, billing_month
+
+Calendar = Callable[[str], Sequence[ZoneChange]]
+"""The time zones of an account, by which its months begin."""
+ZONES_APART = timedelta(days=2)
+"""Of an instant's dates in any two zones, and more."""
+
+
+@dataclass(frozen=True)
+class ParentStretch:
+    """An account has a parent in `[holds_from, holds_until)`; None: from the beginning of time, and for ever."""
+
+    holds_from: datetime | None
+    holds_until: datetime | None
+    parent: str
+
+    def holds(self, at: datetime) -> bool:
+        """Whether the account has the parent at an instant."""
+        return (self.holds_from is None or self.holds_from <= at) and (
+            self.holds_until is None or at < self.holds_until
+        )
+
+
+History = Mapping[str, Sequence[ParentStretch]]
+"""By account; its stretches do not overlap, and between them it has no parent."""
+
+
+def parents_of_month(history: History, calendar: Calendar, month: date) -> dict[str, str]:
+    """The parents of the accounts' months that begin on `month`, a first of a month, of those that have one.
+
+    None stands above itself: where months of different zones make a circle, its first account by name has no parent.
+    """
+    starts: dict[tuple[ZoneChange, ...], datetime] = {}
+    parents: dict[str, str] = {}
+    for account, stretches in history.items():
+        zones = tuple(calendar(account))
+        if zones not in starts:
+            starts[zones] = billing_month(zones, month).start
+        for stretch in stretches:
+            if stretch.holds(starts[zones]):
+                parents[account] = stretch.parent
+    for account in sorted(parents):
+        if account in above(account, parents):
+            del parents[account]
+    return parents
+
+
+def above(account: str, parents: Mapping[str, str]) -> list[str]:
+    """Its parent, the parent of that, and so on; of a circle each once."""
+    found: list[str] = []
+    while (parent := parents.get(found[-1] if found else account)) is not None and parent not in found:
+        found.append(parent)
+    return found
+
+
+def months_of_change(history: History) -> list[date]:
+    """Between two of these months that follow each other no month has other parents than the earlier one, in any zone.
+
+    Nor has any before the first. Not each of them changes something.
+    """
+    instants = {
+        instant
+        for stretches in history.values()
+        for stretch in stretches
+        for instant in (stretch.holds_from, stretch.holds_until)
+        if instant is not None
+    }
+    near = {(instant + apart).date().replace(day=1) for instant in instants for apart in (-ZONES_APART, ZONES_APART)}
+    return sorted(near | {(month + timedelta(days=31)).replace(day=1) for month in near})

@@ -1,0 +1,188 @@
+"""A change of the catalog that bills ended months anew says so and asks; any other is made without a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from psycopg.rows import dict_row
+
+from catalog.closed import PRICE_AT, ClosedMonthsTouched
+from catalog.deletion import delete_row
+from catalog.file import parse_catalog
+from catalog.store import store
+from jobs.streams import CatalogTopic
+from tests.database_rows import window, write_windows
+from tests.pipelines.test_contracts_view import ACCOUNTS, METERS, MODELS, MOMENTS, Edit, apply, edits
+
+NOW = datetime.now(UTC)
+MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+LAST_MONTH = (MONTH - timedelta(days=1)).replace(day=1)
+BEFORE_LAST = (LAST_MONTH - timedelta(days=1)).replace(day=1)
+JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
+PRICE = {"plan": "pro", "model": "m1", "meter": "requests", "currency": "EUR", "effective_from": JANUARY}
+PLANS = "plans: [{plan: pro, name: Pro}, {plan: gold, name: Gold}]\n"
+_PRICE = '{{plan: {}, model: m1, meter: requests, unit_price: "{}", currency: {}, effective_from: "{}"}}'
+
+
+def price(unit_price: str, plan: str = "pro", since: datetime = JANUARY, currency: str = "EUR") -> str:
+    return f"prices:\n  - {_PRICE.format(plan, unit_price, currency, since.isoformat())}\n"
+
+
+def account(plan: str = "pro", since: datetime | None = JANUARY, **more: str) -> str:
+    begins = "" if since is None else f', effective_from: "{since.isoformat()}"'
+    said = "".join(f", {name}: {value}" for name, value in {"currency": "EUR", **more}.items())
+    return f"accounts: [{{account: a, name: A, plan: {plan}{said}{begins}}}]\n"
+
+
+@pytest.fixture
+def billed(database: str) -> str:
+    """An account with 3, 5 and 7 requests at 0.01 EUR: two months ago, last month, and this month; gold costs 0.10."""
+    store(database, parse_catalog(PLANS + account() + price("0.01")))
+    store(database, parse_catalog(price("0.10", "gold")))
+    row = {"account": "a", "unit_price": Decimal("0.01"), "price_version": 1}
+    days = [BEFORE_LAST + timedelta(days=9), LAST_MONTH + timedelta(days=9), MONTH]
+    write_windows(database, *(window(day, quantity, **row) for day, quantity in zip(days, (3, 5, 7), strict=True)))
+    return database
+
+
+def rows(database: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        accounts = connection.execute("SELECT account, plan, currency, timezone FROM catalog.accounts").fetchall()
+        return accounts + connection.execute("SELECT plan, effective_from, unit_price FROM catalog.prices").fetchall()
+
+
+def months(touched: ClosedMonthsTouched) -> list[tuple[datetime, dict[str, Decimal], dict[str, Decimal]]]:
+    return [
+        (datetime(one.month.year, one.month.month, 1, tzinfo=UTC), dict(one.billed), dict(one.becomes))
+        for one in touched.months
+    ]
+
+
+def eur(amount: str) -> dict[str, Decimal]:
+    return {"EUR": Decimal(amount)}
+
+
+BOTH = [(BEFORE_LAST, eur("0.03"), eur("0.30")), (LAST_MONTH, eur("0.05"), eur("0.50"))]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        pytest.param(account("gold"), BOTH, id="the plan, and effective_from as it was"),
+        pytest.param(account("gold", LAST_MONTH), BOTH[1:], id="the plan from last month on"),
+        pytest.param(price("0.10"), BOTH, id="a price of the past"),
+        pytest.param(price("0.10", since=LAST_MONTH), BOTH[1:], id="a price that begins in the past, in between"),
+        pytest.param(
+            price("0.10", since=LAST_MONTH + timedelta(days=9, seconds=30)),
+            BOTH[1:],
+            id="a price that begins within a minute that has usage",
+        ),
+        pytest.param(
+            account(currency="USD"),
+            [(BEFORE_LAST, eur("0.03"), {}), (LAST_MONTH, eur("0.05"), {})],
+            id="a currency without prices",
+        ),
+    ],
+)
+def test_what_ended_months_would_be_billed_is_said_and_nothing_is_stored(
+    billed: str, file: str, expected: list[Any]
+) -> None:
+    before = rows(billed)
+    with pytest.raises(ClosedMonthsTouched, match="--backdate") as refused:
+        store(billed, parse_catalog(file))
+    assert months(refused.value) == expected
+    assert f"a {LAST_MONTH:%Y-%m} (0.05 EUR becomes" in str(refused.value)
+    assert rows(billed) == before
+    store(billed, parse_catalog(file), backdates=True)
+    assert rows(billed) != before
+    # The audit has not been there yet: what was agreed to is not asked again.
+    store(billed, parse_catalog(file))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(account(), id="as it is"),
+        pytest.param(account("gold", MONTH), id="the plan from this month on"),
+        pytest.param(account("gold", None), id="the plan from now on"),
+        pytest.param(price("0.10", since=MONTH), id="a price from this month on"),
+        pytest.param(price("0.10", "gold", LAST_MONTH), id="a price of a plan that nobody has"),
+        pytest.param(price("0.10", currency="USD"), id="a price in another currency"),
+        pytest.param(account(timezone="Asia/Tokyo"), id="a time zone, which never holds from the past"),
+        pytest.param(account(tags="{team: x}"), id="tags"),
+        pytest.param(PLANS + account("gold") + price("0.01", "gold"), id="another plan of the same price"),
+    ],
+)
+def test_a_change_that_leaves_ended_months_as_they_are_billed_is_made(billed: str, file: str) -> None:
+    with psycopg.connect(billed) as connection:
+        connection.execute("DELETE FROM catalog.prices WHERE plan = 'gold'")
+    store(billed, parse_catalog(price("0.01", "gold")))
+    store(billed, parse_catalog(file))
+
+
+def test_filling_in_what_had_no_price_needs_no_word(billed: str) -> None:
+    row = {"account": "a", "meter": "input_tokens", "currency": None, "unit_price": None, "price_version": None}
+    write_windows(billed, window(LAST_MONTH + timedelta(days=3), 9, **row))
+    store(billed, parse_catalog(price("0.5").replace("requests", "input_tokens")))
+
+
+@pytest.mark.parametrize("what", ["account", "price"])
+def test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed(billed: str, what: str) -> None:
+    topic = CatalogTopic.ACCOUNTS if what == "account" else CatalogTopic.PRICES
+    key = {"account": "a"} if what == "account" else PRICE
+    before = rows(billed)
+    with pytest.raises(
+        ClosedMonthsTouched, match=r"0.05 EUR becomes no price\)\. Nothing is stored\. .*--backdate"
+    ) as no:
+        delete_row(billed, topic, key, LAST_MONTH, "ann")
+    assert months(no.value) == [(LAST_MONTH, eur("0.05"), {})]
+    assert rows(billed) == before
+    delete_row(billed, topic, key, MONTH, "ann")
+    assert rows(billed) != before
+
+
+def test_a_deletion_as_of_now_asks_nothing_and_one_that_is_agreed_is_made(billed: str) -> None:
+    delete_row(billed, CatalogTopic.PRICES, PRICE, LAST_MONTH, "ann", backdates=True)
+    delete_row(billed, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
+
+
+@pytest.fixture
+def catalog(database: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        for plan in ("p1", "p2"):
+            connection.execute("INSERT INTO catalog.plans VALUES (%s, '')", [plan])
+        connection.commit()
+        yield connection
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(edits)
+def test_differential_the_price_of_one_moment_is_that_of_the_contracts_of_it(
+    catalog: psycopg.Connection[Any], changes: list[Edit]
+) -> None:
+    catalog.rollback()
+    for edit in changes:
+        apply(catalog, edit)
+    used = "SELECT %s::text AS account, %s::text AS model, %s::text AS meter, %s::timestamptz AS at"
+    asked = f"SELECT price.* FROM ({used}) AS used, LATERAL ({PRICE_AT}) AS price"
+    for at in MOMENTS[1::2]:
+        listed = catalog.execute("SELECT * FROM catalog.contracts_at(%s)", [at]).fetchall()
+        contracts = {(row["account"], row["model"], row["meter"]): row["unit_price"] for row in listed}
+        for name in ACCOUNTS:
+            # Before an account begins it is in no list, and its usage has the price of its first row.
+            begun = catalog.execute(
+                "SELECT FROM catalog.account_history WHERE account = %(account)s AND effective_from <= %(at)s"
+                " AND holds_until > %(at)s",
+                {"account": name, "at": at},
+            ).fetchone()
+            for model in MODELS if begun is not None else ():
+                for meter in METERS:
+                    found = catalog.execute(asked.encode(), [name, model, meter, at]).fetchone()
+                    assert (found or {}).get("unit_price") == contracts.get((name, model, meter))
+    catalog.rollback()
