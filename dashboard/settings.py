@@ -24,8 +24,10 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        """The settings in an environment. Raises ValueError for a scope that names no account, and for a
-        schema that cannot be Weir's own."""
+        """The settings in an environment.
+
+        Raises ValueError for a scope that names no account, and for a schema that cannot be Weir's own.
+        """
         return cls(
             postgres_url=_in_own_schema(environment),
             tables=environment.get("WEIR_TABLES", "").rstrip("/"),

@@ -19,7 +19,7 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE
 from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.relations import EARLIER, OWN, VERSION_TABLE, functions_made_by, made_by
-from jobs.runtime.postgres.role_paths import roles_that_read, set_path
+from jobs.runtime.postgres.role_paths import grantees, roles_that_read, set_path
 
 EARLIER_HOME = "public"
 LOCK_TIMEOUT = "2s"
@@ -49,6 +49,7 @@ _OWNERS_OF_OTHERS = """
 SELECT DISTINCT relowner::regrole::text FROM pg_class
 WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND NOT pg_has_role(relowner, 'USAGE')
 """
+_OWNER = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = 'jobs'"
 _KINDS = "SELECT relname, relkind = 'S' FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = ANY (%s)"
 # Only Weir's own programs are named so; a role may have others.
 _END_SESSIONS = """
@@ -72,12 +73,10 @@ def prepare_move(connection: Connection, schema: str) -> None:
         return
     _refuse_taken(connection, schema)
     _refuse_owner(connection, moved)
-    _make(connection, schema)
+    _make(connection, schema, _owner(connection))
+    for role in grantees(connection, EARLIER_HOME, moved):
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), sql.SQL(role)))
     roles = roles_that_read(connection, EARLIER_HOME, moved)
-    for role in roles:
-        connection.execute(
-            sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), sql.Identifier(role))
-        )
     given = [role for role in roles if set_path(connection, role, schema)]
     connection.execute(_END_SESSIONS, {"roles": given, "limit_ms": SESSION_ENDS_WITHIN_MS})
 
@@ -94,7 +93,7 @@ def place(connection: Connection, schema: str) -> None:
     if moved is None:
         _refuse_elsewhere(connection, schema)
     _refuse_taken(connection, schema)
-    _make(connection, schema)
+    _make(connection, schema, None if moved is None else _owner(connection))
     if moved is not None:
         _refuse_owner(connection, moved)
         _move(connection, schema, moved)
@@ -163,17 +162,23 @@ def _refuse_owner(connection: Connection, moved: Sequence[str]) -> None:
         )
 
 
-def _make(connection: Connection, schema: str) -> None:
-    """A role that may make no schema uses one that somebody has made for it."""
+def _owner(connection: Connection) -> str:
+    """Of the tables that are moved: whoever migrates may be another role, with the owner's rights."""
+    return str(connection.execute(_OWNER, [EARLIER_HOME]).fetchall()[0][0])
+
+
+def _make(connection: Connection, schema: str, owner: str | None) -> None:
+    """For `owner`, or whoever migrates. A role that may make no schema uses one that somebody has made for it."""
     if connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", [schema]).fetchone() == (True,):
         return
     try:
         with connection.transaction():
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+            whose = sql.SQL("CURRENT_USER") if owner is None else sql.Identifier(owner)
+            connection.execute(sql.SQL("CREATE SCHEMA {} AUTHORIZATION {}").format(sql.Identifier(schema), whose))
     except psycopg.errors.InsufficientPrivilege:
-        role = connection.info.user
+        role = owner or connection.info.user
         raise Refused(
-            f"{role} may not make the schema {schema}; ask the server's administrator for: CREATE SCHEMA {schema} "
+            f"{connection.info.user} may not make the schema {schema}; ask the server's administrator for: CREATE SCHEMA {schema} "
             f"AUTHORIZATION {role}"
         ) from None
 

@@ -11,6 +11,10 @@ from psycopg import sql
 
 log = structlog.get_logger()
 
+_GRANTEES = """
+SELECT DISTINCT grantee::regrole::text FROM pg_class CROSS JOIN aclexplode(relacl) AS entry
+WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND grantee NOT IN (0, relowner) ORDER BY 1
+"""
 # Whoever owns or was granted a table, members of the reader, and whose drivers are at work. Members of the owner may
 # be other applications.
 _ROLES = """
@@ -39,6 +43,11 @@ WHERE setting LIKE 'search_path=%%'
   AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = %s))
 ORDER BY setrole <> 0 AND setdatabase <> 0 DESC, setrole <> 0 DESC
 """
+
+
+def grantees(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
+    """Roles that were granted something of these tables of `schema`, as SQL writes their names; never all roles."""
+    return [name for (name,) in connection.execute(_GRANTEES, [schema, list(tables)]).fetchall()]
 
 
 def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
