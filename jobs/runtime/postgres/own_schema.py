@@ -178,8 +178,8 @@ def _make(connection: Connection, schema: str, owner: str | None) -> None:
     except psycopg.errors.InsufficientPrivilege:
         role = owner or connection.info.user
         raise Refused(
-            f"{connection.info.user} may not make the schema {schema}; ask the server's administrator for: CREATE SCHEMA {schema} "
-            f"AUTHORIZATION {role}"
+            f"{connection.info.user} may not make the schema {schema}; ask the server's administrator for: "
+            f"CREATE SCHEMA {schema} AUTHORIZATION {role}"
         ) from None
 
 
