@@ -29,7 +29,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"jobs": {"ingestion": {"config": {"max_records_per_batch": 2_000_000}}}},
         "/jobs/ingestion/config/max_records_per_batch': maximum",
     ),
-    "schema of the database that cannot be Weir's own": (
+    "schema of the database that is not Weir's": (
         {"postgres": {"schema": "public"}},
         "/postgres/schema': 'not'",
     ),

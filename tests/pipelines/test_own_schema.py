@@ -30,7 +30,7 @@ from dashboard.backend import Backend
 from dashboard.queries.accounts import read_accounts
 from dashboard.settings import Settings
 from jobs.runtime.errors import ExitStatus, Refused
-from jobs.runtime.postgres import own_schema
+from jobs.runtime.postgres import move
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.ownership import Ownership
@@ -427,9 +427,9 @@ def test_a_role_that_may_make_no_schema_uses_one_that_was_made_for_it(
 def test_a_table_that_does_not_become_free_leaves_everything_where_it_was(
     earlier: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_schema, "LOCK_TIMEOUT", "50ms")
-    monkeypatch.setattr(own_schema, "LOCK_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(own_schema, "LOCK_DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(move, "LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(move, "LOCK_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(move, "LOCK_DEADLINE_SECONDS", 0.3)
     with psycopg.connect(earlier.url) as somebody, psycopg.connect(earlier.url, autocommit=True) as driver:
         somebody.execute("SELECT count(*) FROM audits")
         with pytest.raises(Refused, match="had a table of Weir's in use"):

@@ -7,28 +7,19 @@ release before go on meanwhile: their names have no schema, so their roles are g
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-import structlog
 from psycopg import sql
 
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE
-from jobs.runtime.postgres.reader_role import ROLE
+from jobs.runtime.postgres.move import EARLIER_HOME, move
 from jobs.runtime.postgres.relations import EARLIER, OWN, VERSION_TABLE, functions_made_by, made_by
 from jobs.runtime.postgres.role_paths import grantees, roles_that_read, set_path
 
-EARLIER_HOME = "public"
-LOCK_TIMEOUT = "2s"
-"""Whoever asks for a table waits behind the move, so it gives way soon, and tries again."""
-LOCK_PAUSE_SECONDS = 0.5
-LOCK_DEADLINE_SECONDS = 120.0
 SESSION_ENDS_WITHIN_MS = 5_000
-
-log = structlog.get_logger()
 
 Connection = psycopg.Connection[Any]
 
@@ -50,17 +41,11 @@ SELECT DISTINCT relowner::regrole::text FROM pg_class
 WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND NOT pg_has_role(relowner, 'USAGE')
 """
 _OWNER = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = 'jobs'"
-_KINDS = "SELECT relname, relkind = 'S' FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = ANY (%s)"
 # Only Weir's own programs are named so; a role may have others.
 _END_SESSIONS = """
 SELECT count(pg_terminate_backend(pid, %(limit_ms)s)) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = ANY (%(roles)s) AND application_name LIKE 'weir %%'
   AND backend_type = 'client backend' AND backend_start < clock_timestamp() AND pid <> pg_backend_pid()
-"""
-_SHOWN_TO_READER = """
-SELECT relname FROM pg_class CROSS JOIN aclexplode(relacl) AS entry
-WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_has_role(relowner, 'USAGE')
-  AND grantee = (SELECT oid FROM pg_roles WHERE rolname = %s)
 """
 
 
@@ -96,7 +81,7 @@ def place(connection: Connection, schema: str) -> None:
     _make(connection, schema, None if moved is None else _owner(connection))
     if moved is not None:
         _refuse_owner(connection, moved)
-        _move(connection, schema, moved)
+        move(connection, schema, moved)
 
 
 def _exists(connection: Connection, schema: str, table: str) -> bool:
@@ -181,56 +166,3 @@ def _make(connection: Connection, schema: str, owner: str | None) -> None:
             f"{connection.info.user} may not make the schema {schema}; ask the server's administrator for: "
             f"CREATE SCHEMA {schema} AUTHORIZATION {role}"
         ) from None
-
-
-def _move(connection: Connection, schema: str, moved: Sequence[str]) -> None:
-    target = sql.Identifier(schema)
-    kinds = connection.execute(_KINDS, [EARLIER_HOME, list(moved)]).fetchall()
-    _lock(connection, [name for name, is_sequence in kinds if not is_sequence])
-    for name, is_sequence in kinds:
-        # ALTER TABLE moves views, and what a table owns: indexes, constraints, the sequence of an identity.
-        kind = sql.SQL("SEQUENCE" if is_sequence else "TABLE")
-        connection.execute(
-            sql.SQL("ALTER {} {} SET SCHEMA {}").format(kind, sql.Identifier(EARLIER_HOME, name), target)
-        )
-    for function in (name for name in moved if name.endswith(")")):
-        connection.execute(
-            sql.SQL("ALTER FUNCTION {}.{} SET SCHEMA {}").format(
-                sql.Identifier(EARLIER_HOME), sql.SQL(function), target
-            )
-        )
-    _take_back(connection)
-    log.info("moved Weir's tables into a schema of their own", schema=schema, tables=len(kinds))
-
-
-def _lock(connection: Connection, tables: Sequence[str]) -> None:
-    """All of them for this transaction alone: none is waited for while others have to wait behind it for long."""
-    names = sql.SQL(", ").join(sql.Identifier(EARLIER_HOME, name) for name in sorted(tables))
-    deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
-    while True:
-        try:
-            with connection.transaction():
-                connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
-                connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(names))
-                connection.execute("SET LOCAL lock_timeout TO DEFAULT")
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-            if time.monotonic() > deadline:
-                raise Refused(
-                    f"for {LOCK_DEADLINE_SECONDS:g} s somebody had a table of Weir's in use (pg_stat_activity shows "
-                    "who): end that, or migrate later. Nothing was changed"
-                ) from None
-            log.info("waits for Weir's tables to be free")
-            time.sleep(LOCK_PAUSE_SECONDS)
-        else:
-            return
-
-
-def _take_back(connection: Connection) -> None:
-    """Earlier releases let the reader read every table of `public`, also those of others."""
-    role, home = sql.Identifier(ROLE), sql.Identifier(EARLIER_HOME)
-    shown = connection.execute(_SHOWN_TO_READER, [EARLIER_HOME, ROLE]).fetchall()
-    for (name,) in shown:
-        table = sql.Identifier(EARLIER_HOME, name)
-        connection.execute(sql.SQL("REVOKE SELECT ON {} FROM {}").format(table, role))
-    if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is not None:
-        connection.execute(sql.SQL("REVOKE USAGE ON SCHEMA {} FROM {}").format(home, role))

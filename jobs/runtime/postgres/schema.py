@@ -44,6 +44,8 @@ def migrator(url: str) -> Iterator[Config]:
     url = in_schema(url)
     schema = schema_of(url)
     with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
+        # Until this session ends: others that migrate at the same moment find it done.
+        connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
         prepare_move(connection, schema)
     with _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
