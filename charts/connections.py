@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from charts.part import Bytes, HttpUrl, Key, Name, Part, Resources
+from jobs.runtime.postgres.address import NAME, RESERVED
 
 
 class Kafka(Part):
@@ -30,6 +31,10 @@ class Postgres(Part):
     url_key: Key
     dashboard_url_key: Key
     dashboard_password_key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{0,253}$")]
+    schema_: Annotated[
+        str,
+        Field(alias="schema", pattern=rf"^{NAME.pattern}$", json_schema_extra={"not": {"enum": list(RESERVED)}}),
+    ]
     ssl_mode: Literal["", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
     ca_secret: Name
     ca_key: Key

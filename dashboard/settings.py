@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.scope import Scope
+from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 
 
 class Settings(BaseModel):
@@ -23,12 +24,24 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        """The settings in an environment. Raises ValueError for a scope that names no account."""
+        """The settings in an environment.
+
+        Raises ValueError for a scope that names no account, and for a schema that cannot be Weir's own.
+        """
         return cls(
-            postgres_url=environment.get("WEIR_POSTGRES_URL", ""),
+            postgres_url=_in_own_schema(environment),
             tables=environment.get("WEIR_TABLES", "").rstrip("/"),
             prometheus_url=environment.get("WEIR_PROMETHEUS_URL", "").rstrip("/"),
             alertmanager_url=environment.get("WEIR_ALERTMANAGER_URL", "").rstrip("/"),
             namespace=environment.get("WEIR_NAMESPACE", ""),
             scope=Scope.parse(environment.get("WEIR_ACCOUNTS")),
         )
+
+
+def _in_own_schema(environment: Mapping[str, str]) -> str:
+    if not (url := environment.get("WEIR_POSTGRES_URL")):
+        return ""
+    try:
+        return in_schema(url, environment.get(SCHEMA_VARIABLE))
+    except ValueError as error:
+        raise ValueError(f"{SCHEMA_VARIABLE} {error}") from None

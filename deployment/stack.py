@@ -13,6 +13,7 @@ from typing import Any
 
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId
+from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 
 KAFKA_VARIABLE = "WEIR_KAFKA_BOOTSTRAP"
 POSTGRES_VARIABLE = "WEIR_POSTGRES_URL"
@@ -100,9 +101,17 @@ def deployment_of(environment: Mapping[str, str]) -> Deployment | None:
         raise CannotRun(f"{TABLES_VARIABLE} is set, but not {' and '.join(missing)}: set all three, or none.")
     return Deployment(
         kafka_bootstrap=environment[KAFKA_VARIABLE],
-        postgres_url=environment[POSTGRES_VARIABLE],
+        postgres_url=postgres_url_of(environment),
         tables=environment[TABLES_VARIABLE],
     )
+
+
+def postgres_url_of(environment: Mapping[str, str]) -> str:
+    """The database's address, in Weir's own schema. Raises `CannotRun` for a schema that cannot be that."""
+    try:
+        return in_schema(environment[POSTGRES_VARIABLE], environment.get(SCHEMA_VARIABLE))
+    except ValueError as error:
+        raise CannotRun(f"{SCHEMA_VARIABLE} {error}.") from None
 
 
 def running_stack(data_dir: Path) -> Stack:

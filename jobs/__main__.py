@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
 from jobs.runtime.config import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
+from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
 from jobs.runtime.postgres.schema import migrate as migrate_database
 from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
@@ -202,7 +203,15 @@ def migrate() -> None:
         typer.echo(f"WEIR_POSTGRES_URL {NO_ADDRESS}.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION)
     try:
+        url = in_schema(url, os.environ.get(SCHEMA_VARIABLE))
+    except ValueError as error:
+        typer.echo(f"{SCHEMA_VARIABLE} {error}.", err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+    try:
         migrate_database(url, os.environ.get(PASSWORD_VARIABLE))
+    except Refused as refusal:
+        typer.echo(f"The database was not migrated: {refusal}.", err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
     except (DBAPIError, psycopg.Error) as error:
         if (sentence := database_sentence(error, url)) is None:
             raise

@@ -17,7 +17,7 @@ from deployment import topics
 from deployment.capture import is_captured, refuse_without_log
 from deployment.job_states import JobStates
 from deployment.kafka_client import kafka_access
-from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE, postgres_url_of
 from laptop import broker, connect, database
 from laptop.broker import BrokerPorts
 from laptop.class_archive import submit_arguments
@@ -109,8 +109,9 @@ def servers(folders: Folders, addresses: Addresses) -> list[Program]:
 def postgres_url(folders: Folders, addresses: Addresses) -> str:
     """The database's address; an embedded one must have been prepared."""
     if addresses.database_port is None:
-        return os.environ[POSTGRES_VARIABLE]
-    return database.database_url(folders.database, addresses.database_port)
+        return postgres_url_of(os.environ)
+    url = database.database_url(folders.database, addresses.database_port)
+    return postgres_url_of({**os.environ, POSTGRES_VARIABLE: url})
 
 
 def applications(folders: Folders, addresses: Addresses, url: str) -> list[Program]:

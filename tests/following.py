@@ -95,7 +95,7 @@ def refuse_other_windows(connection: psycopg.Connection[Any], messages: list[Mes
         name
         for (name,) in connection.execute(
             "SELECT column_name FROM information_schema.columns"
-            " WHERE (table_schema, table_name) = ('public', 'usage_windows')"
+            " WHERE (table_schema, table_name) = ('weir', 'usage_windows')"
         )
     ]
     assert all(row.keys() == {*columns, "id"} - NOT_TOLD for row in rows), "a column is not in the topic"

@@ -27,6 +27,7 @@ from jobs.audit.sessions import SESSIONS, of_user
 from jobs.audit.spilled import Spilled
 from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.postgres.address import in_schema, options_of
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.rules_in_force import Held, History
 from jobs.streams import Table
@@ -119,8 +120,9 @@ _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
     """A connection that commits by itself, and says instants as ISO does, in UTC, whatever the database is set to."""
-    options = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
-    return psycopg.connect(postgres_url, autocommit=True, options=options, connect_timeout=10)
+    url = in_schema(postgres_url)
+    settings = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
+    return psycopg.connect(url, autocommit=True, options=f"{options_of(url)} {settings}", connect_timeout=10)
 
 
 def billing_position(postgres_url: str) -> int:

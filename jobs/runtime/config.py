@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from jobs.runtime.dimensions import MOST_DIMENSIONS, Dimensions, refuse_unfit_dimensions
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 from jobs.runtime.meters import DEFAULT_METERS, Meters, declarations, refuse_unfit
+from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.unreachable import NO_ADDRESS, place
 from metering.meters import MOST_METERS, Declaration
 
@@ -82,6 +83,8 @@ class Environment(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kafka: KafkaAccess
+    postgres_schema: str = ""
+    """Weir's own schema, where the address names none."""
     postgres_url: str = Field(repr=False)
     tables: str
     checkpoints: Path
@@ -91,12 +94,22 @@ class Environment(BaseModel):
     submitted: bool = False
     """spark-submit has decided master, memory and addresses: a driver pod."""
 
+    @field_validator("postgres_schema")
+    @classmethod
+    def _can_be_weirs_own(cls, schema: str) -> str:
+        if schema:
+            refuse_unfit_schema(schema)
+        return schema
+
     @field_validator("postgres_url")
     @classmethod
-    def _names_a_database(cls, url: str) -> str:
+    def _names_a_database(cls, url: str, earlier: ValidationInfo) -> str:
         if place(url) is None:
             raise ValueError(NO_ADDRESS)
-        return url
+        try:
+            return in_schema(url, earlier.data.get("postgres_schema"))
+        except ValueError as error:
+            raise ValueError(f"does not fit: {variable_of('postgres_schema')} {error}") from None
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Environment:

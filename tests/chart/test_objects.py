@@ -169,6 +169,7 @@ def test_the_dashboard_is_given_the_reader_and_what_it_reads() -> None:
     (container,) = pod_specs(render("production.yaml"))["Deployment/weir-dashboard"]["containers"]
     found = variables(container)
     assert found["WEIR_POSTGRES_URL"] == secret_key("weir-postgres", "dashboard-url")
+    assert found["WEIR_POSTGRES_SCHEMA"] == "weir"
     settings = Settings.of({name: value for name, value in found.items() if isinstance(value, str)})
     assert settings.scope.accounts == frozenset({"acme", "globex"})
     assert settings.prometheus_url == "http://prometheus.monitoring:9090"

@@ -29,6 +29,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"jobs": {"ingestion": {"config": {"max_records_per_batch": 2_000_000}}}},
         "/jobs/ingestion/config/max_records_per_batch': maximum",
     ),
+    "schema of the database that is not Weir's": (
+        {"postgres": {"schema": "public"}},
+        "/postgres/schema': 'not'",
+    ),
     "configuration of a wrong type": (
         {"jobs": {"billing": {"config": {"grace_seconds": "5m"}}}},
         "/jobs/billing/config/grace_seconds': got string, want integer",

@@ -10,6 +10,7 @@ import pytest
 from dashboard.backend import Backend
 from dashboard.queries.accounts import MOST_ACCOUNTS, read_accounts
 from dashboard.settings import Settings
+from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.schema import migrate
 from tests.dashboard.reader import reader_url
 from tests.database_rows import window, write
@@ -106,10 +107,15 @@ def test_every_table_that_names_an_account_is_guarded(database: str) -> None:
     assert unguarded == []
 
 
-def test_a_table_made_later_is_read_after_the_next_migration_and_a_guard_keeps(database: str) -> None:
+def test_each_migration_lets_the_role_read_every_table_of_weir_and_no_other(database: str) -> None:
     with psycopg.connect(database) as connection:
-        connection.execute("CREATE TABLE later AS SELECT 'x' AS word")
-    assert seen(reader_url(database), None, "SELECT word FROM later") == ["x"]
+        connection.execute(f"REVOKE SELECT ON meters FROM {ROLE}")
+        connection.execute("INSERT INTO meters (meter, unit, is_declared) VALUES ('calls', 'calls', true)")
+        connection.execute("CREATE TABLE theirs AS SELECT 'x' AS word")
+    url = reader_url(database)
+    assert seen(url, None, "SELECT meter FROM meters WHERE meter = 'calls'") == ["calls"]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        seen(url, None, "SELECT word FROM theirs")
 
 
 def test_migrating_again_changes_nothing_and_needs_no_password(database: str) -> None:

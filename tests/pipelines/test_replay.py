@@ -81,7 +81,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
             str(world.tables),
             world.database,
             replace(SUPPOSED, prices=pa.Table.from_pylist(prices, schema=PRICES)),
-            windows(other.database, "public"),
+            windows(other.database, "weir"),
             json.dumps(
                 {"prices": [price_of_file(price) for price in prices if price["meter"] in JoinsConfig().meters]}
             ),
@@ -165,7 +165,7 @@ def windows(database: str, schema: str) -> dict[Any, Row]:
 def all_rows(database: str) -> dict[str, list[str]]:
     """All that is live."""
     with psycopg.connect(database) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'weir'").fetchall()
         return {
             table: sorted(str(row) for row in connection.execute(f"SELECT * FROM {table}").fetchall())
             for (table,) in tables
@@ -180,7 +180,7 @@ def test_what_it_says_is_what_a_live_stack_started_with_that_configuration_and_t
     before = all_rows(live.database)
     found = replay(live, "what_if", live.supposed).run()
     assert windows(live.database, "what_if") == live.supposed_windows
-    was = windows(live.database, "public")
+    was = windows(live.database, "weir")
     nothing = {"quantity": Decimal(0), "amount": None}
     differing = {
         key: (was.get(key, nothing), live.supposed_windows.get(key, nothing))

@@ -8,6 +8,7 @@ import pytest
 
 from deployment.errors import CannotRun
 from deployment.stack import Deployment, StackNotRunning, deployment_of, running_deployment
+from jobs.runtime.postgres.address import in_schema
 
 POD = {
     "WEIR_KAFKA_BOOTSTRAP": "kafka:9092",
@@ -18,7 +19,7 @@ POD = {
 
 def test_a_pod_reaches_what_its_environment_names() -> None:
     assert deployment_of(POD) == Deployment(
-        kafka_bootstrap="kafka:9092", postgres_url=POD["WEIR_POSTGRES_URL"], tables="s3://metering/tables"
+        kafka_bootstrap="kafka:9092", postgres_url=in_schema(POD["WEIR_POSTGRES_URL"]), tables="s3://metering/tables"
     )
 
 

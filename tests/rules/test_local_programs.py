@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
+from jobs.runtime.postgres.address import in_schema
 from laptop import class_archive
 from laptop.folders import Folders
 from laptop.launch import AlreadyRunning, locked
@@ -31,7 +32,7 @@ def test_what_is_outside_is_used_and_not_started(folders: Folders, monkeypatch: 
     addresses = choose_addresses(folders)
     assert servers(folders, addresses) == []
     assert addresses.kafka_bootstrap == "kafka.example:9092"
-    assert postgres_url(folders, addresses) == "postgresql://postgres.example/weir"
+    assert postgres_url(folders, addresses) == in_schema("postgresql://postgres.example/weir")
 
 
 def test_addresses_are_the_same_after_a_restart_and_all_different(folders: Folders) -> None:

@@ -99,7 +99,7 @@ def emptied(database: str) -> str:
         )
         named = connection.execute(
             "SELECT string_agg(format('DELETE FROM %I.%I', schemaname, tablename), '; ') FROM pg_tables"
-            " WHERE schemaname IN ('public', 'catalog') AND tablename <> 'alembic_version'"
+            " WHERE schemaname IN ('weir', 'catalog') AND tablename <> 'alembic_version'"
         ).fetchone()
         assert named is not None
         connection.execute(named[0])

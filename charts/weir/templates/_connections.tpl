@@ -62,6 +62,8 @@
       name: {{ $root.Values.postgres.existingSecret }}
       key: {{ index $root.Values.postgres (index . 1) }}
       {{- end }}
+- name: WEIR_POSTGRES_SCHEMA
+  value: {{ $root.Values.postgres.schema | quote }}
 {{- with $root.Values.postgres.sslMode }}
 - name: PGSSLMODE
   value: {{ . | quote }}

@@ -1,20 +1,34 @@
-"""The role that only reads, `weir_dashboard`: made and granted at each migration, so that no new table is missed."""
+"""The role that only reads, `weir_dashboard`: made and granted at each migration, so that no new table is missed.
+
+It reads what Weir's migrations made, and nothing else of whoever owns that: a database may have other applications.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import psycopg
 import structlog
 from psycopg import sql
 
+from jobs.runtime.postgres.relations import CATALOG, OWN
+from jobs.runtime.postgres.role_paths import set_path
+
 ROLE = "weir_dashboard"
 PASSWORD_VARIABLE = "WEIR_DASHBOARD_PASSWORD"
-SCHEMAS = ("public", "catalog")
 
 log = structlog.get_logger()
 
+_TABLES = """
+SELECT relname FROM pg_class
+WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND relkind IN ('r', 'p', 'v') ORDER BY 1
+"""
 
-def ensure_reader(connection: psycopg.Connection, password: str | None) -> None:
-    """Let `weir_dashboard` read; with a password it may also log in, else other roles are made members of it.
+
+def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: str | None) -> None:
+    """Let `weir_dashboard` read Weir's tables, those of `schema` and of `catalog`.
+
+    With a password it may also log in, else other roles are made members of it.
 
     On a managed server the migrating role may not make roles: then its administrator makes `weir_dashboard` once, and
     until that was done nobody but the owner reads. Raises `psycopg.Error` when a password cannot be set.
@@ -23,21 +37,24 @@ def ensure_reader(connection: psycopg.Connection, password: str | None) -> None:
         log.warning("reader role missing", hint=f"ask the server's administrator for: CREATE ROLE {ROLE}")
         return
     role = sql.Identifier(ROLE)
-    for name in SCHEMAS:
-        schema = sql.Identifier(name)
-        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, role))
-        connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}").format(schema, role))
+    for name, own in ((schema, OWN), ("catalog", CATALOG)):
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(name), role))
+        tables = [table for (table,) in connection.execute(_TABLES, [name, list(own)]).fetchall()]
+        shown = sql.SQL(", ").join(sql.Identifier(name, table) for table in tables)
+        connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(shown, role))
+    # For whoever reads as this role: the dashboard's own sessions do not need it.
+    set_path(connection, ROLE, schema)
     if password:
         # Hashed here, as the server's log may hold every statement.
         secret = connection.pgconn.encrypt_password(password.encode(), ROLE.encode(), b"scram-sha-256").decode()
         connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(secret)))
 
 
-def _exists(connection: psycopg.Connection) -> bool:
+def _exists(connection: psycopg.Connection[Any]) -> bool:
     return connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is not None
 
 
-def _made(connection: psycopg.Connection) -> bool:
+def _made(connection: psycopg.Connection[Any]) -> bool:
     try:
         with connection.transaction():
             connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(ROLE)))

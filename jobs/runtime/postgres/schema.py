@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
+from jobs.runtime.postgres.own_schema import place, prepare_move
 from jobs.runtime.postgres.reader_role import ensure_reader
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
@@ -26,30 +29,47 @@ MIGRATION_LOCK = 0x57656972
 def migrate(url: str, reader_password: str | None = None) -> None:
     """Bring the schema to this version's, in one transaction: wholly or not at all; nothing to do is no error.
 
-    `url` is anything libpq takes; with `reader_password` the dashboard's role may log in. Raises
-    `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step refuses.
+    `url` is anything libpq takes, and names Weir's own schema as `address.in_schema` says; with `reader_password` the
+    dashboard's role may log in. Raises `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step
+    refuses, Refused where the schema cannot be used.
     """
     with migrator(url) as config:
         command.upgrade(config, "head")
-        driver = config.attributes["connection"].connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        ensure_reader(driver, reader_password)
+        ensure_reader(_driver(config.attributes["connection"]), config.attributes["schema"], reader_password)
 
 
 @contextmanager
 def migrator(url: str) -> Iterator[Config]:
-    """What Alembic's commands work on: one transaction, while no other process migrates."""
+    """What Alembic's commands work on: one transaction in Weir's own schema, while no other process migrates."""
+    url = in_schema(url)
+    schema = schema_of(url)
+    with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
+        # Until this session ends: others that migrate at the same moment find it done.
+        connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        prepare_move(connection, schema)
     with _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+        place(_driver(connection), schema)
         config = _config()
-        config.attributes["connection"] = connection
+        config.attributes.update(connection=connection, schema=schema)
         yield config
 
 
 def schema_is_current(url: str) -> bool:
-    """Whether the database has exactly this version's schema: neither older nor newer."""
+    """Whether the database has exactly this version's tables: neither older nor newer.
+
+    Raises Refused where sessions do not begin in Weir's own schema: they would read tables of others.
+    """
+    url = in_schema(url)
+    schema = schema_of(url)
     with _engine(url).connect() as connection:
-        applied = MigrationContext.configure(connection).get_current_heads()
+        applied = MigrationContext.configure(connection, opts={"version_table_schema": schema}).get_current_heads()
+        begins = connection.scalar(text("SELECT current_schema()"))
+    if applied and begins != schema:
+        raise Refused(
+            f"sessions begin in the schema {begins}, though WEIR_POSTGRES_URL and {SCHEMA_VARIABLE} name {schema}: a "
+            "pooler that drops the option search_path must pass it on, or the role must have it (ALTER ROLE … SET)"
+        )
     return set(applied) == set(ScriptDirectory.from_config(_config()).get_heads())
 
 
@@ -60,6 +80,12 @@ def refuse_other_schema(url: str) -> None:
             "the database does not have this version's schema; run `python -m jobs migrate` (`weir up` and "
             "`helm upgrade` do it), or, if a newer version migrated it, install that version"
         )
+
+
+def _driver(connection: Connection) -> psycopg.Connection[Any]:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver
 
 
 def _config() -> Config:

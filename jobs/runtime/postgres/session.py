@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import psycopg
 
+from jobs.runtime.postgres.address import in_schema, options_of
 from jobs.runtime.postgres.ping import is_there
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -45,12 +46,13 @@ class Session(psycopg.Connection[Any]):
         **more: Any,
     ) -> Self:
         """A new session in autocommit; `name` is shown in `pg_stat_activity`. `more` goes to `psycopg.connect`."""
+        postgres_url = in_schema(postgres_url)
         session = cls.connect(
             postgres_url,
             autocommit=True,
             application_name=name,
             # Instants of another zone are of another type to Polars, whatever the server or the database is set to.
-            options=f"-c timezone=UTC {options}",
+            options=f"{options_of(postgres_url)} -c timezone=UTC {options}",
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             tcp_user_timeout=TCP_TIMEOUT_MS,
             keepalives_idle=10,

@@ -3,6 +3,6 @@
 from alembic import context
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=None)
+context.configure(connection=connection, target_metadata=None, version_table_schema=context.config.attributes["schema"])
 with context.begin_transaction():
     context.run_migrations()

@@ -1,0 +1,55 @@
+"""What Weir's migrations make in a database, by name: nothing else is moved, and nothing else is shown to readers.
+
+A test compares these lists with what the migrations make; whoever adds a table names it here.
+"""
+
+from __future__ import annotations
+
+VERSION_TABLE = "alembic_version"
+
+EARLIER = {
+    "0001": (VERSION_TABLE, "batches", "jobs", "positions", "sessions", "stragglers", "usage_windows"),
+    "0002": ("exits", "sources"),
+    "0004": ("catalog_outbox",),
+    "0006": ("session_gaps",),
+    "0009": ("restamps",),
+    "0010": ("bookkeeping",),
+    "0011": ("unknown_types",),
+    "0012": ("attempts", "isolated_records"),
+    "0013": ("rules",),
+    "0015": ("closed_usage",),
+    "0018": ("closed_sessions",),
+    "0021": ("meters",),
+    "0022": ("usage_day_dimensions", "usage_days"),
+    "0023": ("closed_meters",),
+    "0024": ("corrections",),
+    "0025": ("publications", "unsent_windows"),
+    "0026": ("settled_stragglers",),
+    "0027": ("audits",),
+}
+"""Relations that releases up to 0034 made in `public`, by the revision that made them. It is complete: what later
+revisions make is made in Weir's own schema."""
+EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
+
+LATER: tuple[str, ...] = ()
+"""Relations that revisions after 0034 make in Weir's own schema."""
+
+CATALOG = (
+    *("account_zones", "accounts", "accounts_below", "beats", "capture", "contracts", "decisions", "ended_prices"),
+    *("missing_columns", "plans", "prices"),
+)
+"""Relations of the schema `catalog`."""
+
+
+def made_by(revision: str) -> tuple[str, ...]:
+    """The relations that are in `public` at `revision` of an earlier release."""
+    return tuple(name for made, names in EARLIER.items() if made <= revision for name in names)
+
+
+def functions_made_by(revision: str) -> tuple[str, ...]:
+    """The functions, with the types of their arguments, that are in `public` at `revision` of an earlier release."""
+    return tuple(name for made, names in EARLIER_FUNCTIONS.items() if made <= revision for name in names)
+
+
+OWN = (*made_by("0034"), *LATER)
+"""Relations of Weir's own schema."""

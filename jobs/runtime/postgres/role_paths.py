@@ -1,0 +1,88 @@
+"""The `search_path` of roles whose sessions name tables without a schema: drivers of the release before, and people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg import sql
+
+log = structlog.get_logger()
+
+_GRANTEES = """
+SELECT DISTINCT grantee::regrole::text FROM pg_class CROSS JOIN aclexplode(relacl) AS entry
+WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND grantee NOT IN (0, relowner) ORDER BY 1
+"""
+# Whoever owns or was granted a table, members of the reader, and whose drivers are at work. Members of the owner may
+# be other applications.
+_ROLES = """
+WITH tables AS (
+    SELECT relowner, relacl FROM pg_class WHERE relnamespace = %(schema)s::regnamespace AND relname = ANY (%(tables)s)
+), readers AS (
+    SELECT DISTINCT grantee AS oid FROM tables CROSS JOIN aclexplode(relacl) AS entry WHERE grantee <> 0
+), named AS (
+    SELECT oid FROM readers
+    UNION SELECT relowner FROM tables
+    UNION SELECT oid FROM pg_roles WHERE rolname IN (current_user, session_user)
+    UNION SELECT usesysid FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'weir %%'
+    UNION SELECT member.oid FROM pg_roles AS member JOIN readers ON pg_has_role(member.oid, readers.oid, 'MEMBER')
+        JOIN pg_roles AS reader ON reader.oid = readers.oid
+        WHERE NOT member.rolsuper AND reader.oid NOT IN (SELECT relowner FROM tables)
+)
+SELECT rolname FROM pg_roles JOIN named USING (oid) WHERE NOT starts_with(rolname, 'pg_') ORDER BY 1
+"""
+# What is set for a role in this database, for the role, and for the database, in the order in which they count.
+_PATHS = """
+SELECT setdatabase <> 0 AND setrole <> 0 AS is_exact, substring(setting FROM '^search_path=(.*)$')
+FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS setting
+WHERE setting LIKE 'search_path=%%'
+  AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+  AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = %s))
+ORDER BY setrole <> 0 AND setdatabase <> 0 DESC, setrole <> 0 DESC
+"""
+
+
+def grantees(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
+    """Roles that were granted something of these tables of `schema`, as SQL writes their names; never all roles."""
+    return [name for (name,) in connection.execute(_GRANTEES, [schema, list(tables)]).fetchall()]
+
+
+def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
+    """Roles whose sessions may name these tables of `schema`."""
+    asked = {"schema": schema, "tables": list(tables)}
+    return [name for (name,) in connection.execute(_ROLES, asked).fetchall()]
+
+
+def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> bool:
+    """Let new sessions of `role` in this database look into `schema` before `public`, or what the role had instead.
+
+    False, with a warning, where the role of `connection` may not set that of `role`.
+    """
+    found = connection.execute(_PATHS, [role]).fetchall()
+    path = found[0][1] if found else "public"
+    if schema in _parts(path):
+        if found[0][0]:
+            return True
+    else:
+        path = f"{schema}, {path}"
+    statement = sql.SQL("ALTER ROLE {} IN DATABASE {} SET search_path = {}").format(
+        sql.Identifier(role), sql.Identifier(connection.info.dbname), sql.SQL(path)
+    )
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        log.warning(
+            "the search_path of a role could not be set",
+            role=role,
+            hint=f"ask the server's administrator for: {statement.as_string(connection)}",
+        )
+        return False
+    return True
+
+
+def _parts(path: str) -> list[str]:
+    return [part.strip().strip('"') for part in path.split(",")]
