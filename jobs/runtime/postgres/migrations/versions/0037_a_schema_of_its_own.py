@@ -6,7 +6,7 @@ Where the tables live is decided before the steps run (`jobs.runtime.postgres.ow
 from alembic import op
 
 revision = "0037"
-down_revision = "0034"
+down_revision = "0036"
 
 SPANS = """
 CREATE OR REPLACE FUNCTION usage_spans(first date, last date)
