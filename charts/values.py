@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
-from charts.part import HttpUrl, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
+from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
 from charts.workloads import Audit, Batch, Connect, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
@@ -41,6 +41,13 @@ class ServiceAccount(Part):
     """`serviceAccount`."""
 
     annotations: Labels
+
+
+class SparkSecret(Part):
+    """`sparkSecret`."""
+
+    existing_secret: Name
+    key: Key
 
 
 class PodMonitor(Part):
@@ -109,6 +116,7 @@ class Values(Part):
     contracts: Annotated[list[ContractDocument], Field(max_length=MOST_CONTRACTS)]
     meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MOST_METERS)]
     dimensions: Dimensions
+    spark_secret: SparkSecret
     job_defaults: JobSettings
     jobs: Jobs
     audit: Audit

@@ -61,10 +61,10 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
         raise typer.Exit(1)
     rows: dict[str, JobRow] = {}
     unpublished: dict[Job, Unpublished] = {}
-    capture = Capture()
+    capture, doubts = Capture(), list[str]()
     try:
         if stack.postgres_url:
-            rows, unpublished, capture = _read(stack)
+            rows, unpublished, capture, doubts = _read(stack)
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
@@ -73,7 +73,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     others = [process for name, process in processes.items() if name not in tuple(Job)]
     gone = untold(rows)
     gone += _outdated(stack, capture, rows)
-    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *gone]), err=True)
+    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *gone, *doubts]), err=True)
     do_others_run = all(process.state is State.RUNNING for process in others) and not (capture.is_late or gone)
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
@@ -83,24 +83,26 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
     from deployment.stack import Process, State
 
-    rows, unpublished, capture = _read(deployment)
+    rows, unpublished, capture, doubts = _read(deployment)
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
     gone = [*untold(rows), *_outdated(deployment, capture, rows)]
-    typer.echo("\n".join([_capitalized(capture), *gone]), err=True)
+    typer.echo("\n".join([_capitalized(capture), *gone, *doubts]), err=True)
     if capture.is_late or gone or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
-def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture]:
+def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:
     from deployment.asking import asking_database
     from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
+    from jobs.runtime.postgres.slot_log import slot_log_doubt
 
     url = deployment.postgres_url
     with asking_database(url):
-        return read_jobs(url), read_unpublished(url), read_capture(url)
+        doubt = slot_log_doubt(url)
+        return read_jobs(url), read_unpublished(url), read_capture(url), [doubt] if doubt else []
 
 
 def _capitalized(capture: Capture) -> str:

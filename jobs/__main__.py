@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
 from jobs.runtime.postgres.schema import migrate as migrate_database
+from jobs.runtime.postgres.slot_log import slot_log_doubt
 from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
 from jobs.stack import Jobs, load_stack_config, validated
 from metering.words import End
@@ -217,6 +219,9 @@ def migrate() -> None:
             raise
         typer.echo(f"{sentence} The schema is as it was.", err=True)
         raise SystemExit(ExitStatus.CRASHED) from None
+    with suppress(psycopg.Error):  # the schema is up to date all the same
+        if doubt := slot_log_doubt(url):
+            typer.echo(doubt, err=True)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from catalog.capture import PASSWORD_VARIABLE
 from jobs.runtime.kafka.access import KafkaAccess
 from laptop.java import find_java
 from laptop.ports import LOOPBACK
@@ -106,4 +107,8 @@ def settings_of_any() -> dict[str, str | int]:
         "topic.creation.enable": "false",
         "config.providers": "env",
         "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        # A connector's configuration may name this variable and no other: its place, a topic, may have other writers.
+        "config.providers.env.param.allowlist.pattern": PASSWORD_VARIABLE,
+        # Nor may it bring settings of its own for the worker's clients.
+        "connector.client.config.override.policy": "None",
     }

@@ -29,6 +29,8 @@ SERVER_SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "wal_level": "logical",
+    # Else a slot that nobody reads fills the disk; one that is lost is followed by a snapshot.
+    "max_slot_wal_keep_size": "4GB",
     "max_connections": "60",
     "shared_buffers": "128MB",
     "max_wal_size": "512MB",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +14,12 @@ from prometheus_client import (
     Gauge,
     ProcessCollector,
     disable_created_metrics,
-    start_http_server,
+    make_wsgi_app,
 )
 
 from monitoring.distributions import Distribution, Distributions
 from monitoring.liveness import LOOP, answering
+from monitoring.metrics_server import MetricsServer
 
 Values = tuple[str, ...] | None
 """The closed set of a label's values; None where a job gives it when it starts (rejection reasons, the version)."""
@@ -134,8 +136,6 @@ def serve(port: int, address: str = "127.0.0.1") -> int:
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
     ProcessCollector(registry=REGISTRY)
-    server, _ = start_http_server(port, addr=address, registry=REGISTRY)
-    served = server.get_app()
-    assert served is not None, "it was started with one"
-    server.set_app(answering(LOOP, served))
-    return int(server.server_port)
+    server = MetricsServer(address, port, answering(LOOP, make_wsgi_app(REGISTRY)))
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server.port

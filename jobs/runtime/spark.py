@@ -7,9 +7,21 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+AT_HOME = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+"""Where a driver without executors listens: nobody else has anything to ask it."""
+AMONG_EXECUTORS = {
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    # Else whoever knows the secret may talk in the clear.
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+}
+"""Encrypted connections between driver and executors, and encrypted files that they spill and shuffle."""
 SHUFFLE_PARTITIONS = 2
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 JAVA_OPTIONS = " ".join(
@@ -46,6 +58,9 @@ def spark_session(
 
     `jars` is the folder with the pinned connector jars (`make setup` fills it). Without `master`, spark-submit has
     decided master, memory and addresses, and left them where Java finds them.
+
+    Whoever connects must know the session's secret, which Spark makes for each. Without executors the driver listens on
+    the loopback address; with executors, connections and scratch files are encrypted.
     """
     # Else a worker is whatever Python comes first on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -56,6 +71,7 @@ def spark_session(
         "spark.executor.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+        "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "200",
@@ -77,14 +93,26 @@ def spark_session(
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.stopTimeout": "15s",
     }
-    builder = SparkSession.Builder().appName(name)
+    settings |= conf or {}
     if master is not None:
-        builder = builder.master(master)
-        settings["spark.driver.memory"] = f"{memory_mib}m"
-        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
-    for key, value in {**settings, **(conf or {})}.items():
+        settings |= {"spark.master": master, "spark.driver.memory": f"{memory_mib}m"}
+    settings |= AT_HOME if is_local(master or _submitted_master(settings)) else AMONG_EXECUTORS
+    builder = SparkSession.Builder().appName(name)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def is_local(master: str) -> bool:
+    """Whether the driver runs everything itself."""
+    return master == "local" or master.startswith("local[")
+
+
+def _submitted_master(settings: Mapping[str, str]) -> str:
+    """The master that spark-submit has decided. In a pod `spark.master` is the cluster, with executors and without."""
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    submitted = SparkConf()
+    return submitted.get("spark.kubernetes.driver.master") or submitted.get("spark.master", "")
 
 
 def java_runs(spark: SparkSession) -> bool:

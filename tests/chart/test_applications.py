@@ -125,6 +125,22 @@ def test_a_job_in_cluster_mode_has_executors_that_its_driver_may_make() -> None:
     assert of_kind(objects, "Role")["weir-driver"]["rules"]
 
 
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_spark_s_secret_is_mounted_where_there_are_executors_and_nowhere_else(role: str) -> None:
+    found = applications("production.yaml")
+    spec = found["weir-ingestion"]["spec"]
+    pod = spec[role]["template"]["spec"]
+    (folder,) = [
+        mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "spark-secret"
+    ]
+    assert [volume["secret"] for volume in pod["volumes"] if volume["name"] == "spark-secret"] == [
+        {"secretName": "weir-spark"}
+    ]
+    assert spec["sparkConf"]["spark.authenticate.secret.file"] == f"{folder}/secret"
+    assert "weir-spark" not in json.dumps(found["weir-billing"])
+    assert "spark.authenticate" not in json.dumps(applications("quickstart.yaml")), "each driver makes its own"
+
+
 def test_the_heap_of_a_driver_is_what_its_configuration_says() -> None:
     found = applications("production.yaml")
     assert found["weir-ingestion"]["spec"]["driver"]["memory"] == "2048m"

@@ -120,7 +120,7 @@ def test_every_object_is_in_the_namespace_and_says_whose_it_is() -> None:
 def test_every_service_account_claim_secret_and_config_map_that_is_named_is_made_or_given() -> None:
     objects = render("production.yaml")
     made = {f"{document['kind']}/{document['metadata']['name']}" for document in objects}
-    given = {"ConfigMap/extra", "Secret/kafka-ca", "Secret/postgres-ca"}
+    given = {"ConfigMap/extra", "Secret/kafka-ca", "Secret/weir-spark", "Secret/postgres-ca"}
     for name, spec in pod_specs(objects).items():
         if account := spec.get("serviceAccountName"):
             assert f"ServiceAccount/{account}" in made, name

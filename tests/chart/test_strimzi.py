@@ -84,6 +84,7 @@ def test_the_connector_is_told_what_the_laptop_tells_it(name: str, ssl_mode: str
 def test_the_worker_is_told_what_the_laptop_tells_it() -> None:
     worker, _ = resources("strimzi.yaml")
     assert worker["spec"]["config"] == settings_of_any()
+    assert settings_of_any()["config.providers.env.param.allowlist.pattern"] == capture.PASSWORD_VARIABLE
 
 
 def test_passwords_are_read_from_secrets_by_whoever_needs_them() -> None:

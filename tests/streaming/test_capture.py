@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import psycopg
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from catalog import capture
 from catalog.change import Change, compact_json
 from catalog.decisions import Said, Waiting, decide
 from catalog.deletion import delete_row
@@ -224,6 +226,29 @@ def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
     assert len(chain.told()) == records + 2 + 6 + 6, "each row is told again"
     assert chain.versions() == before
     edits.assert_told()
+
+
+def test_a_connectors_configuration_may_name_the_variable_of_the_password_and_no_other(
+    edited: tuple[Chain, Edits],
+) -> None:
+    """Asked by the validation of a configuration, which shows what the worker makes of it."""
+    chain, _ = edited
+    asked = {
+        **capture.connector(chain.url, {}),
+        "name": "stranger",
+        "topic.prefix": f"${{env:{capture.PASSWORD_VARIABLE}}}",
+        "slot.name": "${env:PATH}",
+    }
+    request = Request(
+        f"{chain.worker.url}/connector-plugins/PostgresConnector/config/validate",
+        method="PUT",
+        data=json.dumps(asked).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urlopen(request, timeout=60) as answer:
+        values = {config["value"]["name"]: config["value"]["value"] for config in json.load(answer)["configs"]}
+    assert values["topic.prefix"] == capture.password(chain.url)
+    assert values["slot.name"] == "${env:PATH}"
 
 
 def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_a_compacted_topic(

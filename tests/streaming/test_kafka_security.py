@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -29,6 +35,9 @@ from laptop.ports import LOOPBACK, free_ports
 from tests.streaming.certificates import authority_and_server
 
 PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
+PRINCIPALS = ("setup", "producer", "ingestion")
+"""Of docs/kafka-acls.md; each is a user that may do what stands there, and nothing else. `weir` may do everything."""
+PAGE = Path(__file__).parents[2] / "docs/kafka-acls.md"
 LIMIT_SECONDS = 120
 EVENT = (
     '{"specversion":"1.0","type":"ai.inference.request.v1","source":"g","id":"1","subject":"a",'
@@ -68,6 +77,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.clients.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {user};",
         "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # The second is the broker itself, at its quorum.
+        "super.users": "User:weir;User:ANONYMOUS",
     }
     with (folder / "server.properties").open("a", encoding="utf-8") as properties:
         properties.writelines(f"{name}={value}\n" for name, value in settings.items())
@@ -77,13 +89,43 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         admin = AdminClient(KafkaAccess.read(secured(authority, ports.bootstrap, "PLAIN")).librdkafka())
         admin.list_topics(timeout=60)
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        upsert = UserScramCredentialUpsertion("weir", scram, PASSWORDS["SCRAM-SHA-512"].encode())
-        for made in admin.alter_user_scram_credentials([upsert]).values():
+        password = PASSWORDS["SCRAM-SHA-512"].encode()
+        users = [UserScramCredentialUpsertion(user, scram, password) for user in ("weir", *PRINCIPALS)]
+        for made in [*admin.alter_user_scram_credentials(users).values(), *admin.create_acls(documented()).values()]:
             made.result()
         yield secured(authority, ports.bootstrap, "SCRAM-SHA-512")
     finally:
         process.kill()
         process.wait()
+
+
+def documented() -> list[AclBinding]:
+    """What the page gives to PRINCIPALS."""
+    found = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0] in PRINCIPALS:
+            principal, resource, name, operations = cells
+            pattern = ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
+            found += [
+                AclBinding(
+                    ResourceType[resource.upper().replace("-", "_")],
+                    name.removesuffix("*"),
+                    pattern,
+                    f"User:{principal}",
+                    "*",
+                    AclOperation[re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
+                    AclPermissionType.ALLOW,
+                )
+                for operation in operations.split(", ")
+            ]
+    assert {acl.principal for acl in found} == {f"User:{name}" for name in PRINCIPALS}
+    return found
+
+
+def as_user(environment: dict[str, str], name: str) -> dict[str, str]:
+    """The same, of another user."""
+    return {**environment, "WEIR_KAFKA_USERNAME": name}
 
 
 def weir(environment: dict[str, str], *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -92,14 +134,16 @@ def weir(environment: dict[str, str], *arguments: str, text: str = "") -> subpro
     return subprocess.run(command, input=text, env=variables, capture_output=True, text=True, check=False, timeout=90)
 
 
-def test_ingestion_and_the_commands_get_in_and_no_log_holds_the_password(
+def test_ingestion_and_the_commands_get_in_with_the_documented_rights_and_no_log_holds_the_password(
     client: dict[str, str], database: str, jars: Path, tmp_path: Path
 ) -> None:
     tables = tmp_path / "tables"
     environment = {**client, "WEIR_POSTGRES_URL": database, "WEIR_TABLES": str(tables), "WEIR_JARS": str(jars)}
-    topics = weir(environment, "topics")
+    denied = weir(as_user(environment, "producer"), "topics", "--timeout", "3")
+    assert denied.returncode == 1
+    topics = weir(as_user(environment, "setup"), "topics")
     assert topics.returncode == 0, topics.stderr
-    produced = weir(environment, "produce", "-", text=EVENT)
+    produced = weir(as_user(environment, "producer"), "produce", "-", text=EVENT)
     assert "1 acknowledged" in produced.stdout, produced.stderr
 
     log = tmp_path / "ingestion.log"
@@ -108,7 +152,7 @@ def test_ingestion_and_the_commands_get_in_and_no_log_holds_the_password(
             [sys.executable, "-m", "jobs", "ingestion"],
             env={
                 **os.environ,
-                **environment,
+                **as_user(environment, "ingestion"),
                 "WEIR_CHECKPOINTS": str(tmp_path / "checkpoints"),
                 **submit_arguments(),
             },
@@ -122,6 +166,8 @@ def test_ingestion_and_the_commands_get_in_and_no_log_holds_the_password(
             assert ingestion.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.5)
+        # A heartbeat that is denied would be said here.
+        assert "heartbeat" not in log.read_text()
         ingestion.send_signal(signal.SIGTERM)
         assert ingestion.wait(timeout=60) == 0
     finally:

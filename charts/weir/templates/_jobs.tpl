@@ -52,6 +52,7 @@
 {{- define "weir.sparkPod" -}}
 {{- $isDriver := eq .role "driver" -}}
 {{- $root := .root -}}
+{{- $sparkSecret := eq .job.mode "cluster" | ternary $root.Values.sparkSecret.existingSecret "" -}}
 metadata:
   labels:
     {{- include "weir.podLabels" (dict "root" .root "component" .name "mountsTables" true "labels" .job.labels) | nindent 4 }}
@@ -117,6 +118,11 @@ spec:
           mountPath: /etc/weir
           readOnly: true
         {{- end }}
+        {{- if $sparkSecret }}
+        - name: spark-secret
+          mountPath: /etc/weir-spark
+          readOnly: true
+        {{- end }}
         {{- with .job.volumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -126,6 +132,11 @@ spec:
     - name: config
       configMap:
         name: {{ include "weir.fullname" .root }}-{{ .name }}
+    {{- end }}
+    {{- with $sparkSecret }}
+    - name: spark-secret
+      secret:
+        secretName: {{ . }}
     {{- end }}
     {{- with .job.volumes }}
     {{- toYaml . | nindent 4 }}

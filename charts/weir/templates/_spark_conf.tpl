@@ -12,6 +12,9 @@
   "spark.kubernetes.driver.service.deleteOnTermination" "false"
   "spark.kubernetes.driver.ownPersistentVolumeClaim" "false"
   "spark.kubernetes.driver.reusePersistentVolumeClaim" "false") -}}
+{{- if .root.Values.sparkSecret.existingSecret -}}
+{{- $_ := set $conf "spark.authenticate.secret.file" (printf "/etc/weir-spark/%s" .root.Values.sparkSecret.key) -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml (mergeOverwrite $conf (.job.sparkConf | default dict)) -}}
 {{- end }}
