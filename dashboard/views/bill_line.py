@@ -51,8 +51,8 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     if line.price_version is None:
         return Freshness(
             State.IDLE,
-            "No price matched this usage, so it has no amount; it is never priced 0. A "
-            "price that comes later does not change it.",
+            "No price matched this usage, so it has no amount; it is never priced 0. Once the catalog has a price for it, "
+            "the next audit bills it.",
         )
     for price in prices:
         if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):
