@@ -77,6 +77,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (
                 ("max by (slot) (weir_slot_retained_bytes)", "{{slot}}"),
                 ("min by (slot) (weir_slot_safe_bytes)", "{{slot}} may hold back more"),
+                ("max(weir_database_used_bytes)", "with Weir's database"),
             ),
             "bytes",
             description="It fills the disk of Postgres where nobody reads a slot.",

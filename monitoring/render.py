@@ -7,7 +7,7 @@ from pathlib import Path
 from monitoring.alerts import GROUPS
 from monitoring.grafana import dashboard
 from monitoring.metrics_page import metrics_page
-from monitoring.rule_file import rule_file
+from monitoring.rule_file import Part, chart_rules, rule_file
 
 RELEASE = {"namespace": "RELEASE_NAMESPACE", "release": "RELEASE_INSTANCE"}
 RELEASE_RUNBOOK = "RELEASE_RUNBOOK"
@@ -22,11 +22,9 @@ def rendered() -> dict[Path, str]:
     grafana = dashboard()
     return {
         FOLDER / "METRICS.md": metrics_page(),
-        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS),
+        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS, disabled=(Part.DATABASE_DISK,)),
         FOLDER / "grafana" / "weir.json": grafana,
-        CHART_FILES / "weir.rules.yaml": rule_file(
-            GROUPS, runbook=RELEASE_RUNBOOK, stack=RELEASE, lists_needs=True
-        ),
+        CHART_FILES / "weir.rules.json": chart_rules(GROUPS, RELEASE_RUNBOOK, RELEASE),
         CHART_FILES / "weir.json": grafana,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -81,32 +82,38 @@ def rule_file(
     runbook: str = RUNBOOK,
     stack: Mapping[str, str] | None = None,
     disabled: Collection[Part] = (),
-    lists_needs: bool = False,
 ) -> str:
-    """The rule file. `scale` multiplies every range and hold, and no threshold: a test cannot wait for an hour.
+    """The rule file, YAML. `scale` multiplies every range and hold, and no threshold: a test cannot wait for an hour.
 
     Each alert links to its heading of `runbook`. With the labels `stack` (namespace and release) the rules see only the
     series that have them, and what they give has them too: several stacks under one Prometheus do not hide each other's
-    silence. Rules that need a `disabled` part are left out; `lists_needs` adds the key `needs`, by which the chart
-    leaves them out, and which Prometheus does not know.
+    silence. Rules that need a `disabled` part are left out.
     """
-    kept = {
-        name: [rule for rule in rules if not set(rule.needs) & set(disabled)] for name, rules in groups.items()
-    }
+    kept = {name: [rule for rule in rules if not set(rule.needs) & set(disabled)] for name, rules in groups.items()}
     content = {
         "groups": [
-            {
-                "name": f"weir.{name}",
-                "rules": [
-                    {**_rule(rule, scale, runbook, stack or {}), **(_needs(rule) if lists_needs else {})}
-                    for rule in rules
-                ],
-            }
+            {"name": f"weir.{name}", "rules": [_rule(rule, scale, runbook, stack or {}) for rule in rules]}
             for name, rules in kept.items()
             if rules
         ]
     }
     return yaml.safe_dump(content, sort_keys=False, width=4_096)
+
+
+def chart_rules(groups: dict[str, tuple[Alert | Recording, ...]], runbook: str, stack: Mapping[str, str]) -> str:
+    """All rules as JSON, which helm reads faster than YAML. Each has the parts that it `needs`: the chart leaves out
+    what needs a disabled one.
+    """
+    content = [
+        {
+            "name": f"weir.{name}",
+            "rules": [
+                {**_rule(rule, 1, runbook, stack), "needs": [part.value for part in rule.needs]} for rule in rules
+            ],
+        }
+        for name, rules in groups.items()
+    ]
+    return json.dumps({"groups": content}, indent=1) + "\n"
 
 
 def held_to(expr: str, matcher: str) -> str:
@@ -137,10 +144,6 @@ def _rule(rule: Alert | Recording, scale: float, runbook: str, stack: Mapping[st
         "labels": {"severity": rule.severity.value, **rule.labels, **stack},
         "annotations": {"summary": rule.summary, "description": description, "runbook_url": link},
     }
-
-
-def _needs(rule: Alert | Recording) -> dict[str, list[str]]:
-    return {"needs": [part.value for part in rule.needs]} if rule.needs else {}
 
 
 def _scaled(found: re.Match[str], scale: float) -> str:

@@ -40,6 +40,10 @@ _SLOT_RETAINED = f"""
     SELECT slot_name, pg_wal_lsn_diff({_POSITION}, restart_lsn) FROM pg_replication_slots WHERE restart_lsn IS NOT NULL
 """
 _SLOT_SAFE = "SELECT slot_name, safe_wal_size FROM pg_replication_slots WHERE safe_wal_size IS NOT NULL"
+_DATABASE_USED = f"""
+    SELECT pg_database_size(current_database())
+           + coalesce((SELECT max(pg_wal_lsn_diff({_POSITION}, restart_lsn)) FROM pg_replication_slots), 0)
+"""
 # Without a slot nothing is known but that it was later than the oldest beat that is kept.
 _CATALOG_BEHIND = """
     SELECT coalesce(extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at)), 'Infinity')
@@ -48,7 +52,7 @@ _CATALOG_BEHIND = """
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of `sources`, `unknown_types` and `isolated_records`, of the catalog's capture and of replication slots."""
+    """Gauges of `sources`, `unknown_types` and `isolated_records`, of the catalog's capture and of Postgres' disk."""
     return (
         Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
         Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
@@ -58,4 +62,5 @@ def totals(job: str) -> tuple[Totals, ...]:
         Statement(metrics.CATALOG_BEHIND, job, _CATALOG_BEHIND),
         Statement(metrics.SLOT_RETAINED, job, _SLOT_RETAINED),
         Statement(metrics.SLOT_SAFE, job, _SLOT_SAFE),
+        Statement(metrics.DATABASE_USED, job, _DATABASE_USED),
     )

@@ -14,6 +14,9 @@ SLOT_BYTES = 1_073_741_824
 (max_wal_size)."""
 SLOT_SHARE = 0.8
 """Of max_slot_wal_keep_size."""
+DATABASE_GIB = "RELEASE_DATABASE_GIB"
+"""Size of the database's disk, which the chart puts here: Postgres does not know it."""
+DATABASE_SHARE = f"max(weir_database_used_bytes) / ({DATABASE_GIB} * 1073741824)"
 
 
 def carried_on(name: str, reported: str, help_text: str) -> Recording:
@@ -94,5 +97,25 @@ HEADROOM = (
         "The slot {{ $labels.slot }} holds back {{ $value | humanizePercentage }} of the log that Postgres keeps for a"
         " slot (max_slot_wal_keep_size); at 100 % Postgres gives it up. Start its reader.",
         timedelta(minutes=2),
+    ),
+    Alert(
+        "DatabaseFillsDisk",
+        Severity.TICKET,
+        f"{DATABASE_SHARE} > {1 - FREE_TICKET:g}",
+        "The disk of Postgres fills up",
+        "Weir's database and the log that slots hold back take {{ $value | humanizePercentage }} of the disk of"
+        " Postgres. Make it larger.",
+        timedelta(minutes=15),
+        (Part.DATABASE_DISK,),
+    ),
+    Alert(
+        "DatabaseDiskFull",
+        Severity.PAGE,
+        f"{DATABASE_SHARE} > {1 - FREE_PAGE:g}",
+        "The disk of Postgres is nearly full",
+        "Weir's database and the log that slots hold back take {{ $value | humanizePercentage }} of the disk of"
+        " Postgres. When it is full, all of Weir waits. Make it larger.",
+        timedelta(minutes=2),
+        (Part.DATABASE_DISK,),
     ),
 )

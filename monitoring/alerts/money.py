@@ -18,7 +18,7 @@ UNMETERED_SHARE = 0.01
 
 def listed(query: str, value: str) -> str:
     """The meters that a query gives, in an annotation: one alert, however many there are."""
-    meters = f"{{{{ range query `{query}` | sortByLabel \"meter\" }}}}"
+    meters = f'{{{{ range query `{query}` | sortByLabel "meter" }}}}'
     return f"{meters} {{{{ .Labels.meter }}}} ({value}){{{{ end }}}}"
 
 

@@ -147,6 +147,14 @@ SLOT_SAFE = GaugeMetric(
     jobs=INGESTION,
     from_database=True,
 )
+DATABASE_USED = GaugeMetric(
+    "weir_database_used_bytes",
+    "bytes",
+    "What Weir's database and the log that replication slots hold back take on the disk of Postgres. Other databases of "
+    "the server, and other files there, are not in it.",
+    jobs=INGESTION,
+    from_database=True,
+)
 TOPIC_AT_RISK = GaugeMetric(
     "weir_topic_at_risk",
     "",

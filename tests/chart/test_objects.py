@@ -256,7 +256,26 @@ def rules_of(values: dict[str, Any], release: str = "weir") -> Any:
 
 def rendered_rules(*disabled: Part, release: str = "weir") -> Any:
     stack, runbook = {"namespace": "metering", "release": release}, "https://weir.example.com/live/runbook"
+    disabled = (*disabled, Part.DATABASE_DISK)
     return yaml.safe_load(rule_file(GROUPS, runbook=runbook, stack=stack, disabled=disabled))
+
+
+@pytest.mark.parametrize(
+    ("example", "values", "gib"),
+    [
+        ("production.yaml", {"prometheusRule": {"databaseDiskGib": 250}}, 250),
+        ("production.yaml", {}, None),
+        ("quickstart.yaml", {"prometheusRule": {"enabled": True}}, 5),
+        ("quickstart.yaml", {"prometheusRule": {"enabled": True, "databaseDiskGib": 8}}, 8),
+    ],
+)
+def test_the_disk_of_the_database_is_watched_where_its_size_is_known(
+    example: str, values: dict[str, Any], gib: int | None
+) -> None:
+    (rules,) = of_kind(render(example, values=values), "PrometheusRule").values()
+    text = yaml.safe_dump(rules["spec"], width=4_096)
+    assert "RELEASE_" not in text
+    assert [f"({gib} * 1073741824)" in text, "DatabaseFillsDisk" in text] == [gib is not None] * 2
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ GAUGES = {
     "weir_retention_headroom_ratio": f"1+0{STEADY}",
     "weir_read_until_timestamp_seconds": f"-6+60{STEADY}",
     "weir_retention_seconds": f"604800+0{STEADY}",
+    "weir_database_used_bytes": f"50000000+1000{STEADY}",
     "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",
     "weir_straggler_deadline_seconds": f"500000+0{STEADY}",
@@ -90,7 +91,7 @@ def healthy() -> Series:
         series[_named("weir_straggler_amount", {"meter": "requests", "decision": decision, "currency": currency})] = (
             amount
         )
-    slot = {"slot": "weir_catalog_weir"}
+    slot = {"slot": "catalog"}
     series[_named("weir_slot_retained_bytes", slot)] = f"33554432+0{STEADY}"
     series[_named("weir_slot_safe_bytes", slot)] = f"1040187392+0{STEADY}"
     return series

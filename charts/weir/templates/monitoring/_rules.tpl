@@ -26,30 +26,40 @@
 {{- if not .Values.connect.enabled -}}
 {{- $disabled = append $disabled "connect" -}}
 {{- end -}}
+{{- if not (include "weir.databaseDiskGib" . | int64) -}}
+{{- $disabled = append $disabled "database_disk" -}}
+{{- end -}}
 {{- $disabled | toJson -}}
 {{- end }}
 
-{{/* The groups of rules of this release, without those that would fire for ever because a part is disabled; JSON. */}}
+{{/* Size of the database's disk; 0 where nobody knows it. */}}
+{{- define "weir.databaseDiskGib" -}}
+{{- if .Values.prometheusRule.databaseDiskGib -}}
+{{- .Values.prometheusRule.databaseDiskGib | int64 -}}
+{{- else if and (include "weir.runsPostgres" .) (regexMatch "^[0-9]+Gi$" .Values.quickstart.postgresSize) -}}
+{{- trimSuffix "Gi" .Values.quickstart.postgresSize | int64 -}}
+{{- else -}}
+0
+{{- end -}}
+{{- end }}
+
+{{/* The groups of rules of this release, without those that would fire for ever because a part is disabled. Each rule is JSON, which
+     is YAML too. */}}
 {{- define "weir.rules" -}}
 {{- $disabled := include "weir.disabledParts" . | fromJsonArray -}}
-{{- $text := .Files.Get "files/weir.rules.yaml" | replace "RELEASE_NAMESPACE" .Release.Namespace | replace "RELEASE_INSTANCE" .Release.Name | replace "RELEASE_RUNBOOK" (include "weir.runbookUrl" .) -}}
-{{- $groups := list -}}
-{{- range $group := ($text | fromYaml).groups -}}
-{{- $rules := list -}}
-{{- range $rule := $group.rules -}}
-{{- $isNeeded := true -}}
-{{- range $rule.needs -}}
-{{- if has . $disabled -}}
-{{- $isNeeded = false -}}
-{{- end -}}
-{{- end -}}
-{{- if $isNeeded -}}
-{{- $rules = append $rules (omit $rule "needs") -}}
-{{- end -}}
-{{- end -}}
-{{- if $rules -}}
-{{- $groups = append $groups (dict "name" $group.name "rules" $rules) -}}
-{{- end -}}
-{{- end -}}
-{{- $groups | toJson -}}
+{{- $text := .Files.Get "files/weir.rules.json" | replace "RELEASE_NAMESPACE" .Release.Namespace | replace "RELEASE_INSTANCE" .Release.Name | replace "RELEASE_RUNBOOK" (include "weir.runbookUrl" .) | replace "RELEASE_DATABASE_GIB" (include "weir.databaseDiskGib" .) -}}
+groups:
+{{- range $group := ($text | fromJson).groups }}
+  - name: {{ $group.name }}
+    rules:
+    {{- range $rule := $group.rules }}
+    {{- $isDisabled := false }}
+    {{- range $rule.needs }}
+    {{- if has . $disabled }}{{ $isDisabled = true }}{{ end }}
+    {{- end }}
+    {{- if not $isDisabled }}
+      - {{ omit $rule "needs" | toJson }}
+    {{- end }}
+    {{- end }}
+{{- end }}
 {{- end }}
