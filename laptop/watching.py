@@ -22,7 +22,7 @@ HOW_TO_GET = "install the packages `prometheus` and `prometheus-alertmanager`, t
 SCRAPE_SECONDS = 5
 RETENTION = "2d"
 DISABLED = (Part.AUDIT, Part.FULL_AUDIT, Part.DATABASE_DISK)
-"""Nothing puts audits on a schedule there, so none is ever overdue; the database is on the file system of the tables."""
+"""Nothing puts audits on a schedule there, so none is ever overdue; the database is on the tables' file system."""
 MODEST = {"GOMAXPROCS": "1", "GOMEMLIMIT": "160MiB"}
 """A laptop's few hundred series need neither a second core nor much memory."""
 

@@ -49,7 +49,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Recording:
-    """A series that Prometheus computes, named `level:what:unit`. `needs` are the parts without which it is left out."""
+    """A series that Prometheus computes, named `level:what:unit`; left out without the parts that it `needs`."""
 
     name: str
     expr: str

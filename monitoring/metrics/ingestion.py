@@ -150,8 +150,8 @@ SLOT_SAFE = GaugeMetric(
 DATABASE_USED = GaugeMetric(
     "weir_database_used_bytes",
     "bytes",
-    "What Weir's database and the log that replication slots hold back take on the disk of Postgres. Other databases of "
-    "the server, and other files there, are not in it.",
+    "What Weir's database and the log that replication slots hold back take on the disk of Postgres. Other databases "
+    "of the server, and other files there, are not in it.",
     jobs=INGESTION,
     from_database=True,
 )
@@ -201,8 +201,8 @@ READ_UNTIL = GaugeMetric(
 RETENTION = GaugeMetric(
     "weir_retention_seconds",
     "seconds",
-    "How long Kafka keeps a record of `events`: retention.ms, or for how long retention.bytes lasts at the traffic since "
-    "ingestion started; +Inf: without a limit.",
+    "How long Kafka keeps a record of `events`: retention.ms, or for how long retention.bytes lasts at the traffic "
+    "since ingestion started; +Inf: without a limit.",
     jobs=INGESTION,
 )
 TABLES_FREE = GaugeMetric(

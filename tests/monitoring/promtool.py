@@ -45,6 +45,7 @@ def check(
     series: Series,
     expected: list[Firing],
     severities: dict[str, str],
+    *,
     stacks: Sequence[Mapping[str, str]] = ({},),
     disabled: Collection[Part] = (),
     minutes: float = 1,
@@ -75,7 +76,7 @@ def check(
 
 
 def check_description(folder: Path, series: Series, alert: str, minute: float, description: str) -> None:
-    """Fail unless at `minute` one alert of this name fires, with this description, of the stack `weir` in `metering`."""
+    """Fail unless at `minute` one alert of this name fires for release `weir` in `metering`, with this description."""
     stack = {"namespace": "metering", "release": "weir"}
     (rule,) = (rule for rules in GROUPS.values() for rule in rules if rule.name == alert and isinstance(rule, Alert))
     (folder / "rules.yaml").write_text(rule_file(_rules_of({alert}), stack=stack))
