@@ -51,7 +51,7 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     if line.price_version is None and line.model is None:
         return Freshness(
             State.IDLE,
-            "The request of these completions never came, so they have no model, and no price; they are never priced 0.",
+            "The request of these completions never came, so they have no model and no price; they are never priced 0.",
         )
     if line.price_version is None:
         return Freshness(

@@ -16,11 +16,11 @@ def unpriced(model: str | None) -> Line:
 
 
 def test_a_line_without_a_price_says_that_an_audit_bills_it_once_there_is_one() -> None:
-    words = _judge_price(unpriced("sonnet"), ()).words
+    words = _judge_price(unpriced("sonnet"), ()).sentence
     assert "Once the catalog has a price for it, the next audit bills it." in words
 
 
 def test_a_line_without_a_model_promises_no_price() -> None:
-    words = _judge_price(unpriced(None), ()).words
-    assert "no model, and no price" in words
+    words = _judge_price(unpriced(None), ()).sentence
+    assert "no model and no price" in words
     assert "audit" not in words
