@@ -63,6 +63,7 @@ class PrometheusRule(Part):
 
     enabled: bool
     runbook_url: HttpUrl
+    database_disk_gib: Annotated[int, Field(ge=0)]
     labels: Labels
 
 

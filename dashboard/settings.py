@@ -20,6 +20,7 @@ class Settings(BaseModel):
     prometheus_url: str = Field(default="", description="WEIR_PROMETHEUS_URL, such as http://prometheus:9090.")
     alertmanager_url: str = Field(default="", description="WEIR_ALERTMANAGER_URL, such as http://alertmanager:9093.")
     namespace: str = Field(default="", description="WEIR_NAMESPACE: on a cluster, where the SparkApplications are.")
+    release: str = Field(default="", description="WEIR_RELEASE: on a cluster, the Helm release.")
     scope: Scope = Field(default=Scope(), description="WEIR_ACCOUNTS: comma-separated; unset is all accounts.")
 
     @classmethod
@@ -34,8 +35,15 @@ class Settings(BaseModel):
             prometheus_url=environment.get("WEIR_PROMETHEUS_URL", "").rstrip("/"),
             alertmanager_url=environment.get("WEIR_ALERTMANAGER_URL", "").rstrip("/"),
             namespace=environment.get("WEIR_NAMESPACE", ""),
+            release=environment.get("WEIR_RELEASE", ""),
             scope=Scope.parse(environment.get("WEIR_ACCOUNTS")),
         )
+
+    @property
+    def stack(self) -> dict[str, str]:
+        """The labels by which Prometheus tells this stack's series and alerts from others'; none on a laptop."""
+        labels = {"namespace": self.namespace, "release": self.release}
+        return {label: value for label, value in labels.items() if value}
 
 
 def _in_own_schema(environment: Mapping[str, str]) -> str:

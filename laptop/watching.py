@@ -13,7 +13,7 @@ from deployment.errors import CannotRun
 from laptop.folders import Folders
 from laptop.ports import LOOPBACK
 from monitoring.alerts import GROUPS
-from monitoring.rule_file import rule_file
+from monitoring.rule_file import Part, rule_file
 
 PROMETHEUS = ("prometheus",)
 ALERTMANAGER = ("alertmanager", "prometheus-alertmanager")
@@ -21,6 +21,8 @@ ALERTMANAGER = ("alertmanager", "prometheus-alertmanager")
 HOW_TO_GET = "install the packages `prometheus` and `prometheus-alertmanager`, then `weir up` again"
 SCRAPE_SECONDS = 5
 RETENTION = "2d"
+DISABLED = (Part.AUDIT, Part.FULL_AUDIT, Part.DATABASE_DISK)
+"""Nothing puts audits on a schedule there, so none is ever overdue; the database is on the tables' file system."""
 MODEST = {"GOMAXPROCS": "1", "GOMEMLIMIT": "160MiB"}
 """A laptop's few hundred series need neither a second core nor much memory."""
 
@@ -73,7 +75,8 @@ def prometheus_command(
     `targets` are the jobs' metrics ports; `runbook` is the page that alerts link to.
     """
     folders.prometheus.mkdir(parents=True, exist_ok=True)
-    (folders.prometheus / "weir.rules.yaml").write_text(rule_file(GROUPS, runbook=runbook), encoding="utf-8")
+    rules = rule_file(GROUPS, runbook=runbook, disabled=DISABLED)
+    (folders.prometheus / "weir.rules.yaml").write_text(rules, encoding="utf-8")
     config = folders.prometheus / "prometheus.yml"
     content = prometheus_config(targets, alertmanager_port, scrape_seconds)
     config.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

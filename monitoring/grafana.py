@@ -24,6 +24,16 @@ VARIABLES: list[dict[str, Any]] = [
         "allValue": ".*",
         "current": {"text": "All", "value": "$__all"},
     },
+    {
+        "name": "release",
+        "type": "query",
+        "datasource": DATASOURCE,
+        "query": {"query": 'label_values(weir_build_info{namespace=~"$namespace"}, release)', "refId": "release"},
+        "refresh": 2,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    },
 ]
 
 
@@ -86,7 +96,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
             {
                 "refId": chr(ord("A") + number),
                 "datasource": DATASOURCE,
-                "expr": held_to(expr, 'namespace=~"$namespace"'),
+                "expr": held_to(expr, 'namespace=~"$namespace",release=~"$release"'),
                 "legendFormat": legend,
             }
             for number, (expr, legend) in enumerate(panel.queries)

@@ -66,10 +66,21 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Room that is left",
             (
-                ("min(weir_retention_headroom_ratio)", "retention of events, before unread records go"),
+                ("min(weir:retention:headroom)", "age of events, before unread records go"),
+                ("min(weir_retention_headroom_ratio)", "retention of events, as ingestion last saw it"),
                 ("min(weir_tables_free_ratio)", "disk of the tables"),
             ),
             "percentunit",
+        ),
+        Panel(
+            "Log that replication slots hold back",
+            (
+                ("max by (slot) (weir_slot_retained_bytes)", "{{slot}}"),
+                ("min by (slot) (weir_slot_safe_bytes)", "{{slot}} may hold back more"),
+                ("max(weir_database_used_bytes)", "with Weir's database"),
+            ),
+            "bytes",
+            description="It fills the disk of Postgres where nobody reads a slot.",
         ),
         Panel("Gauges can be read", (("min by (job) (weir_database_readable)", "{{job}}"),)),
         Panel("Versions", (("count by (job, version) (weir_build_info)", "{{job}} {{version}}"),)),

@@ -7,11 +7,11 @@ from pathlib import Path
 from monitoring.alerts import GROUPS
 from monitoring.grafana import dashboard
 from monitoring.metrics_page import metrics_page
-from monitoring.rule_file import rule_file
+from monitoring.rule_file import Part, chart_rules, rule_file
 
-RELEASE_NAMESPACE = "RELEASE_NAMESPACE"
+RELEASE = {"namespace": "RELEASE_NAMESPACE", "release": "RELEASE_INSTANCE"}
 RELEASE_RUNBOOK = "RELEASE_RUNBOOK"
-"""What the chart replaces in its copy of the rules."""
+"""What the chart replaces in its copy of the rules; it leaves out those that need a part that is disabled."""
 
 FOLDER = Path(__file__).parent
 CHART_FILES = FOLDER.parent / "charts" / "weir" / "files"
@@ -22,9 +22,9 @@ def rendered() -> dict[Path, str]:
     grafana = dashboard()
     return {
         FOLDER / "METRICS.md": metrics_page(),
-        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS),
+        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS, disabled=(Part.DATABASE_DISK,)),
         FOLDER / "grafana" / "weir.json": grafana,
-        CHART_FILES / "weir.rules.yaml": rule_file(GROUPS, runbook=RELEASE_RUNBOOK, namespace=RELEASE_NAMESPACE),
+        CHART_FILES / "weir.rules.json": chart_rules(GROUPS, RELEASE_RUNBOOK, RELEASE),
         CHART_FILES / "weir.json": grafana,
     }
 

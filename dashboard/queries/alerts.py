@@ -1,6 +1,6 @@
 """Weir's alerts: what fires (Alertmanager), what is about to (Prometheus), and what was (Prometheus' own history).
 
-Both may serve a whole cluster, so the alerts of others, and of Weir in another namespace, are left out.
+Both may serve a whole cluster, so the alerts of others, and of another release of Weir, are left out.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ def read_history(backend: Backend, now: datetime, hours: int) -> tuple[Episode, 
 
 
 def _is_ours(backend: Backend, labels: dict[str, str]) -> bool:
-    namespace = backend.settings.namespace
-    return labels["alertname"] in NAMES and (not namespace or labels.get("namespace") == namespace)
+    return labels["alertname"] in NAMES and backend.settings.stack.items() <= labels.items()
 
 
 def _episodes(labels: dict[str, str], instants: list[float], step: timedelta, now: datetime) -> list[Episode]:
@@ -118,5 +117,5 @@ def _alert(labels: dict[str, str], annotations: dict[str, str], state: str, sinc
 
 
 def _others(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    known = {"alertname", "severity", "alertstate", "namespace", "__name__"}
+    known = {"alertname", "severity", "alertstate", "namespace", "release", "__name__"}
     return tuple(sorted((name, value) for name, value in labels.items() if name not in known))

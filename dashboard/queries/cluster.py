@@ -9,6 +9,7 @@ from typing import Any
 from dashboard.backend import Backend, NotConnected, Unavailable
 
 GROUP, VERSION, PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
+RELEASE_LABEL = "app.kubernetes.io/instance"
 TIMEOUT_SECONDS = 3
 
 _lock = threading.Lock()
@@ -27,7 +28,7 @@ class SparkApplication:
 
 
 def read_spark_applications(backend: Backend) -> tuple[SparkApplication, ...]:
-    """Those of the namespace that WEIR_NAMESPACE names, by name."""
+    """Those of the release in the namespace that WEIR_NAMESPACE names, by name; all of them without WEIR_RELEASE."""
     if not backend.settings.namespace:
         raise NotConnected("Not on a cluster: WEIR_NAMESPACE is not set.")
     from kubernetes.client.exceptions import ApiException
@@ -40,7 +41,12 @@ def read_spark_applications(backend: Backend) -> tuple[SparkApplication, ...]:
         )
     except (ApiException, ConfigException, HTTPError, OSError) as error:
         raise Unavailable(f"Kubernetes does not answer: {type(error).__name__}.") from error
-    return tuple(sorted((_application(item) for item in found["items"]), key=lambda one: one.name))
+    ours = (_application(item) for item in found["items"] if _is_of(backend.settings.release, item))
+    return tuple(sorted(ours, key=lambda one: one.name))
+
+
+def _is_of(release: str, item: dict[str, Any]) -> bool:
+    return not release or item["metadata"].get("labels", {}).get(RELEASE_LABEL) == release
 
 
 def _application(item: dict[str, Any]) -> SparkApplication:

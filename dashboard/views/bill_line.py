@@ -48,11 +48,16 @@ def _price(line: Line) -> None:
 
 
 def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
+    if line.price_version is None and line.model is None:
+        return Freshness(
+            State.IDLE,
+            "The request of these completions never came, so they have no model and no price; they are never priced 0.",
+        )
     if line.price_version is None:
         return Freshness(
             State.IDLE,
-            "No price matched this usage, so it has no amount; it is never priced 0. A "
-            "price that comes later does not change it.",
+            "No price matched this usage, so it has no amount; it is never priced 0. Once the catalog has a price "
+            "for it, the next audit bills it.",
         )
     for price in prices:
         if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):

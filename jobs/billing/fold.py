@@ -95,9 +95,10 @@ ON CONFLICT (usage_lsn, meter) DO UPDATE SET
     settled = CASE WHEN excluded.decision <> 'hold' THEN nextval('settled_stragglers') ELSE 0 END
 """
 
-# Of what arrived: what corrects it was counted when that did.
+# Of what arrived: what corrects it was counted when that did. Without a model no price can match: of a completion whose
+# request never came.
 COUNT = """
-SELECT meter, decision, late, price_version IS NULL, sum(metered_rows), sum(unmetered_rows)
+SELECT meter, decision, late, price_version IS NULL AND model IS NOT NULL, sum(metered_rows), sum(unmetered_rows)
 FROM staged WHERE cause = %s GROUP BY 1, 2, 3, 4
 """
 
@@ -144,8 +145,15 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     for meter, decision, late, unpriced, *rows in arrived:
         metered_rows, unmetered_rows = map(int, rows)
         counts[metrics.LATE, meter] += metered_rows if late else 0
-        counts[metrics.UNPRICED, meter] += metered_rows if unpriced else 0
-        counts[metrics.UNMETERED, meter] += unmetered_rows
+        if not _is_part(config, meter):
+            counts[metrics.UNPRICED, meter] += metered_rows if unpriced else 0
+            counts[metrics.UNMETERED, meter] += unmetered_rows
         if decision is not None:
             counts[metrics.STRAGGLERS, meter, decision] += metered_rows
     return counts
+
+
+def _is_part(config: BillingConfig, meter: str) -> bool:
+    """Whether another meter counts the same units: that one bills them."""
+    declared = config.meters.get(meter)
+    return declared is not None and declared.within is not None

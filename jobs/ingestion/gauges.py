@@ -33,6 +33,17 @@ _UNKNOWN_TYPES = """
     GROUP BY 1
 """
 _ISOLATED = "SELECT reason, count(*) FROM isolated_records WHERE journalled_at IS NOT NULL GROUP BY reason"
+# A standby replays what another server wrote.
+_POSITION = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"
+# Of all slots of the server, whoever made them: each fills the disk of this database.
+_SLOT_RETAINED = f"""
+    SELECT slot_name, pg_wal_lsn_diff({_POSITION}, restart_lsn) FROM pg_replication_slots WHERE restart_lsn IS NOT NULL
+"""
+_SLOT_SAFE = "SELECT slot_name, safe_wal_size FROM pg_replication_slots WHERE safe_wal_size IS NOT NULL"
+_DATABASE_USED = f"""
+    SELECT pg_database_size(current_database())
+           + coalesce((SELECT max(pg_wal_lsn_diff({_POSITION}, restart_lsn)) FROM pg_replication_slots), 0)
+"""
 # Without a slot nothing is known but that it was later than the oldest beat that is kept.
 _CATALOG_BEHIND = """
     SELECT coalesce(extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at)), 'Infinity')
@@ -41,7 +52,7 @@ _CATALOG_BEHIND = """
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of the tables `sources`, `unknown_types` and `isolated_records`, and of the catalog's capture."""
+    """Gauges of `sources`, `unknown_types` and `isolated_records`, of the catalog's capture and of Postgres' disk."""
     return (
         Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
         Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
@@ -49,4 +60,7 @@ def totals(job: str) -> tuple[Totals, ...]:
         Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
         Statement(metrics.ISOLATED, job, _ISOLATED),
         Statement(metrics.CATALOG_BEHIND, job, _CATALOG_BEHIND),
+        Statement(metrics.SLOT_RETAINED, job, _SLOT_RETAINED),
+        Statement(metrics.SLOT_SAFE, job, _SLOT_SAFE),
+        Statement(metrics.DATABASE_USED, job, _DATABASE_USED),
     )

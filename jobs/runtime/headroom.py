@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,25 @@ def retention_headroom(
     if limits.size_bytes is not None:
         used.append(max(unread.values()) * record_bytes / limits.size_bytes)
     return min(1.0, max(0.0, 1 - max(used)))
+
+
+class Lasting:
+    """How long a topic keeps its records at the traffic since this was made, which is one more limit of their age."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._first: Mapping[int, int] = {}
+        self._since = clock.monotonic()
+
+    def seconds(self, limits: RetentionLimits, ends: Mapping[int, int], record_bytes: int) -> float:
+        """The shorter of age and size, whose limit is of each partition; `ends` are offsets. +Inf without a limit."""
+        age = math.inf if limits.age is None else limits.age.total_seconds()
+        elapsed = self._clock.monotonic() - self._since
+        self._first = {**ends, **self._first}
+        written = max((end - self._first[partition] for partition, end in ends.items()), default=0) * record_bytes
+        if limits.size_bytes is None or written <= 0 or elapsed <= 0:
+            return age
+        return min(age, limits.size_bytes * elapsed / written)
 
 
 def free_share(tables: str) -> float | None:

@@ -6,27 +6,29 @@ from datetime import timedelta
 
 from metering.words import Job
 from monitoring.alerts.rises import risen
-from monitoring.rule_file import Alert, Severity
+from monitoring.rule_file import Alert, Part, Severity
 
 STALLED_SECONDS = 120
 CATCH_UP_SECONDS = 600
 RESTARTS = 3
 
 
-def absent_jobs() -> str:
-    """One series per job that has not looked at its lag, under the job's label."""
-    return " or ".join(f'absent(weir_last_report_timestamp_seconds{{job="{job}"}})' for job in Job)
-
-
-APPLICATIONS = (
-    Alert(
+def down(job: Job) -> Alert:
+    """The page for one job: each is a rule of its own, as each may be disabled."""
+    return Alert(
         "ApplicationDown",
         Severity.PAGE,
-        absent_jobs(),
+        f'absent(weir_last_report_timestamp_seconds{{job="{job}"}})',
         "{{ $labels.job }} does not run",
         "No driver of {{ $labels.job }} answers, or each one ends while it starts. The end of its log says why.",
         timedelta(minutes=2),
-    ),
+        (Part(job),),
+        {"job": job.value},
+    )
+
+
+APPLICATIONS = (
+    *map(down, Job),
     Alert(
         "ApplicationStalled",
         Severity.PAGE,

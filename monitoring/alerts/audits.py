@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from monitoring.rule_file import Alert, Severity
+from datetime import timedelta
+
+from monitoring.metrics.audit import Audited
+from monitoring.rule_file import Alert, Part, Severity
 
 ANYTHING_HOURS, EVERYTHING_HOURS = 26, 50
 """The chart audits the last day every hour and everything every night: a whole day, or two nights, were left out.
-A laptop has no schedule: an evening of work is not overdue there."""
+Where nothing is on a schedule, as on a laptop, nothing is overdue."""
+
+
+def overdue(audited: Audited, hours: int, part: Part) -> Alert:
+    """The ticket for one extent of audits: each may be left out of the schedule."""
+    return Alert(
+        "AuditOverdue",
+        Severity.TICKET,
+        f'time() - max by (audited) (weir_audit_proved_timestamp_seconds{{audited="{audited}"}}) > {hours * 3_600}',
+        "No audit has proved {{ $labels.audited }}",
+        "The last audit that proved {{ $labels.audited }} began {{ $value | humanizeDuration }} ago, or there was none"
+        " since then. Run `weir audit`.",
+        timedelta(0),
+        (part,),
+        {"audited": audited.value},
+    )
+
 
 AUDITS = (
     Alert(
@@ -17,15 +36,6 @@ AUDITS = (
         "{{ $value }} differences between what was billed and what the journal makes have no known cause."
         " Issue no invoice, and delete nothing.",
     ),
-    Alert(
-        "AuditOverdue",
-        Severity.TICKET,
-        " or ".join(
-            f'time() - max by (audited) (weir_audit_proved_timestamp_seconds{{audited="{audited}"}}) > {hours * 3_600}'
-            for audited, hours in (("anything", ANYTHING_HOURS), ("everything", EVERYTHING_HOURS))
-        ),
-        "No audit has proved {{ $labels.audited }}",
-        "The last audit that proved {{ $labels.audited }} began {{ $value | humanizeDuration }} ago, or there was none"
-        " since then. Run `weir audit`.",
-    ),
+    overdue(Audited.ANYTHING, ANYTHING_HOURS, Part.AUDIT),
+    overdue(Audited.EVERYTHING, EVERYTHING_HOURS, Part.FULL_AUDIT),
 )

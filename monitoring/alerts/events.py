@@ -51,6 +51,17 @@ EVENTS = (
         timedelta(minutes=5),
     ),
     Alert(
+        "HeartbeatsFailing",
+        Severity.TICKET,
+        "sum(increase(weir_failed_heartbeats_total[5m])) > 0"
+        # Then all is waited for, and the alert on that says so.
+        ' unless on () max(max_over_time(weir_waiting{cause="kafka"}[10m])) == 1',
+        "Heartbeats are not accepted",
+        "For ten minutes heartbeats of ingestion failed. Where a partition gets no other record, the frontier stands,"
+        " and with it all bills. The log of ingestion says why.",
+        timedelta(minutes=10),
+    ),
+    Alert(
         "LateRateHigh",
         Severity.TICKET,
         f'1 - sum(rate(weir_event_lateness_seconds_bucket{{le="{LATE_SECONDS}.0"}}[15m]))'

@@ -5,17 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 
 from metering.reports import IDLE_BEAT_SECONDS
-from monitoring.rule_file import Alert, Recording, Severity
+from monitoring.rule_file import Alert, Part, Recording, Severity
 
 FRESH_SECONDS = 60
 """The objective: what was received is billed within this, for 99 % of the time."""
 BUDGET = 0.01
+BILLS = (Part.INGESTION, Part.JOINS, Part.BILLING)
+"""Without one of these no bill gets on, and nobody expects it to."""
 
 
 def burning(times: float, long: str, short: str) -> str:
     """The budget is spent `times` times too fast, over the long window and still over the short one.
 
-    Time before the first sample counts as fresh: a stack that starts with yesterday's frontier has not been late today.
+    Time before the first evaluation counts as fresh: a stack that starts with yesterday's frontier has not been late
+    today. From then on `weir:freshness:stale` always has a value.
     """
     limit = f"{times * BUDGET:g}"
     stale = "(max(weir:freshness:stale) or vector(0))"
@@ -36,17 +39,21 @@ FRESHNESS = (
     ),
     Recording(
         "weir:freshness:stale",
-        'weir:freshness:seconds{job="billing"} > bool on() group_left() weir:freshness:allowed',
-        "1 while bills are older than the objective allows.",
+        # Without a frontier nobody knows how late bills are: a partition got no record yet, or no driver was there for
+        # a day. That is no health.
+        '(max(weir:freshness:seconds{job="billing"}) > bool max(weir:freshness:allowed)) or vector(1)',
+        "1 while bills are older than the objective allows, or nobody knows how old they are.",
+        BILLS,
     ),
     Alert(
         "FreshnessBurnFast",
         Severity.PAGE,
         burning(14.4, "1h", "5m"),
         "Bills are late",
-        f"For {{{{ $value | humanizePercentage }}}} of the last hour, bills were more than {FRESH_SECONDS} s behind."
-        " `weir status` shows which application is behind.",
+        f"For {{{{ $value | humanizePercentage }}}} of the last hour, bills were more than {FRESH_SECONDS} s behind,"
+        " or how far is unknown. `weir status` shows which application is behind.",
         timedelta(minutes=2),
+        BILLS,
     ),
     Alert(
         "FreshnessBurnSlow",
@@ -54,7 +61,8 @@ FRESHNESS = (
         burning(6, "6h", "30m"),
         "Bills are late again and again",
         f"For {{{{ $value | humanizePercentage }}}} of the last six hours, bills were more than {FRESH_SECONDS} s "
-        "behind. Look for a fixed hour, more traffic, or restarts.",
+        "behind, or how far is unknown. Look for a fixed hour, more traffic, or restarts.",
         timedelta(minutes=15),
+        BILLS,
     ),
 )

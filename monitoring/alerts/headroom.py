@@ -1,33 +1,65 @@
-"""How much retention and disk is left."""
+"""How much retention and disk is left, and how much of the database's disk its log takes."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.rule_file import Alert, Severity
+from monitoring.rule_file import Alert, Part, Recording, Severity
 
 HEADROOM_TICKET, HEADROOM_PAGE = 0.5, 0.2
 """Of the topic's retention: of a week, three and a half days to act, then one and a half."""
 FREE_TICKET, FREE_PAGE = 0.2, 0.05
+SLOT_BYTES = 1_073_741_824
+"""Capture reads on within seconds, and then holds back some segments of 16 MiB. Postgres by itself keeps as much
+(max_wal_size)."""
+SLOT_SHARE = 0.8
+"""Of max_slot_wal_keep_size."""
+DATABASE_GIB = "RELEASE_DATABASE_GIB"
+"""Size of the database's disk, which the chart puts here: Postgres does not know it."""
+DATABASE_SHARE = f"max(weir_database_used_bytes) / ({DATABASE_GIB} * 1073741824)"
+
+
+def carried_on(name: str, reported: str, help_text: str) -> Recording:
+    """What ingestion reported last, for as long as Prometheus runs: records expire when nobody reports any more."""
+    return Recording(name, f"{reported} or max(last_over_time({name}[1d]))", help_text, (Part.INGESTION,))
+
 
 HEADROOM = (
+    carried_on(
+        "weir:read_until:timestamp",
+        "max(weir_read_until_timestamp_seconds)",
+        "Since when records of `events` may be unread; stands still while ingestion is gone.",
+    ),
+    carried_on(
+        "weir:retention:seconds",
+        "min(weir_retention_seconds)",
+        "How long Kafka keeps a record of `events`.",
+    ),
+    Recording(
+        "weir:retention:headroom",
+        "clamp(1 - (time() - max(weir:read_until:timestamp)) / min(weir:retention:seconds), 0, 1)",
+        "The share of the retention that is left by its age until Kafka deletes a record that may be unread.",
+        (Part.INGESTION,),
+    ),
     Alert(
         "UnreadRecordsAge",
         Severity.TICKET,
-        f"min(weir_retention_headroom_ratio) < {HEADROOM_TICKET}",
+        f"min(weir:retention:headroom) < {HEADROOM_TICKET} or min(weir_retention_headroom_ratio) < {HEADROOM_TICKET}",
         "Kafka will delete records that were not read yet",
         "{{ $value | humanizePercentage }} of the retention of events is left until Kafka deletes unread records."
         " Raise retention.ms, and let ingestion catch up.",
         timedelta(minutes=5),
+        (Part.INGESTION,),
     ),
     Alert(
         "UnreadRecordsExpire",
         Severity.PAGE,
-        f"min(weir_retention_headroom_ratio) < {HEADROOM_PAGE}",
+        f"min(weir:retention:headroom) < {HEADROOM_PAGE} or min(weir_retention_headroom_ratio) < {HEADROOM_PAGE}",
         "Kafka is about to delete records that were not read yet",
         "{{ $value | humanizePercentage }} of the retention of events is left until Kafka deletes unread records."
         " They would be on no bill: raise retention.ms now.",
         timedelta(minutes=2),
+        (Part.INGESTION,),
     ),
     Alert(
         "TablesFillDisk",
@@ -46,5 +78,44 @@ HEADROOM = (
         "{{ $value | humanizePercentage }} of the tables' file system is free. When it is full, metering stops."
         " Make the disk larger.",
         timedelta(minutes=2),
+    ),
+    Alert(
+        "SlotRetainsLog",
+        Severity.TICKET,
+        f"max by (slot) (weir_slot_retained_bytes) > {SLOT_BYTES}",
+        "A replication slot fills the disk of Postgres: {{ $labels.slot }}",
+        "The slot {{ $labels.slot }} holds back {{ $value | humanize1024 }}B of Postgres' log, because nobody reads it."
+        " Start its reader, or drop the slot, before the disk is full.",
+        timedelta(minutes=15),
+    ),
+    Alert(
+        "SlotNearlyLost",
+        Severity.TICKET,
+        "max by (slot) (weir_slot_retained_bytes) / (max by (slot) (weir_slot_retained_bytes)"
+        f" + min by (slot) (weir_slot_safe_bytes)) > {SLOT_SHARE}",
+        "A replication slot will soon be lost: {{ $labels.slot }}",
+        "The slot {{ $labels.slot }} holds back {{ $value | humanizePercentage }} of the log that Postgres keeps for a"
+        " slot (max_slot_wal_keep_size); at 100 % Postgres gives it up. Start its reader.",
+        timedelta(minutes=2),
+    ),
+    Alert(
+        "DatabaseFillsDisk",
+        Severity.TICKET,
+        f"{DATABASE_SHARE} > {1 - FREE_TICKET:g}",
+        "The disk of Postgres fills up",
+        "Weir's database and the log that slots hold back take {{ $value | humanizePercentage }} of the disk of"
+        " Postgres. Make it larger.",
+        timedelta(minutes=15),
+        (Part.DATABASE_DISK,),
+    ),
+    Alert(
+        "DatabaseDiskFull",
+        Severity.PAGE,
+        f"{DATABASE_SHARE} > {1 - FREE_PAGE:g}",
+        "The disk of Postgres is nearly full",
+        "Weir's database and the log that slots hold back take {{ $value | humanizePercentage }} of the disk of"
+        " Postgres. When it is full, all of Weir waits. Make it larger.",
+        timedelta(minutes=2),
+        (Part.DATABASE_DISK,),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.rule_file import Alert, Severity
+from monitoring.rule_file import Alert, Part, Severity
 
 DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
@@ -12,6 +12,21 @@ EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
 CATALOG_BEHIND_SECONDS = 60
 """Age of a change that Kafka should have had within seconds; all windows there are take minutes, once."""
+UNMETERED_SHARE = 0.01
+"""Of the usage of half an hour: requests that were cancelled may well have no tokens, but they are few."""
+
+
+def listed(query: str, value: str) -> str:
+    """The meters that a query gives, in an annotation: one alert, however many there are."""
+    meters = f'{{{{ range query `{query}` | sortByLabel "meter" }}}}'
+    return f"{meters} {{{{ .Labels.meter }}}} ({value}){{{{ end }}}}"
+
+
+def unmetered_share() -> str:
+    """Rows without a quantity, of all that billing read: both are counted with the same batch."""
+    rows = "sum by (meter) (increase(weir_unmetered_usage_rows_total[30m]))"
+    return f'{rows} / on () group_left () sum(increase(weir_batch_records_total{{job="billing"}}[30m]))'
+
 
 MONEY = (
     Alert(
@@ -43,19 +58,41 @@ MONEY = (
     Alert(
         "UnpricedUsage",
         Severity.TICKET,
-        "sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0",
-        "Usage has no price: {{ $labels.meter }}",
-        "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount."
-        " Add the price with `weir catalog apply`. Completions whose request never came have no model, so no price.",
+        "sum(increase(weir_unpriced_usage_rows_total[15m])) > 0",
+        "Usage has no price",
+        "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount:"
+        + listed("sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0", "{{ .Value | humanize }}")
+        + ". Add the prices with `weir catalog apply`; the next audit bills what is there already.",
+    ),
+    Alert(
+        "UnmeteredUsage",
+        Severity.TICKET,
+        f"max({unmetered_share()}) > {UNMETERED_SHARE}",
+        "Usage without quantities bills nothing",
+        "Within half an hour up to {{ $value | humanizePercentage }} of the usage lacked a quantity that its meter"
+        " expects:"
+        + listed(f"{unmetered_share()} > {UNMETERED_SHARE}", "{{ .Value | humanizePercentage }}")
+        + ". Ask the gateways why they report no tokens.",
+        timedelta(minutes=10),
     ),
     Alert(
         "CatalogNotCaptured",
         Severity.PAGE,
-        f"max(weir_catalog_behind_seconds) > {CATALOG_BEHIND_SECONDS}",
+        f"max(weir_catalog_behind_seconds) > {CATALOG_BEHIND_SECONDS} < +Inf",
         "Changes of the catalog do not arrive",
         "What was changed in accounts, plans and prices {{ $value | humanizeDuration }} ago may not be in Kafka:"
         " usage is priced as before. `weir status` and the log of Kafka Connect say why.",
         timedelta(minutes=2),
+    ),
+    Alert(
+        "CatalogNeverCaptured",
+        Severity.PAGE,
+        "max(weir_catalog_behind_seconds) == +Inf",
+        "Changes of the catalog never arrived",
+        "No connector has captured accounts, plans and prices yet: nothing that was changed is in Kafka."
+        " `weir status` and the log of Kafka Connect say why.",
+        timedelta(minutes=2),
+        (Part.CONNECT,),
     ),
     Alert(
         "CatalogChangesRejected",

@@ -67,14 +67,16 @@ WINDOWS = GaugeMetric(
 UNPRICED = CounterMetric(
     "weir_unpriced_usage_rows_total",
     "rows",
-    "Usage rows with a quantity that no price matched.",
+    "Usage rows with a quantity that no price matched; without completions whose request never came, and units that "
+    "another meter counts, too (`within`).",
     {"meter": GIVEN_AT_START},
     BILLING,
 )
 UNMETERED = CounterMetric(
     "weir_unmetered_usage_rows_total",
     "rows",
-    "Usage rows whose completion reported no quantity (null).",
+    "Usage rows whose completion reported no quantity (null) though the meter expects one; without units that another "
+    "meter counts, too (`within`).",
     {"meter": GIVEN_AT_START},
     BILLING,
 )

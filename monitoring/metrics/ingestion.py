@@ -31,7 +31,8 @@ UNPROVED = GaugeMetric(
 HEARTBEATS_FAILED = CounterMetric(
     "weir_failed_heartbeats_total",
     "heartbeats",
-    "Heartbeats that the broker did not acknowledge. A partition without traffic needs them to move the frontier.",
+    "Heartbeats that could not be sent, or that the broker did not acknowledge. A partition without traffic needs them "
+    "to move the frontier.",
     jobs=INGESTION,
 )
 IDLE = GaugeMetric(
@@ -129,6 +130,31 @@ CATALOG_BEHIND = GaugeMetric(
     jobs=INGESTION,
     from_database=True,
 )
+SLOT_RETAINED = GaugeMetric(
+    "weir_slot_retained_bytes",
+    "bytes",
+    "Write-ahead log that Postgres keeps because a replication slot has not read it, of each slot of the server.",
+    {"slot": GIVEN_AT_START},
+    jobs=INGESTION,
+    from_database=True,
+)
+SLOT_SAFE = GaugeMetric(
+    "weir_slot_safe_bytes",
+    "bytes",
+    "What Postgres may still write to its log before it gives the slot up; absent where max_slot_wal_keep_size is "
+    "unlimited.",
+    {"slot": GIVEN_AT_START},
+    jobs=INGESTION,
+    from_database=True,
+)
+DATABASE_USED = GaugeMetric(
+    "weir_database_used_bytes",
+    "bytes",
+    "What Weir's database and the log that replication slots hold back take on the disk of Postgres. Other databases "
+    "of the server, and other files there, are not in it.",
+    jobs=INGESTION,
+    from_database=True,
+)
 TOPIC_AT_RISK = GaugeMetric(
     "weir_topic_at_risk",
     "",
@@ -163,6 +189,20 @@ RETENTION_HEADROOM = GaugeMetric(
     "weir_retention_headroom_ratio",
     "",
     "Share of the retention of `events`, in time or size, that is left until Kafka deletes an unread record.",
+    jobs=INGESTION,
+)
+READ_UNTIL = GaugeMetric(
+    "weir_read_until_timestamp_seconds",
+    "seconds",
+    "Since when records of `events` may be unread: when nothing was, or the frontier; as ingestion last looked. Unix "
+    "time.",
+    jobs=INGESTION,
+)
+RETENTION = GaugeMetric(
+    "weir_retention_seconds",
+    "seconds",
+    "How long Kafka keeps a record of `events`: retention.ms, or for how long retention.bytes lasts at the traffic "
+    "since ingestion started; +Inf: without a limit.",
     jobs=INGESTION,
 )
 TABLES_FREE = GaugeMetric(

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from metering.words import Job
 from monitoring.alerts import GROUPS
-from monitoring.rule_file import rule_file
+from monitoring.rule_file import Part, rule_file
 from tests.chart.helm import CHART, Object, application_spec, of_kind, pod_specs, render
 
 ALWAYS = {
@@ -170,6 +171,7 @@ def test_the_dashboard_is_given_the_reader_and_what_it_reads() -> None:
     found = variables(container)
     assert found["WEIR_POSTGRES_URL"] == secret_key("weir-postgres", "dashboard-url")
     assert found["WEIR_POSTGRES_SCHEMA"] == "weir"
+    assert found["WEIR_RELEASE"] == "weir"
     settings = Settings.of({name: value for name, value in found.items() if isinstance(value, str)})
     assert settings.scope.accounts == frozenset({"acme", "globex"})
     assert settings.prometheus_url == "http://prometheus.monitoring:9090"
@@ -247,11 +249,64 @@ def test_what_watches_carries_the_labels_it_is_selected_by() -> None:
     assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
 
 
+def rules_of(values: dict[str, Any], release: str = "weir") -> Any:
+    objects = render("production.yaml", values=values, release=release)
+    (rules,) = of_kind(objects, "PrometheusRule").values()
+    return rules["spec"]
+
+
+def rendered_rules(*disabled: Part, release: str = "weir") -> Any:
+    stack, runbook = {"namespace": "metering", "release": release}, "https://weir.example.com/live/runbook"
+    disabled = (*disabled, Part.DATABASE_DISK)
+    return yaml.safe_load(rule_file(GROUPS, runbook=runbook, stack=stack, disabled=disabled))
+
+
+@pytest.mark.parametrize(
+    ("example", "values", "gib"),
+    [
+        ("production.yaml", {"prometheusRule": {"databaseDiskGib": 250}}, 250),
+        ("production.yaml", {}, None),
+        ("quickstart.yaml", {"prometheusRule": {"enabled": True}}, 5),
+        ("quickstart.yaml", {"prometheusRule": {"enabled": True, "databaseDiskGib": 8}}, 8),
+    ],
+)
+def test_the_disk_of_the_database_is_watched_where_its_size_is_known(
+    example: str, values: dict[str, Any], gib: int | None
+) -> None:
+    (rules,) = of_kind(render(example, values=values), "PrometheusRule").values()
+    text = yaml.safe_dump(rules["spec"], width=4_096)
+    assert "RELEASE_" not in text
+    assert [f"({gib} * 1073741824)" in text, "DatabaseFillsDisk" in text] == [gib is not None] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "disabled"),
+    [
+        *(({"jobs": {job.value: {"enabled": False}}}, [Part(job)]) for job in Job),
+        ({"audit": {"enabled": False}}, [Part.AUDIT, Part.FULL_AUDIT]),
+        ({"audit": {"suspend": True}}, [Part.AUDIT, Part.FULL_AUDIT]),
+        ({"audit": {"runs": {"hourly": None, "nightly": None}}}, [Part.AUDIT, Part.FULL_AUDIT]),
+        ({"audit": {"runs": {"nightly": None}}}, [Part.FULL_AUDIT]),
+        ({"connect": {"enabled": False}}, [Part.CONNECT]),
+    ],
+    ids=str,
+)
+def test_what_is_disabled_has_no_rule_that_would_fire_for_ever(values: dict[str, Any], disabled: list[Part]) -> None:
+    assert rules_of(values) == rendered_rules(*disabled)
+    assert rules_of(values) != rendered_rules()
+
+
+def test_the_series_and_the_rules_of_a_release_have_its_name() -> None:
+    assert rules_of({}, release="another") == rendered_rules(release="another")
+    (monitor,) = of_kind(render("production.yaml", release="another"), "PodMonitor").values()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "release", "replacement": "another"}]
+
+
 def test_alerts_and_panels_are_those_of_monitoring() -> None:
     objects = render("production.yaml")
     folder = CHART.parents[1] / "monitoring"
-    rules = rule_file(GROUPS, runbook="https://weir.example.com/live/runbook", namespace="metering")
-    assert of_kind(objects, "PrometheusRule")["weir"]["spec"] == yaml.safe_load(rules)
+    assert rules_of({}) == rendered_rules()
     panels = of_kind(objects, "ConfigMap")["weir-grafana"]["data"]["weir.json"]
     assert json.loads(panels) == json.loads((folder / "grafana" / "weir.json").read_text(encoding="utf-8"))
 

@@ -107,6 +107,17 @@ def test_alerts_of_others_and_of_another_namespace_are_not_shown(
     assert "No alert has fired in this time." in texts(page)
 
 
+def test_alerts_of_another_release_in_the_namespace_are_not_shown(
+    open_page: Pages, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, release in {"DeadLetters": "another", "SequenceGap": "weir"}.items():
+        labels = {"alertname": name, "severity": "page", "namespace": "here", "release": release}
+        answers.firing.append({**alert(), "labels": labels})
+    monkeypatch.setenv("WEIR_NAMESPACE", "here")
+    monkeypatch.setenv("WEIR_RELEASE", "weir")
+    assert re.findall(r"\*\*(\w+)\*\*", texts(open_page("alerts"))) == ["SequenceGap"]
+
+
 def test_the_overview_shows_it_too(open_page: Pages, answers: Answers) -> None:
     answers.firing.append(alert("suppressed", "ticket"))
     shown = texts(open_page("overview"))

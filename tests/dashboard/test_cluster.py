@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -62,6 +63,21 @@ def test_state_restarts_and_reason_stand_in_the_applications_card(
     assert "Kubernetes: running, 0 restarts" in shown
     assert "Kubernetes: new, 0 restarts" in shown
     assert asked == [PATH]
+
+
+def test_applications_of_another_release_in_the_namespace_are_not_shown(
+    open_page: Pages, seeded: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled = [
+        {**item, "metadata": {**item["metadata"], "labels": {cluster.RELEASE_LABEL: release}}}
+        for item, release in zip(ITEMS, ("another", "prod", "prod"), strict=True)
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "ITEMS", labelled)
+    monkeypatch.setenv("WEIR_NAMESPACE", "metering")
+    monkeypatch.setenv("WEIR_RELEASE", "prod")
+    shown = texts(open_page("overview"))
+    assert "pending_rerun" not in shown
+    assert "Kubernetes: running, 0 restarts" in shown
 
 
 def test_a_cluster_that_refuses_takes_nothing_else_away(

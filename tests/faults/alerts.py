@@ -35,6 +35,7 @@ BY_FAULTS: Mapping[str, frozenset[Struck]] = {
     "DatabaseUnreadable": _of("postgres"),
     "WaitingForDatabase": _of("postgres"),
     "WaitingForKafka": _of("kafka"),
+    "HeartbeatsFailing": _of("kafka"),
     "CatalogNotCaptured": _of("kafka") | _of("postgres"),
     "PublishingBehind": _of("kafka") | _of("postgres"),
     "WaitingForStore": _of(STORE),
@@ -44,7 +45,8 @@ NEVER = frozenset(
     {"ConservationBroken", "AbsentOffsetsUnproved", "WritesRefused", "WaitingForMemory", "JoinsMemoryHigh"}
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
-    | {"CatalogChangesRejected", "DeletionsNotTold"}
+    | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
+    | {"UnmeteredUsage", "DatabaseFillsDisk", "DatabaseDiskFull"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

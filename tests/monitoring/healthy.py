@@ -21,6 +21,7 @@ NEVER = {
     "weir_unknown_type_events_total",
     "weir_unlisted_source_events_total",
     "weir_unpriced_usage_rows_total",
+    "weir_unmetered_usage_rows_total",
     "weir_stragglers_total",
 }
 """Counters that stay at 0 while all is well; all others count on."""
@@ -57,6 +58,9 @@ GAUGES = {
     "weir_untold_deletions": f"0+0{STEADY}",
     "weir_join_memory_limit_bytes": f"536870912+0{STEADY}",
     "weir_retention_headroom_ratio": f"1+0{STEADY}",
+    "weir_read_until_timestamp_seconds": f"-6+60{STEADY}",
+    "weir_retention_seconds": f"604800+0{STEADY}",
+    "weir_database_used_bytes": f"50000000+1000{STEADY}",
     "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",
     "weir_straggler_deadline_seconds": f"500000+0{STEADY}",
@@ -87,6 +91,9 @@ def healthy() -> Series:
         series[_named("weir_straggler_amount", {"meter": "requests", "decision": decision, "currency": currency})] = (
             amount
         )
+    slot = {"slot": "catalog"}
+    series[_named("weir_slot_retained_bytes", slot)] = f"33554432+0{STEADY}"
+    series[_named("weir_slot_safe_bytes", slot)] = f"1040187392+0{STEADY}"
     return series
 
 

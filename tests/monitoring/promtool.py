@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from monitoring.alerts import GROUPS
-from monitoring.rule_file import Alert, Recording, rule_file
+from monitoring.alerts.headroom import DATABASE_GIB
+from monitoring.rule_file import RUNBOOK, Alert, Part, Recording, rule_file
 
 Series = dict[str, str]
 """A series and its values: `0+10x60` is 0, 10, 20, … 600; `_x5` is nothing for five minutes; `stale` ends it."""
@@ -43,16 +45,22 @@ def check(
     series: Series,
     expected: list[Firing],
     severities: dict[str, str],
-    namespaces: Sequence[str | None] = (None,),
+    *,
+    stacks: Sequence[Mapping[str, str]] = ({},),
+    disabled: Collection[Part] = (),
+    minutes: float = 1,
 ) -> None:
     """Fail with promtool's report unless exactly the expected alerts fire, each at its minute.
 
-    The rules are there once for each of `namespaces`, held to it. What nobody expects anything of is not computed.
+    The rules are there once for each of `stacks`, with its labels. What nobody expects anything of is not computed.
+    A value of a series stands for so many `minutes`. The database's disk has 10 GiB.
     """
     groups = _rules_of({firing.alert for firing in expected})
-    files = {f"{number}.rules.yaml": rule_file(groups, namespace=name) for number, name in enumerate(namespaces)}
+    files = {
+        f"{number}.rules.yaml": rule_file(groups, stack=stack, disabled=disabled) for number, stack in enumerate(stacks)
+    }
     for file_name, rules in files.items():
-        (folder / file_name).write_text(rules)
+        (folder / file_name).write_text(rules.replace(DATABASE_GIB, "10"))
     tests = [
         {
             "expr": f'ALERTS{{alertname="{firing.alert}",alertstate="firing"}}',
@@ -64,14 +72,29 @@ def check(
         }
         for firing in expected
     ]
+    _run(folder, list(files), series, {"promql_expr_test": tests}, minutes)
+
+
+def check_description(folder: Path, series: Series, alert: str, minute: float, description: str) -> None:
+    """Fail unless at `minute` one alert of this name fires for release `weir` in `metering`, with this description."""
+    stack = {"namespace": "metering", "release": "weir"}
+    (rule,) = (rule for rules in GROUPS.values() for rule in rules if rule.name == alert and isinstance(rule, Alert))
+    (folder / "rules.yaml").write_text(rule_file(_rules_of({alert}), stack=stack))
+    annotations = {"summary": rule.summary, "description": description, "runbook_url": f"{RUNBOOK}#{alert.lower()}"}
+    expected = {"exp_labels": {"severity": rule.severity.value, **stack}, "exp_annotations": annotations}
+    test = {"eval_time": f"{round(minute * 60)}s", "alertname": alert, "exp_alerts": [expected]}
+    _run(folder, ["rules.yaml"], series, {"alert_rule_test": [test]}, 1)
+
+
+def _run(folder: Path, rules: list[str], series: Series, tests: dict[str, Any], minutes: float) -> None:
     content = {
-        "rule_files": list(files),
-        "evaluation_interval": "15s",
+        "rule_files": rules,
+        "evaluation_interval": f"{round(15 * minutes)}s",
         "tests": [
             {
-                "interval": "1m",
+                "interval": f"{round(60 * minutes)}s",
                 "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": tests,
+                **tests,
             }
         ],
     }

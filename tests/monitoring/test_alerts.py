@@ -14,9 +14,9 @@ from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
 from monitoring.metrics import METRICS
 from monitoring.metrics.audit import Audited
-from monitoring.rule_file import held_to
+from monitoring.rule_file import Part, held_to, matchers
 from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, STEADY, healthy
-from tests.monitoring.promtool import Firing, Series, check
+from tests.monitoring.promtool import Firing, Series, check, check_description
 
 SEVERITIES = {alert.name: alert.severity.value for alert in ALERTS}
 WAITS_FOR = {
@@ -79,6 +79,9 @@ CASES = [
     # While nothing is open a frontier may be older by a heartbeat; if ingestion does not say so any more, it may not.
     Case("FreshnessBurnFast", {frontier_of_billing(): "-6+60x20 1194+0x60", IDLE: f"1+0x{MINUTES}"}, 32.5),
     Case("FreshnessBurnFast", {frontier_of_billing(): "-6+60x20 1194+0x60", IDLE: "1+0x20 stale"}, 31.75),
+    # Nobody ever knew a frontier: a partition gets no record, because heartbeats are denied.
+    Case("FreshnessBurnFast", {frontier_of_billing(): None}, 10.75),
+    Case("FreshnessBurnSlow", {frontier_of_billing(): None}, 36.75),
     # A stack that was down over night and needs nine minutes to catch up.
     Case("FreshnessBurnFast", {frontier_of_billing(): "-28800+0x9 594+60x60"}, 10.75, until_minute=14),
     Case(
@@ -191,6 +194,7 @@ CASES = [
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 1+0x60"}, 11),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 -1+0x60"}, 11),
     Case("AbsentOffsetsUnproved", {"weir_unproved_offsets{}": "0+0x10 3+0x60"}, 12),
+    Case("HeartbeatsFailing", {"weir_failed_heartbeats_total{}": "3+0x10 15+12x9 123+0x60"}, 21, until_minute=24),
     # From minute 20 on no event is within half a minute of its window's end: 1 of 15 minutes is more than 5 %.
     Case(
         "LateRateHigh",
@@ -240,10 +244,14 @@ CASES = [
     Case("CatalogChangesRejected", {rejected("invalid_catalog_change"): "5+0x10 6+0x60"}, 11, ({},), until_minute=20),
     Case("DeletionsNotTold", {of("weir_untold_deletions"): "0+0x10 2+0x60"}, 16, ({},)),
     Case("CatalogNotCaptured", {of("weir_catalog_behind_seconds"): "3+0x10 61+0x60"}, 13, ({},)),
+    Case("CatalogNeverCaptured", {of("weir_catalog_behind_seconds"): "+Inf+0x60"}, 2, ({},)),
     Case(
         "PublishingBehind", {of("weir_unsent_seconds", topic="windows"): "3+0x10 601+0x60"}, 12, ({"topic": "windows"},)
     ),
-    counted("UnpricedUsage", of("weir_unpriced_usage_rows_total", meter="requests"), meter="requests"),
+    counted("UnpricedUsage", of("weir_unpriced_usage_rows_total", meter="requests")),
+    # Of a meter that was never counted before; of 1,500 rows a minute 15 are 1 %.
+    Case("UnmeteredUsage", {of("weir_unmetered_usage_rows_total", meter="output_tokens"): "0+0x20 1500+1500x60"}, 31),
+    Case("UnmeteredUsage", {of("weir_unmetered_usage_rows_total", meter="output_tokens"): "0+15x20 316+16x60"}, 31),
     Case(
         "AuditFound",
         {of("weir_audit_found", check="I8"): "0+0x10 2+0x9 0+0x60"},
@@ -270,6 +278,23 @@ CASES = [
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x9 12+0x60"}, 12.25, until_minute=21),
     Case("UnreadRecordsAge", {"weir_retention_headroom_ratio{}": "1+0x10 0.49+0x60"}, 16),
     Case("UnreadRecordsExpire", {"weir_retention_headroom_ratio{}": "1+0x10 0.19+0x60"}, 13),
+    Case(
+        "SlotRetainsLog",
+        {of("weir_slot_retained_bytes", slot="forgotten"): "1073741824+0x10 1073741825+0x60"},
+        26,
+        ({"slot": "forgotten"},),
+    ),
+    Case(
+        "SlotNearlyLost",
+        {
+            of("weir_slot_retained_bytes", slot="forgotten"): "800+0x60",
+            of("weir_slot_safe_bytes", slot="forgotten"): "200+0x10 199+0x60",
+        },
+        13,
+        ({"slot": "forgotten"},),
+    ),
+    Case("DatabaseFillsDisk", {"weir_database_used_bytes{}": "8589934592+0x10 8589934593+0x60"}, 26),
+    Case("DatabaseDiskFull", {"weir_database_used_bytes{}": "10200547328+0x10 10200547329+0x60"}, 13),
     Case("TablesFillDisk", {"weir_tables_free_ratio{}": "0.2+0x10 0.19+0x60"}, 26),
     Case("TablesDiskFull", {"weir_tables_free_ratio{}": "0.05+0x10 0.049+0x60"}, 13),
     counted("SourceFlood", "weir_unlisted_source_events_total{}"),
@@ -299,17 +324,18 @@ def test_an_alert_is_silent_just_before_and_fires_just_after(case: Case, tmp_pat
 
 
 @pytest.mark.parametrize("case", {case.alert: case for case in CASES}.values(), ids=lambda case: case.alert)
-def test_of_two_stacks_under_one_prometheus_only_the_sick_one_is_named(case: Case, tmp_path: Path) -> None:
+def test_of_two_releases_in_one_namespace_only_the_sick_one_is_named(case: Case, tmp_path: Path) -> None:
+    well, sick = ({"namespace": "metering", "release": name} for name in ("well", "sick"))
     both = {
-        held_to(name, f'namespace="{namespace}"'): values
-        for namespace, series in (("well", healthy()), ("sick", with_changes(case.changed)))
+        held_to(name, matchers(stack)): values
+        for stack, series in ((well, healthy()), (sick, with_changes(case.changed)))
         for name, values in series.items()
     }
     edges = [
         Firing(case.alert, case.minute - HALF_A_MINUTE, ()),
-        Firing(case.alert, case.minute, tuple({**labels, "namespace": "sick"} for labels in case.labels)),
+        Firing(case.alert, case.minute, tuple({**labels, **sick} for labels in case.labels)),
     ]
-    check(tmp_path, both, edges, SEVERITIES, namespaces=("well", "sick"))
+    check(tmp_path, both, edges, SEVERITIES, stacks=(well, sick))
 
 
 def test_every_alert_has_its_edge_tested() -> None:
@@ -357,6 +383,120 @@ def test_answers_that_take_minutes_are_healthy_where_the_timeout_is_longer(tmp_p
     check(tmp_path, series, never, SEVERITIES)
 
 
+def without(job: Job) -> Series:
+    """Nobody runs this job, and what reads from it has nothing more to do: no frontier moves."""
+    kept = {name: values for name, values in healthy().items() if name not in shown_by(job)}
+    stands = {name: f"-6+0{STEADY}" for name in kept if name.startswith("weir_frontier_timestamp_seconds")}
+    idle = {name: f"0+0{STEADY}" for name in kept if name.startswith("weir_lag_records")}
+    return {**kept, **(stands if job is not Job.SESSIONIZATION else {}), **idle}
+
+
+@pytest.mark.parametrize("job", Job)
+def test_a_job_that_is_disabled_fires_nothing(job: Job, tmp_path: Path) -> None:
+    never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(10, MINUTES + 1, 25)]
+    check(tmp_path, without(job), never, SEVERITIES, disabled=(Part(job),))
+
+
+def test_where_no_audit_is_on_a_schedule_none_is_overdue(tmp_path: Path) -> None:
+    """Without one that takes everything, the others are still watched."""
+    long_ago = {of("weir_audit_proved_timestamp_seconds", audited=audited): f"-300000+0{STEADY}" for audited in Audited}
+    overdue = [Firing("AuditOverdue", 30, ({"audited": "anything"},))]
+    check(tmp_path, with_changes(long_ago), overdue, SEVERITIES, disabled=(Part.FULL_AUDIT,))
+    never = [Firing("AuditOverdue", 30, ())]
+    check(tmp_path, with_changes(long_ago), never, SEVERITIES, disabled=(Part.AUDIT, Part.FULL_AUDIT))
+
+
+def test_a_catalog_that_nobody_captures_is_no_fault_without_connect_but_a_capture_that_ends_is(tmp_path: Path) -> None:
+    behind = of("weir_catalog_behind_seconds")
+    alerts = ("CatalogNeverCaptured", "CatalogNotCaptured")
+    quiet = [Firing(name, 30, ()) for name in alerts]
+    check(tmp_path, with_changes({behind: "+Inf+0x60"}), quiet, SEVERITIES, disabled=(Part.CONNECT,))
+    ended = [Firing("CatalogNotCaptured", 30, ({},)), Firing("CatalogNeverCaptured", 30, ())]
+    check(tmp_path, with_changes({behind: "3+0x10 61+60x60"}), ended, SEVERITIES, disabled=(Part.CONNECT,))
+    never = [Firing("CatalogNotCaptured", 30, ()), Firing("CatalogNeverCaptured", 30, ({},))]
+    check(tmp_path, with_changes({behind: "+Inf+0x60"}), never, SEVERITIES)
+
+
+RETENTION_MINUTES = 24 * 60
+GONE_MINUTE = 60
+FOUR_MINUTES = 4
+"""Of a value: days are computed within seconds, and no series is stale meanwhile."""
+
+
+def gone_ingestion() -> Series:
+    """It has read everything for an hour, and is gone for a day and more; Kafka keeps events for one."""
+    return {
+        "weir_retention_headroom_ratio{}": f"1x{GONE_MINUTE // FOUR_MINUTES} stale",
+        "weir_read_until_timestamp_seconds{}": f"0+240x{GONE_MINUTE // FOUR_MINUTES} stale",
+        "weir_retention_seconds{}": f"{60 * RETENTION_MINUTES}x{GONE_MINUTE // FOUR_MINUTES} stale",
+        of("weir_frontier_timestamp_seconds", job="billing"): f"0+240x{GONE_MINUTE // FOUR_MINUTES} stale",
+    }
+
+
+@pytest.mark.parametrize(
+    ("alert", "share", "hold_minutes"), [("UnreadRecordsAge", 0.5, 5), ("UnreadRecordsExpire", 0.8, 2)]
+)
+def test_records_that_expire_while_ingestion_is_gone_are_told_for_as_long_as_it_is(
+    alert: str, share: float, hold_minutes: int, tmp_path: Path
+) -> None:
+    """Longer than Prometheus looks back for any series."""
+    edge = GONE_MINUTE + share * RETENTION_MINUTES + hold_minutes
+    days = [Firing(alert, 60 * hours, ({},)) for hours in (25, 27, 30)]
+    edges = [Firing(alert, edge - 2, ()), Firing(alert, edge + 2, ({},)), *days]
+    check(tmp_path, gone_ingestion(), edges, SEVERITIES, minutes=FOUR_MINUTES)
+
+
+def test_records_that_nobody_ingests_here_are_not_told_of(tmp_path: Path) -> None:
+    never = [Firing(alert, 60 * 25, ()) for alert in ("UnreadRecordsAge", "UnreadRecordsExpire")]
+    check(tmp_path, gone_ingestion(), never, SEVERITIES, disabled=(Part.INGESTION,), minutes=FOUR_MINUTES)
+
+
+def test_a_frozen_or_waiting_ingestion_does_not_stop_the_clock_of_what_expires(tmp_path: Path) -> None:
+    """It still shows what it saw last: nothing unread."""
+    shown = {
+        "weir_retention_headroom_ratio{}": f"1x{24 * 15}",
+        "weir_read_until_timestamp_seconds{}": f"3600x{24 * 15}",
+        "weir_retention_seconds{}": f"{60 * RETENTION_MINUTES}x{24 * 15}",
+    }
+    edges = [Firing("UnreadRecordsExpire", 60 * 20, ()), Firing("UnreadRecordsExpire", 60 * 20 + 20, ({},))]
+    check(tmp_path, shown, edges, SEVERITIES, minutes=FOUR_MINUTES)
+
+
+def test_bills_that_nobody_knows_the_age_of_are_late_also_after_days(tmp_path: Path) -> None:
+    late = [Firing("FreshnessBurnFast", 60 * hours, ({},)) for hours in (2, 24, 26, 30)]
+    check(tmp_path, gone_ingestion(), late, SEVERITIES, minutes=FOUR_MINUTES)
+
+
+def test_unpriced_usage_is_one_alert_that_lists_its_meters(tmp_path: Path) -> None:
+    unpriced = {
+        held_to(of("weir_unpriced_usage_rows_total", meter=meter), matchers(stack)): "3+10x60"
+        for meter in ("requests", "input_tokens")
+        for stack in ({"namespace": "metering", "release": "weir"}, {"namespace": "metering", "release": "another"})
+    }
+    check_description(
+        tmp_path,
+        unpriced,
+        "UnpricedUsage",
+        40,
+        "About 300 usage rows within 15 minutes match no price, so they have no amount: input_tokens (150) requests"
+        " (150). Add the prices with `weir catalog apply`; the next audit bills what is there already.",
+    )
+
+
+def test_usage_without_quantities_is_one_alert_that_lists_the_meters_that_miss_them(tmp_path: Path) -> None:
+    stack = matchers({"namespace": "metering", "release": "weir"})
+    rows = {"output_tokens": "0+1500x60", "input_tokens": "0+15x60"}
+    series = {held_to(of("weir_unmetered_usage_rows_total", meter=meter), stack): n for meter, n in rows.items()}
+    check_description(
+        tmp_path,
+        {**series, held_to(of("weir_batch_records_total", job="billing"), stack): "0+3000x60"},
+        "UnmeteredUsage",
+        40,
+        "Within half an hour up to 50% of the usage lacked a quantity that its meter expects: output_tokens (50%). Ask"
+        " the gateways why they report no tokens.",
+    )
+
+
 STORED = {metric.name for metric in METRICS if isinstance(metric, GaugeMetric) and metric.from_database}
 
 
@@ -378,6 +518,8 @@ def away(cause: str, jobs: tuple[str, ...]) -> Series:
     for outcome, a_minute in OUTCOMES_A_MINUTE.items():
         counted = f"0+{a_minute}x19 {19 * a_minute}+0x12 {31 * a_minute}+{a_minute}x60"
         changed[of("weir_join_outcomes_total", outcome=outcome)] = counted
+    if cause == "kafka":
+        changed["weir_failed_heartbeats_total{}"] = "3+0x19 15+12x12 159+0x60"
     if cause == "database":
         changed |= {of("weir_database_readable", job=job): "1+0x19 0+0x11 1+0x60" for job in Job}
         # What is read from the database is not shown at all meanwhile.

@@ -123,6 +123,14 @@ def test_prometheus_accepts_the_configuration(folders: Folders) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_a_laptop_that_has_no_schedule_has_no_alert_on_it(folders: Folders) -> None:
+    prometheus_command(folders, 1, {"joins": 2}, 3, RUNBOOK)
+    groups = yaml.safe_load((folders.prometheus / "weir.rules.yaml").read_text())["groups"]
+    names = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    missing = {"AuditOverdue", "DatabaseFillsDisk", "DatabaseDiskFull"}
+    assert names == {alert.name for alert in ALERTS} - missing
+
+
 def test_without_a_configuration_alerts_are_told_to_nobody(folders: Folders, tmp_path: Path) -> None:
     needs("amtool")
     keep_alertmanager_config(folders, None)

@@ -91,6 +91,15 @@ def test_currencies_models_and_prices_are_never_summed_into_one_another(connecti
     assert [cell["quantity"] for cell in stored(connection).windows.values()] == [1] * 5
 
 
+def test_unpriced_and_unmetered_is_what_no_other_meter_bills(connection: psycopg.Connection[Any]) -> None:
+    """Cached tokens are input tokens, too."""
+    tokens = (Meter.INPUT_TOKENS, Meter.OUTPUT_TOKENS, Meter.CACHED_TOKENS)
+    reported = bill(connection, [usage_row(1, price=None, quantities=dict.fromkeys(tokens, 5))])
+    assert {meter: reported[metrics.UNPRICED, meter] for meter in tokens} == dict(zip(tokens, (1, 1, 0), strict=True))
+    missing = bill(connection, [usage_row(2, quantities=dict.fromkeys(tokens))])
+    assert {meter: missing[metrics.UNMETERED, meter] for meter in tokens} == dict(zip(tokens, (1, 1, 0), strict=True))
+
+
 def test_null_models_and_currencies_meet_in_one_window_row(connection: psycopg.Connection[Any]) -> None:
     for lsn in range(1, 4):
         orphan = usage_row(
@@ -102,7 +111,7 @@ def test_null_models_and_currencies_meet_in_one_window_row(connection: psycopg.C
             currency=None,
         )
         counts = bill(connection, [orphan])
-        assert counts[metrics.UNPRICED, "input_tokens"] == 1
+        assert counts[metrics.UNPRICED, "input_tokens"] == 0, "nobody can price it"
         assert counts[metrics.UNMETERED, "output_tokens"] == 0
     found = stored(connection).windows
     assert list(found) == [(NOON, "acme", None, "input_tokens", None, None)]

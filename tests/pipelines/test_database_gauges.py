@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -318,3 +319,24 @@ def test_what_audits_put_right_is_added_up_by_cause(database: str) -> None:
         assert gauges.value("weir_audit_corrected", cause="repriced") == 5
         assert gauges.value("weir_audit_corrected", cause="rejoined") == 6
         assert gauges.value("weir_audit_corrected", cause="duplicate") == 0
+
+
+def test_what_a_slot_holds_back_is_shown_until_it_is_dropped(database: str) -> None:
+    slot = f"weir_test_{uuid4().hex}"
+    with psycopg.connect(database, autocommit=True) as connection, shown("ingestion", database) as gauges:
+        before = gauges.value("weir_database_used_bytes") or 0
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        try:
+            first = gauges.value("weir_slot_retained_bytes", slot=slot)
+            connection.execute(
+                "CREATE TABLE filler AS SELECT repeat(md5(n::text), 10) FROM generate_series(1, 9999) AS n"
+            )
+            held = gauges.value("weir_slot_retained_bytes", slot=slot)
+            assert first is not None
+            assert held is not None
+            assert held - first > 3_000_000
+            assert gauges.value_now("weir_slot_safe_bytes", slot=slot) is None, "max_slot_wal_keep_size is unlimited"
+            assert (gauges.value_now("weir_database_used_bytes") or 0) > before + 6_000_000, "the table and its log"
+        finally:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+        assert gauges.value("weir_slot_retained_bytes", slot=slot) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.runtime.headroom import RetentionLimits, free_share, limits_of, retention_headroom
+from jobs.runtime.headroom import Lasting, RetentionLimits, free_share, limits_of, retention_headroom
+from tests.clocks import HandClock
 
 NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)
 WEEK = timedelta(days=7)
@@ -64,3 +66,26 @@ def test_a_folder_has_a_share_that_is_free_and_an_object_store_has_none(tmp_path
 @pytest.mark.skipif(not Path("/proc").exists(), reason="a file system without a size, which only Linux has for sure")
 def test_a_file_system_that_does_not_say_how_large_it_is_ends_nobody() -> None:
     assert free_share("/proc") is None
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10_000), st.integers(0, 10**6))
+def test_a_size_lasts_as_long_as_the_fullest_partition_takes_to_fill_it(
+    records: int, seconds: int, before: int
+) -> None:
+    clock = HandClock()
+    lasting = Lasting(clock)
+    assert lasting.seconds(SIZED, {0: before, 1: before}, 400) == math.inf
+    clock.go(seconds)
+    lasts = lasting.seconds(SIZED, {0: before, 1: before + records}, 400)
+    assert lasts == pytest.approx(seconds * 1_000_000 / (400 * records))
+    assert lasting.seconds(RetentionLimits(WEEK, 1_000_000), {0: before, 1: before + records}, 400) == min(
+        lasts, WEEK.total_seconds()
+    )
+
+
+def test_an_age_is_kept_as_it_is_and_a_topic_without_limits_for_ever() -> None:
+    clock = HandClock()
+    lasting = Lasting(clock)
+    clock.go(86_400)
+    assert lasting.seconds(TIMED, {0: 10**9}, 400) == WEEK.total_seconds()
+    assert lasting.seconds(RetentionLimits(None, None), {0: 10**9}, 400) == math.inf

@@ -82,13 +82,17 @@ class Heartbeat:
                 self._producer, self._is_dead = self._new_producer(), False
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.
             metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
-            for partition in metadata.topics[self._topic].partitions:
+            topic = metadata.topics[self._topic]
+            if topic.error is not None:
+                raise KafkaException(topic.error)
+            for partition in topic.partitions:
                 value = heartbeat(self._epoch, partition, self._clock.now())
                 self._producer.produce(self._topic, value, b"weir", partition, on_delivery=self._delivered)
             self._producer.poll(0)
         except (KafkaException, BufferError) as error:
             reason = error.args[0] if error.args else None
             self._is_dead = self._is_dead or is_fatal(reason)
+            metrics.HEARTBEATS_FAILED.inc()
             log.warning("heartbeats could not be sent", error=str(error))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.errors import Fenced, NotYet
-from jobs.runtime.headroom import TopicRetention, free_share, retention_headroom
+from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention_headroom
 from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.attempts import Attempt, Attempts
 from jobs.runtime.kafka.careful_start import CarefulStart
@@ -59,6 +59,7 @@ class TopicSource(Resting):
         self._judge, self._few = job.judge(config), FewRecords(self._kafka.librdkafka(), self._admin)
         self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
+        self._lasting = Lasting(context.clock)
         self._tables = environment.tables
         # Beside the checkpoints, which the next start removes, too.
         self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "judged"
@@ -244,13 +245,18 @@ class TopicSource(Resting):
         ends = offsets(self._admin, topic, LATEST)
         positions = self._sink.positions()
         unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}
-        self._show_headroom(unread)
+        self._show_headroom(unread, ends)
         self._unread = sum(unread.values())
         return self._unread, None
 
-    def _show_headroom(self, unread: Mapping[int, int]) -> None:
+    def _show_headroom(self, unread: Mapping[int, int], ends: Mapping[int, int]) -> None:
         limits, now = self._retention.limits(), self._clock.now()
-        left = retention_headroom(limits, unread, self._sink.record_bytes(), self._sink.frontier(), now)
-        metrics.RETENTION_HEADROOM.set(left)
+        record_bytes, frontier = self._sink.record_bytes(), self._sink.frontier()
+        metrics.RETENTION_HEADROOM.set(retention_headroom(limits, unread, record_bytes, frontier, now))
+        # Both are for who must know it when this driver is gone.
+        metrics.RETENTION.set(self._lasting.seconds(limits, ends, record_bytes))
+        read_until = frontier if any(unread.values()) else now
+        if read_until is not None:
+            metrics.READ_UNTIL.set(read_until.timestamp())
         if (free := free_share(self._tables)) is not None:
             metrics.TABLES_FREE.set(free)

@@ -22,6 +22,8 @@
 - name: WEIR_ALERTMANAGER_URL
   value: {{ . | quote }}
 {{- end }}
+- name: WEIR_RELEASE
+  value: {{ .Release.Name | quote }}
 - name: STREAMLIT_SERVER_HEADLESS
   value: "true"
 - name: STREAMLIT_SERVER_ADDRESS
