@@ -116,22 +116,29 @@ class AuditedEachTime(HandMade):
         audited(self, until)
 
 
+HISTORIES: list[tuple[Callable[[HandMade], None], Billed, dict[str, int]]] = [
+    (mended_request, {(0, "m", "0.01"): 100}, {"m": 1}),
+    (mended_request_after_its_limit, {(0, "m", "0.01"): 100}, {"m": 1}),
+    (mended_completion, {(0, "m", "0.01"): 100}, {"m": 1}),
+    (sent_anew, {(0, "m", "0.01"): 100}, {"m": 1}),
+    (fallback, {(0, "m", "0.01"): 100}, {"big": 1, "m": 1}),
+    (fallback_that_was_mended, {(0, "m", "0.01"): 100}, {"big": 1, "m": 1}),
+    (id_used_again, {(0, "big", "0.2"): 100, (0, "m", "0.01"): 100}, {"big": 1, "m": 1}),
+    (reported_twice, {(0, "m", "0.01"): 100, (0, None, None): 100}, {"big": 1, "m": 1}),
+]
+"""Each with the tokens that are billed of it, by day, model and unit price, and the requests by model."""
+
+
 @pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
 @pytest.mark.parametrize(
-    ("history", "tokens", "of_requests"),
-    [
-        (mended_request, {(0, "m", "0.01"): 100}, {"m": 1}),
-        (mended_request_after_its_limit, {(0, "m", "0.01"): 100}, {"m": 1}),
-        (mended_completion, {(0, "m", "0.01"): 100}, {"m": 1}),
-        (sent_anew, {(0, "m", "0.01"): 100}, {"m": 1}),
-        (fallback, {(0, "m", "0.01"): 100}, {"big": 1, "m": 1}),
-        (fallback_that_was_mended, {(0, "m", "0.01"): 100}, {"big": 1, "m": 1}),
-        (id_used_again, {(0, "big", "0.2"): 100, (0, "m", "0.01"): 100}, {"big": 1, "m": 1}),
-        (reported_twice, {(0, "m", "0.01"): 100, (0, None, None): 100}, {"big": 1, "m": 1}),
-    ],
+    ("history", "tokens", "of_requests"), HISTORIES, ids=[history.__name__ for history, *_ in HISTORIES]
 )
 def test_what_was_given_up_is_billed_once_to_the_request_that_was_answered(
-    history: Callable[[HandMade], None], kind: type[HandMade], tokens: Billed, of_requests: Billed, tmp_path: Path
+    history: Callable[[HandMade], None],
+    kind: type[HandMade],
+    tokens: Billed,
+    of_requests: dict[str, int],
+    tmp_path: Path,
 ) -> None:
     world = kind(tmp_path)
     for model, price in (("m", "0.01"), ("big", "0.2")):
