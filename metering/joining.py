@@ -177,17 +177,19 @@ def _alone(winner: Winner) -> Decision:
     return Decision(Outcome.ORPHANED, None, winner.lsn)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Decided:
     """A row that joins decided: it was matched, or given up (`is_alone`: abandoned or orphaned).
 
     `first_received_us`: of a redriven dead letter or a backfilled record its first reception, else its reception.
+    `is_late`: a contract that came after it decided it.
     """
 
     lsn: int
     side: Side
     first_received_us: int
     is_alone: bool
+    is_late: bool = False
 
 
 def rejoin(rows: Iterable[Decided], reach_us: int) -> Iterator[tuple[int, int]]:
@@ -198,11 +200,11 @@ def rejoin(rows: Iterable[Decided], reach_us: int) -> Iterator[tuple[int, int]]:
     `reach_us` apart, and no match lies between them. A completion that precedes its request has no match of the key
     within reach, either: it rather reports that match once more.
 
-    Rows are taken in lsn order, so a pair stays one whatever arrives later.
+    Rows are taken in lsn order, late ones last, so a pair stays one whatever becomes known later.
     """
     matched_us: list[int] = []
     waiting: dict[Side, list[tuple[int, int]]] = {Side.REQUEST: [], Side.COMPLETION: []}
-    for row in sorted(rows):
+    for row in sorted(rows, key=lambda row: (row.is_late, row.lsn)):
         if not row.is_alone:
             insort(matched_us, row.first_received_us)
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import groupby
 
 import polars as pl
@@ -24,12 +24,18 @@ def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
     return alone[0].join(alone[1], on=KEY, how="semi").unique()
 
 
-def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standing: Iterable[Pair]) -> pl.DataFrame:
+def rejoined(
+    outcomes: pl.DataFrame,
+    rows: pl.DataFrame,
+    within_us: int,
+    standing: Iterable[Pair],
+    late: Collection[int] = (),
+) -> pl.DataFrame:
     """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
 
     Pairs of such that are `standing` in usage stay, whatever is known since. The rest is joined by
     `metering.joining.rejoin`, by when its rows were first received: that of a redriven or backfilled record is the time
-    at which it would have met its partner.
+    at which it would have met its partner. `late`: lsns of rows whose contract came after them.
     """
     concerned = outcomes.join(may_rejoin(outcomes), on=KEY, how="semi")
     if concerned.is_empty():
@@ -37,7 +43,7 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     first_received = rows.select(pl.coalesce("first_received_at", "received_at").dt.epoch("us")).to_series()
     first_received_us = dict(zip(rows["lsn"], first_received, strict=True))
     told = {
-        lsn: (outcome, (account, request_id))
+        lsn: (outcome, (account, request_id), any(part in late for part in parts))
         for account, request_id, outcome, *parts in concerned.select(*KEY, "outcome", *PARTS).iter_rows()
         for lsn in dict.fromkeys(part for part in parts if part is not None)
         if outcome in _TOLD
@@ -46,11 +52,11 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     stays = [pair for pair in standing if tuple(told[lsn][0] for lsn in pair if lsn in told) == waited]
     found = [(told[request][1], (request, completion)) for request, completion in stays]
     left = told.keys() - {lsn for pair in stays for lsn in pair}
-    decided = sorted((told[lsn][1], lsn, told[lsn][0]) for lsn in left)
+    decided = sorted((told[lsn][1], lsn, told[lsn][0], told[lsn][2]) for lsn in left)
     found += [
         (key, pair)
         for key, of_key in groupby(decided, key=lambda row: row[0])
-        for pair in rejoin((_decided(lsn, outcome, first_received_us[lsn]) for _, lsn, outcome in of_key), within_us)
+        for pair in rejoin([_decided(*row, first_received_us[row[0]]) for _, *row in of_key], within_us)
     ]
     numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
     listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
@@ -66,7 +72,7 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
 
 
-def _decided(lsn: int, outcome: str, first_received_us: int) -> Decided:
+def _decided(lsn: int, outcome: str, is_late: bool, first_received_us: int) -> Decided:
     """A row as the rule wants it. Of a match only its time counts."""
     side = Side.COMPLETION if outcome == Outcome.ORPHANED else Side.REQUEST
-    return Decided(lsn, side, first_received_us, is_alone=outcome != Outcome.MATCHED)
+    return Decided(lsn, side, first_received_us, is_alone=outcome != Outcome.MATCHED, is_late=is_late)

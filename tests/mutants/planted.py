@@ -335,8 +335,8 @@ MUTANTS = (
     Mutant(
         "a pair depends on what arrives later",
         JOINING,
-        "    for row in sorted(rows):\n        if not row.is_alone:",
-        "    for row in sorted(rows, key=lambda row: row.first_received_us):\n        if not row.is_alone:",
+        "key=lambda row: (row.is_late, row.lsn)",
+        "key=lambda row: row.first_received_us",
         (f"{OF_REJOINING}::test_what_was_one_pair_stays_one_whatever_arrives_later",),
     ),
     Mutant(

@@ -15,9 +15,13 @@ from tests.simulation.oracle_of_pairs import Event, answered
 
 REQUEST, COMPLETION = Side.REQUEST, Side.COMPLETION
 REACH = st.sampled_from([0, 1, 3, 10, 100])
-ROWS = st.lists(
-    st.tuples(st.sampled_from([REQUEST, COMPLETION]), st.integers(0, 20), st.integers(0, 3)), max_size=14
-).map(lambda drawn: [Decided(lsn, side, at, is_alone=kind > 0) for lsn, (side, at, kind) in enumerate(drawn, 1)])
+KNOWN = st.tuples(st.sampled_from([REQUEST, COMPLETION]), st.integers(0, 20), st.integers(0, 3), st.integers(0, 4))
+ROWS = st.lists(KNOWN, max_size=14).map(
+    lambda drawn: [
+        Decided(lsn, side, at, is_alone=kind > 0, is_late=late == 0)
+        for lsn, (side, at, kind, late) in enumerate(drawn, 1)
+    ]
+)
 """Rows in lsn order, first received at any time: each may be a dead letter that came back. A quarter is matched."""
 
 
@@ -30,7 +34,7 @@ def pairs(rows: list[Decided], reach: int) -> set[tuple[int, int]]:
 @settings(max_examples=400)
 @given(ROWS, REACH)
 def test_oracle_the_pairs_are_those_of_a_search_of_every_pair(rows: list[Decided], reach: int) -> None:
-    events = [Event(row.lsn, row.side is REQUEST, row.first_received_us, not row.is_alone) for row in rows]
+    events = [Event(row.lsn, row.side is REQUEST, row.first_received_us, not row.is_alone, row.is_late) for row in rows]
     assert pairs(rows, reach) == set(answered(events, reach).items())
 
 
@@ -48,6 +52,7 @@ def test_what_was_one_pair_stays_one_whatever_arrives_later(
     rows: list[Decided], reach: int, data: st.DataObject
 ) -> None:
     """Audits at any moments, each of which leaves the pairs of those before, make the pairs of one at the end."""
+    rows = sorted(rows, key=lambda row: row.is_late)
     standing: set[tuple[int, int]] = set()
     for end in [*sorted(data.draw(st.sets(st.integers(0, len(rows))))), len(rows)]:
         taken = {lsn for pair in standing for lsn in pair}

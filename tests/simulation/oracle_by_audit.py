@@ -110,7 +110,8 @@ class _Truth:
         counted = {row["lsn"]: row for row in rows if firsts[row["identity"]] == row["lsn"]}
         decisions = step((), map(self._timed, counted.values()), FOR_EVER_US)[1]
         first_received = {lsn: row["first_received_at"] or row["received_at"] for lsn, row in counted.items()}
-        for decision in _rejoined(decisions, first_received):
+        late = {lsn for lsn, row in counted.items() if CONTRACTED in row}
+        for decision in _rejoined(decisions, first_received, late):
             parts = decision.request_lsn, decision.completion_lsn
             request, completion = (None if lsn is None else counted[lsn] for lsn in parts)
             yield parts, self._billed(decision.fate, parts, request, completion)
@@ -146,7 +147,7 @@ class _Truth:
         return billed
 
 
-def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime]) -> list[Decision]:
+def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime], late: set[int]) -> list[Decision]:
     """With one pair in the place of a request and a completion that were given up and belong together."""
     alone: dict[int, Decision] = {}
     events: list[Event] = []
@@ -154,8 +155,10 @@ def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime])
         lsns = {lsn for lsn in (each.request_lsn, each.completion_lsn) if lsn is not None}
         is_matched = each.fate is Outcome.MATCHED
         if is_matched or each.fate in (Outcome.ABANDONED, Outcome.ORPHANED):
-            is_request = each.fate is Outcome.ABANDONED
-            events += [Event(lsn, is_request, microseconds_of(first_received[lsn]), is_matched) for lsn in lsns]
+            is_request, is_late = each.fate is Outcome.ABANDONED, not late.isdisjoint(lsns)
+            events += [
+                Event(lsn, is_request, microseconds_of(first_received[lsn]), is_matched, is_late) for lsn in lsns
+            ]
             alone |= {} if is_matched else dict.fromkeys(lsns, each)
     pairs = answered(events, REJOIN_WITHIN // timedelta(microseconds=1))
     joined = {*pairs, *pairs.values()}

@@ -8,19 +8,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """A row of one key. `at`: when it was first received; `is_matched`: joins found its partner in time."""
+    """A row of one key. `at`: when it was first received; `is_matched`: joins found its partner in time.
+
+    `is_late`: it, or what it was matched with, had no contract when it came.
+    """
 
     lsn: int
     is_request: bool
     at: int
     is_matched: bool = False
+    is_late: bool = False
 
 
 def answered(events: Iterable[Event], reach: int) -> dict[int, int]:
     """By the lsn of a request that was given up that of the completion that answers it, at most `reach` apart."""
     known: list[Event] = []
     pairs: dict[int, int] = {}
-    for event in sorted(events, key=lambda event: event.lsn):
+    for event in sorted(events, key=lambda event: (event.is_late, event.lsn)):
         taken = {*pairs, *pairs.values()}
         free = [each for each in known if not each.is_matched and each.lsn not in taken]
         both = [(event, each) if event.is_request else (each, event) for each in free if not event.is_matched]
@@ -35,8 +39,8 @@ def answered(events: Iterable[Event], reach: int) -> dict[int, int]:
 def _distance(request: Event, completion: Event) -> tuple[bool, int, int]:
     """A completion after its request before one that precedes it; then the nearest; of the same time the later row."""
     precedes = completion.at < request.at
-    earlier = min(request.lsn, completion.lsn)
-    return precedes, abs(request.at - completion.at), earlier if precedes else -earlier
+    lsns = request.lsn + completion.lsn
+    return precedes, abs(request.at - completion.at), lsns if precedes else -lsns
 
 
 def _belongs(request: Event, completion: Event, known: list[Event], reach: int) -> bool:
