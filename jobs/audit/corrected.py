@@ -84,7 +84,8 @@ def corrections(
     if len(waiting):
         done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
         return corrections(done, made, standing.without(waiting), pinned)
-    joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs)
+    late = set(carried.filter(IS_CONTRACTED)["lsn"])
+    joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs, late)
     must = _must(joined, carried, standing, pinned)
     both = _with_own_days(_with_pairs(_moving(beside(standing.now, must)), expected), standing.now)
     known = {

@@ -62,7 +62,7 @@ class Pinned:
     since: datetime | None = None
     """Of what was received before not every row is read; None: all are."""
     rejoin_within: timedelta = REJOIN_WITHIN
-    """So long after an abandoned request its completion may come, and is one pair with it."""
+    """So far apart an abandoned request and an orphaned completion may be first received and be one pair."""
     until: datetime | None = None
     """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
     most_rows: int = MOST_ROWS

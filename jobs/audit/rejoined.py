@@ -1,9 +1,8 @@
-"""An abandoned request and an orphaned completion of one key → one pair: its partner came, but too late to be met."""
+"""An abandoned request and an orphaned completion of one key → one pair: they were received too far apart to meet."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import groupby
 
 import polars as pl
@@ -11,6 +10,7 @@ import polars as pl
 from jobs.audit.recomputed import PARTS
 from jobs.joins.memory import KEY
 from jobs.joins.pairs import FOUND, paired
+from metering.joining import Decided, Side, rejoin
 from metering.words import Outcome
 
 _TOLD = (Outcome.ABANDONED.value, Outcome.ORPHANED.value, Outcome.MATCHED.value)
@@ -24,19 +24,26 @@ def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
     return alone[0].join(alone[1], on=KEY, how="semi").unique()
 
 
-def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standing: Iterable[Pair]) -> pl.DataFrame:
+def rejoined(
+    outcomes: pl.DataFrame,
+    rows: pl.DataFrame,
+    within_us: int,
+    standing: Iterable[Pair],
+    late: Collection[int] = (),
+) -> pl.DataFrame:
     """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
 
-    Pairs of such that are `standing` in usage stay, whatever is known since. Of the rest, in lsn order and each row
-    once, a completion joins the first request that waits for one, was received at most `within_us` before it, and is
-    not followed by a match.
+    Pairs of such that are `standing` in usage stay, whatever is known since. The rest is joined by
+    `metering.joining.rejoin`, by when its rows were first received: that of a redriven or backfilled record is the time
+    at which it would have met its partner. `late`: lsns of rows whose contract came after them.
     """
     concerned = outcomes.join(may_rejoin(outcomes), on=KEY, how="semi")
     if concerned.is_empty():
         return outcomes
-    received_us = dict(zip(rows["lsn"], rows["received_at"].dt.epoch("us"), strict=True))
+    first_received = rows.select(pl.coalesce("first_received_at", "received_at").dt.epoch("us")).to_series()
+    first_received_us = dict(zip(rows["lsn"], first_received, strict=True))
     told = {
-        lsn: (outcome, (account, request_id))
+        lsn: (outcome, (account, request_id), any(part in late for part in parts))
         for account, request_id, outcome, *parts in concerned.select(*KEY, "outcome", *PARTS).iter_rows()
         for lsn in dict.fromkeys(part for part in parts if part is not None)
         if outcome in _TOLD
@@ -45,11 +52,11 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     stays = [pair for pair in standing if tuple(told[lsn][0] for lsn in pair if lsn in told) == waited]
     found = [(told[request][1], (request, completion)) for request, completion in stays]
     left = told.keys() - {lsn for pair in stays for lsn in pair}
-    events = sorted((told[lsn][1], lsn, told[lsn][0]) for lsn in left)
+    decided = sorted((told[lsn][1], lsn, told[lsn][0], told[lsn][2]) for lsn in left)
     found += [
         (key, pair)
-        for key, of_key in groupby(events, key=lambda event: event[0])
-        for pair in _pairs(((lsn, outcome) for _, lsn, outcome in of_key), received_us, within_us)
+        for key, of_key in groupby(decided, key=lambda row: row[0])
+        for pair in rejoin([_decided(*row, first_received_us[row[0]]) for _, *row in of_key], within_us)
     ]
     numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
     listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
@@ -65,18 +72,7 @@ def rejoined(outcomes: pl.DataFrame, rows: pl.DataFrame, within_us: int, standin
     return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
 
 
-def _pairs(events: Iterable[tuple[int, str]], received_us: dict[int, int], within_us: int) -> Iterator[Pair]:
-    """Rows of one key (lsn, what became of it), in lsn order → what belongs together."""
-    waiting: deque[int] = deque()
-    for lsn, outcome in events:
-        if outcome == Outcome.MATCHED:
-            waiting.clear()
-        elif outcome == Outcome.ABANDONED:
-            waiting.append(lsn)
-        else:
-            # What is too old for this one is too old for each that follows.
-            while waiting:
-                request = waiting.popleft()
-                if received_us[lsn] - received_us[request] <= within_us:
-                    yield request, lsn
-                    break
+def _decided(lsn: int, outcome: str, is_late: bool, first_received_us: int) -> Decided:
+    """A row as the rule wants it. Of a match only its time counts."""
+    side = Side.COMPLETION if outcome == Outcome.ORPHANED else Side.REQUEST
+    return Decided(lsn, side, first_received_us, is_alone=outcome != Outcome.MATCHED, is_late=is_late)

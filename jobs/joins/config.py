@@ -45,8 +45,8 @@ class JoinsConfig(JobConfig):
         default=3_024_000,
         ge=0,
         le=31_622_400,
-        description="The audit makes one pair of an abandoned request and a completion that was received at most this "
-        "long after it; in seconds, at most 366 days. What is one pair already stays one.",
+        description="The audit makes one pair of an abandoned request and an orphaned completion of its id that were "
+        "first received at most this long apart; in seconds, at most 366 days. What is one pair already stays one.",
     )
 
     @property

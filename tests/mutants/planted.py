@@ -18,6 +18,7 @@ class Mutant:
 
 OWNERSHIP = "jobs/runtime/postgres/ownership.py"
 DELTA = "jobs/runtime/delta/table.py"
+JOINING = "metering/joining.py"
 POSTGRES_SINK = "jobs/runtime/postgres/sink.py"
 OF_SINK = "tests/streaming/test_postgres_sink.py"
 OF_OWNERSHIP = "tests/streaming/test_ownership.py"
@@ -35,6 +36,11 @@ OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
+OF_REJOINING = "tests/rules/test_rejoining.py"
+OF_AUDIT_PAIRS = (
+    "tests/pipelines/test_audit_pairs.py::test_what_was_given_up_is_billed_once_to_the_request_that_was_answered"
+)
+BY_THE_RULE = "test_differential_what_was_given_up_is_joined_by_the_rule_and_by_when_it_was_first_received"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 OF_ROLLED_UP = "tests/pipelines/test_rolled_up.py"
 OF_CHECKED_PRICES = "tests/pipelines/test_prices_checked.py"
@@ -296,10 +302,57 @@ MUTANTS = (
     ),
     Mutant(
         "a pair across a match",
+        JOINING,
+        "has_match = bisect_left(matched_us, last_us) > bisect_right(matched_us, first_us)",
+        "has_match = False",
+        (
+            f"{OF_REJOINING}::test_oracle_the_pairs_are_those_of_a_search_of_every_pair",
+            f"{OF_AUDIT_RULES}::{BY_THE_RULE}",
+        ),
+    ),
+    Mutant(
+        "a second report of a match is the answer to the next request",
+        JOINING,
+        "bisect_right(matched_us, last_us + reach_us) > bisect_left(matched_us, first_us - reach_us)",
+        "bisect_left(matched_us, last_us) > bisect_right(matched_us, first_us)",
+        (f"{OF_AUDIT_PAIRS}[reported_twice-HandMade]",),
+    ),
+    Mutant(
+        "a request that comes back waits for a completion that was given up",
+        JOINING,
+        "candidates = waiting[row.side.other]",
+        "candidates = waiting[row.side.other] if row.side is Side.COMPLETION else []",
+        (
+            f"{OF_REJOINING}::test_a_history_turned_round_has_the_same_pairs_turned_round",
+            f"{OF_AUDIT_PAIRS}[mended_request-HandMade]",
+        ),
+    ),
+    Mutant(
+        "a completion answers the first request of its id",
+        JOINING,
+        "            return place - 1\n",
+        "            return 0\n",
+        (
+            f"{OF_REJOINING}::test_oracle_the_pairs_are_those_of_a_search_of_every_pair",
+            f"{OF_AUDIT_PAIRS}[fallback-HandMade]",
+        ),
+    ),
+    Mutant(
+        "a pair depends on what arrives later",
+        JOINING,
+        "key=lambda row: (row.is_late, row.lsn)",
+        "key=lambda row: row.first_received_us",
+        (f"{OF_REJOINING}::test_what_was_one_pair_stays_one_whatever_arrives_later",),
+    ),
+    Mutant(
+        "a dead letter that comes back is paired by when it came back",
         "jobs/audit/rejoined.py",
-        "        if outcome == Outcome.MATCHED:\n            waiting.clear()\n        elif",
-        "        if outcome == Outcome.MATCHED:\n            pass\n        elif",
-        (f"{OF_AUDIT_RULES}::test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_the_limit",),
+        'pl.coalesce("first_received_at", "received_at")',
+        'pl.col("received_at")',
+        (
+            f"{OF_AUDIT_RULES}::{BY_THE_RULE}",
+            f"{OF_AUDIT_PAIRS}[mended_request_after_its_limit-HandMade]",
+        ),
     ),
     Mutant(
         "a reversal of another quantity is believed",

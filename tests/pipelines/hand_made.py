@@ -71,13 +71,26 @@ class HandMade:
         self.price(at, None, begins=begins, model=model)
         self._new[Table.PRICES][-1]["ends_at"] = START + ends
 
-    def request(self, at: timedelta, identity: str | None = None, *, name: str = "r", model: str = "m") -> None:
-        """A request is accepted; one with the identity of another is a repeat that ingestion did not know."""
-        self._event(at, Family.REQUEST, identity, request_id=name, model=model)
+    def request(
+        self,
+        at: timedelta,
+        identity: str | None = None,
+        *,
+        name: str = "r",
+        model: str = "m",
+        first: timedelta | None = None,
+    ) -> None:
+        """A request is accepted; one with the identity of another is a repeat that ingestion did not know.
 
-    def completion(self, at: timedelta, identity: str | None = None, *, name: str = "r") -> None:
+        `first`: when it was first received, and occurred, if it was a dead letter.
+        """
+        self._event(at, Family.REQUEST, identity, first, request_id=name, model=model)
+
+    def completion(
+        self, at: timedelta, identity: str | None = None, *, name: str = "r", first: timedelta | None = None
+    ) -> None:
         """Its completion is accepted, with 100 output tokens."""
-        self._event(at, Family.COMPLETION, identity, request_id=name, status="completed", output_tokens=100)
+        self._event(at, Family.COMPLETION, identity, first, request_id=name, status="completed", output_tokens=100)
 
     def unknown(self, at: timedelta, *, name: str) -> None:
         """An event of a type without a contract, accepted as it is: the same content whenever it comes."""
@@ -94,10 +107,13 @@ class HandMade:
         said = [{"from": first, "since": START.isoformat(), "rules": rules} for first, rules in held]
         self._told = {TRANSACTION: self._logged(at, topic="events", rules=json.dumps({IN_FORCE: said}))}
 
-    def _event(self, at: timedelta, kind: Family, identity: str | None, **data: Any) -> None:
+    def _event(
+        self, at: timedelta, kind: Family, identity: str | None, first: timedelta | None = None, **data: Any
+    ) -> None:
         digest = sha256((identity or f"{self._next_lsn}").encode()).digest()[:16]
         said = {"type": f"ai.inference.{kind}.v1", "family": kind.value, "account": "a", "user_id": "u"}
-        self._logged(at, event_time=START + at, identity=digest, **said, **data)
+        came_back = {} if first is None else {"first_received_at": START + first}
+        self._logged(at, event_time=START + (first or at), identity=digest, **said, **came_back, **data)
 
     def _logged(self, at: timedelta, **row: Any) -> int:
         instant, lsn = START + at, self._next_lsn

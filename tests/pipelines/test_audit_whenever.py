@@ -108,8 +108,17 @@ def both_again(world: HandMade) -> None:
         world.joined(at + 3 * HOUR)
 
 
+def redriven(world: HandMade) -> None:
+    """A request that was a dead letter comes back, beside an unanswered one of its id."""
+    world.completion(HOUR + MINUTE)
+    world.joined(DAY)
+    world.request(10 * DAY, first=HOUR)
+    world.request(10 * DAY + HOUR)
+    world.joined(10 * DAY + 3 * HOUR)
+
+
 @pytest.mark.parametrize(
-    "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat]
+    "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat, redriven]
 )
 def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
@@ -125,6 +134,22 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
         assert audited(world, 12 * DAY) == 0
     assert worlds[0].billed() == worlds[1].billed()
     assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
+
+
+def test_the_audit_of_a_day_sees_a_partner_that_came_after_it_on_either_side(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = HandMade(tmp_path)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    world.request(DAY + HOUR, name="answered late")
+    world.completion(DAY + HOUR, name="asked late")
+    world.joined(2 * DAY)
+    world.completion(5 * DAY, name="answered late")
+    world.request(5 * DAY, name="asked late")
+    world.joined(6 * DAY)
+    found = by_spark(spark, world, 6 * DAY, Asked(since=START + DAY, until=START + 2 * DAY))
+    assert found.causes == {"rejoined": 6}
+    assert audited(world, 7 * DAY) == 0
 
 
 def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
@@ -248,13 +273,15 @@ def test_what_waits_is_left_alone_until_it_is_decided(tmp_path: Path) -> None:
 
 
 def test_what_is_one_pair_stays_one_when_more_would_have_been_joined(tmp_path: Path) -> None:
+    """Within 3 days the completion answers the request after it, within 35 the one before it."""
     world = HandMade(tmp_path, rejoin_seconds=3 * 86_400)
     world.request(HOUR)
-    world.request(8 * DAY)
     world.completion(10 * DAY)
-    world.joined(11 * DAY)
-    assert audited(world, 11 * DAY, JoinsConfig(rejoin_seconds=3 * 86_400)) == 3
-    assert audited(world, 11 * DAY, DEFAULT) == 0
+    world.request(11 * DAY)
+    world.joined(12 * DAY)
+    assert audited(world, 12 * DAY, JoinsConfig(rejoin_seconds=3 * 86_400)) == 3
+    assert audited(world, 12 * DAY, DEFAULT) == 0
+    assert audited(world, 12 * DAY, JoinsConfig(rejoin_seconds=0)) == 0
 
 
 def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Path) -> None:

@@ -576,6 +576,15 @@ def rejoined() -> list[dict[str, Any]]:
     ]
 
 
+def redriven() -> list[dict[str, Any]]:
+    """The request was a dead letter, and came back when its completion was given up: its record is the later one."""
+    rows = [{**row, "request_lsn": row["request_lsn"] and 6} for row in rejoined()]
+    abandoned, orphaned, *_ = rows
+    rows[0], rows[1] = {**orphaned, "lsn": 1}, {**abandoned, "lsn": 2}
+    rows[2], rows[3] = {**rows[2], "corrects_lsns": [2]}, {**rows[3], "corrects_lsns": [1]}
+    return rows
+
+
 def duplicate() -> list[dict[str, Any]]:
     again = of_r(2, request_lsn=6, completion_lsn=None)
     return [of_r(), again, {**again, "lsn": 3, "sign": -1, "cause": "duplicate", "corrects_lsns": [2]}]
@@ -587,6 +596,7 @@ def duplicate() -> list[dict[str, Any]]:
     [
         (repriced, {("requests", 1): 0, ("requests", 2): 1}),
         (rejoined, {("requests", 2): 1, ("input_tokens", 2): 7}),
+        (redriven, {("requests", 2): 1, ("input_tokens", 2): 7}),
         (duplicate, {("requests", 2): 1}),
     ],
 )

@@ -17,6 +17,7 @@ from jobs.audit.examined import USAGE_READ
 from jobs.audit.rejoined import rejoined
 from jobs.joins.memory import CARRIED
 from jobs.streams import USAGE
+from tests.simulation.oracle_of_pairs import Event, answered
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Row = dict[str, Any]
@@ -110,27 +111,34 @@ OUTCOMES = ("abandoned", "orphaned", "matched", "superseded")
 
 @settings(max_examples=300)
 @given(
-    st.lists(st.tuples(st.sampled_from(OUTCOMES), st.sampled_from([0, 0, 1, 20])), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from(OUTCOMES), st.sampled_from([0, 0, 1, 20]), st.sampled_from([None, None, 0, 5, 70])),
+        max_size=12,
+    ),
     st.sampled_from([0, 1, 20, 40, 60]),
 )
-def test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_the_limit(
-    drawn: list[tuple[str, int]], within_s: int
+def test_differential_what_was_given_up_is_joined_by_the_rule_and_by_when_it_was_first_received(
+    drawn: list[tuple[str, int, int | None]], within_s: int
 ) -> None:
     at = NOON
     rows: list[Row] = []
     outcomes: list[Row] = []
-    for number, (outcome, after_s) in enumerate(drawn):
-        at, lsn = at + timedelta(seconds=after_s), number + 1
+    events: list[Event] = []
+    for lsn, (outcome, after_s, ago_s) in enumerate(drawn, 1):
+        at += timedelta(seconds=after_s)
+        first = None if ago_s is None else at - timedelta(seconds=ago_s)
         family = {"abandoned": "request", "orphaned": "completion"}.get(outcome, "both")
-        rows.append(
-            {"lsn": lsn, "family": family, "account": "a", "request_id": "r", "received_at": at, "timeout_us": 1}
-        )
+        received = {"received_at": at, "first_received_at": first}
+        rows.append({"lsn": lsn, "family": family, "account": "a", "request_id": "r", "timeout_us": 1} | received)
         request = lsn if outcome != "orphaned" else None
         completion = lsn if outcome in ("orphaned", "matched") else None
         outcomes.append(
             {"account": "a", "request_id": "r", "outcome": outcome, "request_lsn": request}
-            | {"completion_lsn": completion, "received_at": at}
+            | {"completion_lsn": completion, **received}
         )
+        if outcome != "superseded":
+            since_s = round(((first or at) - NOON).total_seconds())
+            events.append(Event(lsn, outcome == "abandoned", since_s, is_matched=outcome == "matched"))
     frame = pl.DataFrame(rows, schema_overrides=CARRIED) if rows else pl.DataFrame(schema=CARRIED)
     carried = frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in CARRIED.items() if name not in frame)
     kinds: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -139,22 +147,13 @@ def test_a_completion_belongs_to_the_first_request_before_it_that_waits_within_t
         "outcome": pl.String,
         "request_lsn": pl.Int64,
     }
-    kinds |= {"completion_lsn": pl.Int64, "received_at": pl.Datetime("us", "UTC")}
+    kinds |= {"completion_lsn": pl.Int64}
+    kinds |= dict.fromkeys(("received_at", "first_received_at"), pl.Datetime("us", "UTC"))
     found = rejoined(pl.DataFrame(outcomes, schema=kinds), carried.select(*CARRIED), within_s * 1_000_000, ())
-    received: dict[int, datetime] = {row["lsn"]: row["received_at"] for row in rows}
-    waiting: list[int] = []
-    wanted = []
-    for lsn, (outcome, _) in enumerate(drawn, 1):
-        if outcome == "matched":
-            waiting = []
-        if outcome == "abandoned":
-            waiting.append(lsn)
-        if outcome == "orphaned":
-            waiting = [one for one in waiting if received[lsn] - received[one] <= timedelta(seconds=within_s)]
-            wanted += [(waiting.pop(0), lsn)] if waiting else []
+    wanted = answered(events, within_s)
     pairs = found.filter((pl.col("outcome") == "matched") & (pl.col("request_lsn") != pl.col("completion_lsn")))
-    assert sorted(pairs.select("request_lsn", "completion_lsn").iter_rows()) == sorted(wanted)
+    assert sorted(pairs.select("request_lsn", "completion_lsn").iter_rows()) == sorted(wanted.items())
     assert len(found) == len(drawn) - len(wanted)
-    consumed = {lsn for pair in wanted for lsn in pair}
+    consumed = {*wanted, *wanted.values()}
     alone = found.filter(pl.col("outcome").is_in(["abandoned", "orphaned"]))
     assert consumed.isdisjoint(alone.select(pl.coalesce("request_lsn", "completion_lsn")).to_series().to_list())

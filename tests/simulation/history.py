@@ -57,6 +57,7 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     partitions = chance.randint(1, 3)
     replayed = _with_replays(seed, audited) if seed % 3 == 2 else audited
     replayed = _with_history(random.Random(f"{seed} history"), replayed) if seed % 5 == 3 else replayed
+    replayed = _with_redriven(random.Random(f"{seed} redriven"), replayed) if seed % 6 == 5 else replayed
     decided = _with_decisions(random.Random(f"{seed} holds"), replayed)
     contracted = _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
     named = with_dimensions(random.Random(f"{seed} dimensions"), contracted) if seed % 7 == 4 else contracted
@@ -91,6 +92,14 @@ def _with_replays(seed: int, steps: list[Step]) -> list[Step]:
     for _ in range(chance.randint(1, 3)):
         at = chance.randint(0, len(steps))
         steps = [*steps[:at], *_replay(chance), *steps[at:]]
+    return steps
+
+
+def _with_redriven(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """The same with requests of which one part was a dead letter, and comes back when the other was given up."""
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randint(0, len(steps))
+        steps = [*steps[:at], *_redriven(chance), *steps[at:]]
     return steps
 
 
@@ -156,6 +165,32 @@ def _given_up(chance: random.Random) -> list[Step]:
     completion = replace(_sent(chance, "completion"), account=request.account, request=request.request, ago_s=0)
     waits = Pass(chance.choice([1_801, 4_000, 36 * 86_400]), ALL)
     return [request, waits, *_round(chance), completion, Pass(1_801, ALL), *_round(chance)]
+
+
+def _redriven(chance: random.Random) -> list[Step]:
+    """One part of a request, or both, is a dead letter; the other is given up, now and then beside more of its key."""
+    request = replace(_sent(chance, "request"), ago_s=0, behind_s=0)
+    completion = replace(_sent(chance, "completion"), account=request.account, request=request.request, ago_s=0)
+    steps: list[Step] = []
+    parts = [request, completion] if chance.random() < 0.8 else [completion, request]
+    is_dead = chance.choice([(True, False), (True, False), (False, True), (True, True)])
+    passed_s, mended = 0.0, list[tuple[Send, float]]()
+    for part, dies in zip(parts, is_dead, strict=True):
+        steps += [replace(part, kind="malformed") if dies else part, _ingest()]
+        mended += [(part, passed_s)] if dies else []
+        waits_s = chance.choice([1, 1, 60, 700, 1_801])
+        steps.append(Pass(waits_s, ALL))
+        passed_s += waits_s
+        if chance.random() < 0.3:
+            steps.append(replace(part, kind=chance.choice(["request", "completion", "usage"]), behind_s=0))
+    waits_s = chance.choice([1_801, 4_000, 90_000, 36 * 86_400])
+    steps += [Pass(waits_s, ALL), *_round(chance), *([Audit()] if chance.random() < 0.5 else [])]
+    passed_s += waits_s
+    for number, (part, since_s) in enumerate(mended):
+        again = replace(part, ago_s=passed_s - since_s, behind_s=0)
+        steps += [Replay(number - len(mended), chance.randrange(4), again), Pass(chance.choice([1, 700]), ALL)]
+        passed_s += steps[-1].seconds if isinstance(steps[-1], Pass) else 0
+    return [*steps, Pass(1_801, ALL), *_round(chance), Audit()]
 
 
 def _nothing_more(_: random.Random) -> list[Step]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -31,6 +31,7 @@ from tests.simulation.oracle_of_money import (
     signed,
     versions,
 )
+from tests.simulation.oracle_of_pairs import Event, answered
 from tests.simulation.world import World
 
 CONTRACTED = "contracted"
@@ -108,8 +109,9 @@ class _Truth:
             firsts.setdefault(row["identity"], row["lsn"])
         counted = {row["lsn"]: row for row in rows if firsts[row["identity"]] == row["lsn"]}
         decisions = step((), map(self._timed, counted.values()), FOR_EVER_US)[1]
-        received = {lsn: row["received_at"] for lsn, row in counted.items()}
-        for decision in _rejoined(decisions, received):
+        first_received = {lsn: row["first_received_at"] or row["received_at"] for lsn, row in counted.items()}
+        late = {lsn for lsn, row in counted.items() if CONTRACTED in row}
+        for decision in _rejoined(decisions, first_received, late):
             parts = decision.request_lsn, decision.completion_lsn
             request, completion = (None if lsn is None else counted[lsn] for lsn in parts)
             yield parts, self._billed(decision.fate, parts, request, completion)
@@ -145,24 +147,20 @@ class _Truth:
         return billed
 
 
-def _rejoined(decisions: list[Decision], received: Mapping[int, datetime]) -> list[Decision]:
-    """A completion that came after its request was given up is one pair with the first that nobody has completed."""
+def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime], late: set[int]) -> list[Decision]:
+    """With one pair in the place of a request and a completion that were given up and belong together."""
     alone: dict[int, Decision] = {}
-    matched: set[int] = set()
+    events: list[Event] = []
     for each in decisions:
-        lsns = [lsn for lsn in (each.request_lsn, each.completion_lsn) if lsn is not None]
-        matched |= set(lsns) if each.fate is Outcome.MATCHED else set()
-        alone |= {lsns[0]: each} if each.fate in (Outcome.ABANDONED, Outcome.ORPHANED) else {}
-    waiting: list[int] = []
-    pairs: dict[int, int] = {}
-    for lsn in sorted({*alone, *matched}):
-        if lsn in matched:
-            waiting = []
-        elif alone[lsn].fate is Outcome.ABANDONED:
-            waiting.append(lsn)
-        else:
-            waiting = [request for request in waiting if received[lsn] - received[request] <= REJOIN_WITHIN]
-            pairs |= {waiting.pop(0): lsn} if waiting else {}
+        lsns = {lsn for lsn in (each.request_lsn, each.completion_lsn) if lsn is not None}
+        is_matched = each.fate is Outcome.MATCHED
+        if is_matched or each.fate in (Outcome.ABANDONED, Outcome.ORPHANED):
+            is_request, is_late = each.fate is Outcome.ABANDONED, not late.isdisjoint(lsns)
+            events += [
+                Event(lsn, is_request, microseconds_of(first_received[lsn]), is_matched, is_late) for lsn in lsns
+            ]
+            alone |= {} if is_matched else dict.fromkeys(lsns, each)
+    pairs = answered(events, REJOIN_WITHIN // timedelta(microseconds=1))
     joined = {*pairs, *pairs.values()}
     kept = [d for d in decisions if d not in [alone[lsn] for lsn in joined]]
     return [*kept, *(Decision(Outcome.MATCHED, request, completion) for request, completion in pairs.items())]
