@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import typer
 
-from bench.events import records
+from bench import events
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.runtime.kafka.looked_records import RECORDS
@@ -25,7 +25,7 @@ POISON = b"the judge fails on this"
 def main(runs: int = 5) -> None:
     """Print and write CPU-seconds of a block of 10,000 records, by what 1,000 of them are; the best of `runs`."""
     now = datetime.now(UTC)
-    good = [record.value for record in records(RECORDS_OF_A_BLOCK, "bench", now)]
+    good = [record.value for record in events.records(RECORDS_OF_A_BLOCK, "bench", now)]
     judge = IngestionConfig().judge()
     found = {"good": cpu_seconds(judge.judge, good, now, runs)}
     for name, bad in _bad(good[0]).items():
@@ -79,10 +79,10 @@ def _failing(judge: Judge) -> Judge:
     """A judge with a fault in its rules that no reader meets."""
     judge_at_once = judge._judge_at_once
 
-    def failing(found: pl.DataFrame) -> pa.Table:
-        if (found["value"] == POISON).any():
+    def failing(records: pl.DataFrame) -> pa.Table:
+        if (records["value"] == POISON).any():
             raise ValueError("a fault that nobody knows of yet")
-        return judge_at_once(found)
+        return judge_at_once(records)
 
     judge._judge_at_once = failing  # type: ignore[method-assign]
     return judge

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cli.judged_lines import JudgedLines
 from cli.who import who
 from jobs.ingestion.catalog import MAX_VIOLATION_CHARACTERS, judged_change
-from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config import Backfill, IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.judge import LOG_APPEND_TIME
 from jobs.ingestion.replays import places
@@ -40,7 +40,7 @@ SURROGATES = (
 )
 EXAMPLES, ALONE = 400, 60
 NAMES = ("id", "source", "subject", "type", "time", "senttime", "sequence", "sourceepoch", "specversion", "data")
-CHANGE = {
+CHANGE: dict[str, dict[str, Any]] = {
     CatalogTopic.ACCOUNTS: {"account": "a", "plan": "p", "currency": "EUR", "tags": None, "parent": None},
     CatalogTopic.PLANS: {"plan": "p"},
     CatalogTopic.PRICES: {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR", "unit_price": "1"},
@@ -138,7 +138,7 @@ def as_records(rows: list[tuple[bytes | None, bytes | None, bytes | None, bytes 
 
 
 def test_any_record_gets_a_row_that_can_be_stored_and_none_is_of_an_error_of_ours() -> None:
-    config = IngestionConfig(contracts=(GPU,), backfill={"sources": ["*"]})
+    config = IngestionConfig(contracts=(GPU,), backfill=Backfill(sources=("*",)))
     judge, found = config.judge(), generated(records, EXAMPLES)
     for rows in (found, *([record] for record in found[:ALONE])):
         judged = judge.judge(as_records(rows))

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.ingestion import catalog, judge, reading
+from jobs.ingestion import catalog, judge, strict_json
 from jobs.ingestion.catalog import judged_change
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.envelope import attributes
 from jobs.ingestion.set_aside import verdicts
 from jobs.ingestion.unreadable import judged_in_parts
+from jobs.runtime.catalog_changes import change_problem
 from jobs.streams import CatalogTopic
 from metering.words import Isolation
 from tests.corpus.documents import encoded, request
@@ -55,12 +57,11 @@ def values(count: int, *poisoned: int) -> list[bytes]:
 @pytest.fixture
 def fails_on_poison(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of the rules over columns that nobody knows of yet."""
-    instants_us = judge.attributes
 
     def failing(read: pl.DataFrame) -> pl.DataFrame:
         if (read["/time"] == POISON_TIME).any():
             raise pl.exceptions.ComputeError("poison\0")
-        return instants_us(read)
+        return attributes(read)
 
     monkeypatch.setattr(judge, "attributes", failing)
 
@@ -90,14 +91,14 @@ def test_what_the_judge_fails_on_has_no_digest_and_the_others_have_theirs() -> N
 
 
 def test_a_record_that_the_strict_reader_fails_on_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = reading.strict_json.document
+    document = strict_json.document
 
     def failing(value: bytes | None, read: Any) -> Any:
         if value == b"[poison]":
             raise RecursionError("too deep \udfff")
         return document(value, read)
 
-    monkeypatch.setattr(reading.strict_json, "document", failing)
+    monkeypatch.setattr(strict_json, "document", failing)
     rows = IngestionConfig().judge().judge(records_of([*values(2), b"[poison]", b"[]"])).to_pylist()
     assert [(row["reason"], row["violation"]) for row in rows] == [
         (None, None),
@@ -116,7 +117,7 @@ def test_a_judge_that_fails_on_every_record_blames_none(monkeypatch: pytest.Monk
         rules.setattr(judge, "attributes", broken)
         with pytest.raises(type(error)):
             IngestionConfig().judge().judge(records_of(values(3)))
-    monkeypatch.setattr(reading.strict_json, "document", broken)
+    monkeypatch.setattr(strict_json, "document", broken)
     with pytest.raises(type(error)):
         IngestionConfig().judge().judge(records_of([*values(3), b"[]"]))
 
@@ -127,7 +128,7 @@ PLAN = json.dumps({"op": "c", "after": {"plan": "p"}, "ts_ms": 1}).encode()
 def test_a_change_that_the_parser_fails_on_is_unreadable_and_a_broken_parser_blames_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parse = catalog.change_problem
+    parse = change_problem
 
     def failing(topic: str, key: bytes | None, value: bytes | None) -> str | None:
         if value == b"poison":
