@@ -10,7 +10,6 @@ import pytest
 import typer
 
 from catalog.closed import ClosedMonth, ClosedMonthsTouched
-from cli import backdating
 from cli.backdating import agreed
 
 MONTHS = [
@@ -43,8 +42,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Answer:
             if answer != "y":
                 raise typer.Abort
 
-        monkeypatch.setattr(backdating.sys, "stdin", Stdin())
-        monkeypatch.setattr(backdating.typer, "confirm", confirm)
+        monkeypatch.setattr("sys.stdin", Stdin())
+        monkeypatch.setattr("typer.confirm", confirm)
         assert agreed(change, backdates) == "done"
         return made
 
