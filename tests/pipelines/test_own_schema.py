@@ -29,6 +29,7 @@ from cli.main import app
 from dashboard.backend import Backend
 from dashboard.queries.accounts import read_accounts
 from dashboard.settings import Settings
+from jobs.__main__ import migrate as migrate_command
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.postgres import move
 from jobs.runtime.postgres.address import in_schema
@@ -412,8 +413,6 @@ def test_a_role_that_may_make_no_schema_uses_one_that_was_made_for_it(
         admin.execute(f"ALTER DATABASE {admin.info.dbname} OWNER TO {admin.info.user}")
     asked = f"CREATE SCHEMA weir AUTHORIZATION {earlier.owner}"
     monkeypatch.setenv("WEIR_POSTGRES_URL", earlier.url)
-    from jobs.__main__ import migrate as migrate_command
-
     with pytest.raises(SystemExit) as ended:
         migrate_command()
     assert ended.value.code == ExitStatus.BAD_CONFIGURATION
@@ -467,15 +466,13 @@ def test_sessions_that_a_pooler_lets_begin_elsewhere_are_refused(
 ) -> None:
     migrate(shared.url)
     shared.make("public", "jobs", owner=shared.other)
-    from jobs.runtime.postgres import schema
-
     connect = psycopg.connect
 
     def without_options(url: str, **more: Any) -> psycopg.Connection[Any]:
         return connect(url.partition("?")[0], **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(schema.psycopg, "connect", without_options)
+        patched.setattr(psycopg, "connect", without_options)
         with pytest.raises(Refused, match="sessions begin in the schema public"):
             schema_is_current(shared.url)
         with connect(shared.admin, autocommit=True) as admin, suppress(psycopg.Error):

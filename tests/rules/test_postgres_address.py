@@ -46,7 +46,7 @@ def as_url(parts: dict[str, str]) -> str:
 
 @given(PARTS, NAMES, st.booleans())
 def test_nothing_but_the_schema_is_added_and_only_once(parts: dict[str, str], schema: str, is_url: bool) -> None:
-    url = as_url(parts) if is_url else make_conninfo(**parts)  # type: ignore[arg-type]
+    url = as_url(parts) if is_url else make_conninfo(**parts)
     placed = in_schema(url, schema)
     said = conninfo_to_dict(placed)
     assert schema_of(placed) == schema
