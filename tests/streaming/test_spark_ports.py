@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JJavaError
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.java_gateway import launch_gateway
 
 from jobs.runtime.spark import ENCRYPTION, LOOPBACK
@@ -111,7 +111,7 @@ def stranger() -> Iterator[JavaGateway]:
     """A Java that belongs to nobody's session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SUBMIT_VARIABLE, f"--conf spark.driver.memory=256m {submit_arguments()[SUBMIT_VARIABLE]}")
-        gateway = launch_gateway()
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark leaves it untyped
     yield gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
