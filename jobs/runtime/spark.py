@@ -11,9 +11,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
-AT_HOME = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+ON_LOOPBACK = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 """Where a driver without executors listens: nobody else has anything to ask it."""
-AMONG_EXECUTORS = {
+ENCRYPTION = {
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
@@ -96,7 +96,7 @@ def spark_session(
     settings |= conf or {}
     if master is not None:
         settings |= {"spark.master": master, "spark.driver.memory": f"{memory_mib}m"}
-    settings |= AT_HOME if is_local(master or _submitted_master(settings)) else AMONG_EXECUTORS
+    settings |= ON_LOOPBACK if is_local(master or _submitted_master(settings)) else ENCRYPTION
     builder = SparkSession.Builder().appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)

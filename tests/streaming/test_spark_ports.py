@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JJavaError
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.java_gateway import launch_gateway
 
-from jobs.runtime.spark import AMONG_EXECUTORS, LOOPBACK
+from jobs.runtime.spark import ENCRYPTION, LOOPBACK
+from laptop.class_archive import SUBMIT_VARIABLE, submit_arguments
 from laptop.ports import free_ports
 
 POD = "127.0.0.2"
@@ -85,7 +86,7 @@ def driver(jars: Path, scratch: Path, **settings: str) -> Iterator[Driver]:
     submitted = " ".join(f"--conf {key}={value}" for key, value in given.items())
     environment = {
         **os.environ,
-        "PYSPARK_SUBMIT_ARGS": f"{submitted} pyspark-shell",
+        SUBMIT_VARIABLE: f"{submitted} {submit_arguments()[SUBMIT_VARIABLE]}",
         "SPARK_LOCAL_DIRS": str(scratch / "local"),
         "SPARK_WORKER_DIR": str(scratch / "work"),
         "SPARK_LOCAL_IP": LOOPBACK,
@@ -108,14 +109,9 @@ def driver(jars: Path, scratch: Path, **settings: str) -> Iterator[Driver]:
 @pytest.fixture(scope="module")
 def stranger() -> Iterator[JavaGateway]:
     """A Java that belongs to nobody's session."""
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.driver.memory=256m pyspark-shell"
-    try:
-        gateway = launch_gateway()
-    finally:
-        os.environ.pop("PYSPARK_SUBMIT_ARGS")
-        if before is not None:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SUBMIT_VARIABLE, f"--conf spark.driver.memory=256m {submit_arguments()[SUBMIT_VARIABLE]}")
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark leaves it untyped
     yield gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -167,7 +163,7 @@ def test_a_driver_with_executors_answers_who_knows_the_secret_and_nobody_else_an
         "spark.executor.memory": "512m",
         "spark.shuffle.compress": "false",
     }
-    knows = {**AMONG_EXECUTORS, "spark.authenticate": "true", "spark.authenticate.secret": SECRET}
+    knows = {**ENCRYPTION, "spark.authenticate": "true", "spark.authenticate.secret": SECRET}
     with driver(jars, tmp_path, **cluster, **{"spark.authenticate.secret": SECRET}) as one:
         found = one.work()
         assert found["rows"] == 1000
