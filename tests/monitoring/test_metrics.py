@@ -36,7 +36,11 @@ def test_no_label_can_hold_a_customer_or_a_request(metric: Metric) -> None:
     open_labels = {label for label, values in metric.labels.items() if values is metrics.GIVEN_AT_START}
     # Event types are what senders write, but only 20 of them are ever shown.
     # At most 50 meters are declared, and a server has at most max_replication_slots (10) slots.
-    of_one = {metrics.UNKNOWN_TYPES: {"type"}, metrics.SLOT_RETAINED: {"slot"}, metrics.SLOT_SAFE: {"slot"}}
+    of_one: dict[Metric, set[str]] = {
+        metrics.UNKNOWN_TYPES: {"type"},
+        metrics.SLOT_RETAINED: {"slot"},
+        metrics.SLOT_SAFE: {"slot"},
+    }
     assert open_labels <= {"reason", "version", "currency", "meter"} | of_one.get(metric, set())
     assert not metric.labels.keys() & {"account", "user", "user_id", "request_id", "source", "model"}
 
