@@ -35,7 +35,17 @@ LATER: tuple[str, ...] = ()
 """Relations that revisions after 0034 make in Weir's own schema."""
 
 CATALOG = (
-    *("account_zones", "accounts", "accounts_below", "beats", "capture", "contracts", "decisions", "ended_prices"),
+    *(
+        "account_history",
+        "account_zones",
+        "accounts",
+        "accounts_below",
+        "beats",
+        "capture",
+        "contracts",
+        "decisions",
+        "ended_prices",
+    ),
     *("missing_columns", "plans", "prices"),
 )
 """Relations of the schema `catalog`."""
