@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 
 import polars as pl
@@ -56,7 +56,7 @@ def rejoined(
     found += [
         (key, pair)
         for key, of_key in groupby(decided, key=lambda row: row[0])
-        for pair in rejoin([_decided(*row, first_received_us[row[0]]) for _, *row in of_key], within_us)
+        for pair in rejoin([_decided(row[1:], first_received_us) for row in of_key], within_us)
     ]
     numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
     listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
@@ -72,7 +72,8 @@ def rejoined(
     return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
 
 
-def _decided(lsn: int, outcome: str, is_late: bool, first_received_us: int) -> Decided:
-    """A row as the rule wants it. Of a match only its time counts."""
+def _decided(row: tuple[int, str, bool], first_received_us: Mapping[int, int]) -> Decided:
+    """A row (lsn, outcome, whether its contract came later) as the rule wants it. Of a match only its time counts."""
+    lsn, outcome, is_late = row
     side = Side.COMPLETION if outcome == Outcome.ORPHANED else Side.REQUEST
-    return Decided(lsn, side, first_received_us, is_alone=outcome != Outcome.MATCHED, is_late=is_late)
+    return Decided(lsn, side, first_received_us[lsn], is_alone=outcome != Outcome.MATCHED, is_late=is_late)
