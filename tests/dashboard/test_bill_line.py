@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import Decimal
 
 from dashboard.queries.bills import Line
 from dashboard.views.bill_line import _judge_price
@@ -12,7 +11,7 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 def unpriced(model: str | None) -> Line:
-    return Line("acme", model, "input_tokens", "token", None, None, Decimal(5), None, NOON, NOON)
+    return Line("acme", model, "input_tokens", "token", None, None, 5, None, NOON, NOON)
 
 
 def test_a_line_without_a_price_says_that_an_audit_bills_it_once_there_is_one() -> None:

@@ -123,7 +123,10 @@ def listed_by_month(database: str, size: Window, *, dimensions: tuple[str, ...] 
     with read_only(database) as connection:
         query = UsageQuery(window=size, group_by=(Key.ACCOUNT,), rolls_up=True, dimensions=dimensions, **asked)
         for row in usage_rows(connection, query):
-            sums[row["account"], row["window_start"].month] += int(row["amount"])
+            start, amount = row["window_start"], row["amount"]
+            assert isinstance(start, datetime)
+            assert isinstance(amount, Decimal)
+            sums[str(row["account"]), start.month] += int(amount)
     return sums
 
 

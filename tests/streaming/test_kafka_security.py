@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 from deltalake import DeltaTable
@@ -90,7 +91,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         admin.list_topics(timeout=60)
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         password = PASSWORDS["SCRAM-SHA-512"].encode()
-        users = [UserScramCredentialUpsertion(user, scram, password) for user in ("weir", *PRINCIPALS)]
+        users: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(user, scram, password) for user in ("weir", *PRINCIPALS)
+        ]
         for made in [*admin.alter_user_scram_credentials(users).values(), *admin.create_acls(documented()).values()]:
             made.result()
         yield secured(authority, ports.bootstrap, "SCRAM-SHA-512")
