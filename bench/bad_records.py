@@ -80,7 +80,7 @@ def _failing(judge: Judge) -> Judge:
     judge_at_once = judge._judge_at_once
 
     def failing(records: pl.DataFrame) -> pa.Table:
-        if (records["value"] == POISON).any():
+        if POISON in records["value"].to_list():
             raise ValueError("a fault that nobody knows of yet")
         return judge_at_once(records)
 

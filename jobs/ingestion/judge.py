@@ -114,10 +114,13 @@ class Judge:
         return self._judged(records, self._reader.read(self._values(records)))
 
     def _check(self) -> None:
-        """Judge a good event, read in both ways. Raises what the judge raises."""
-        good = pl.Series([heartbeat(0, 0, EPOCH)], dtype=pl.Binary)
-        self._digests(good)
-        self._reader.read_strictly(good.to_list())
+        """Judge a good event to the end, read in both ways. Raises what the judge raises."""
+        value, place = heartbeat(0, 0, EPOCH), {"topic": "events", "partition": 0, "offset": 0}
+        record = {**place, "key": b"weir", "value": value, "timestamp": EPOCH, "timestampType": LOG_APPEND_TIME}
+        marks = dict.fromkeys(("replay_mark", "reception_mark"), pl.lit(None, pl.Binary))
+        self._judge_at_once(pl.DataFrame([record]).with_columns(**marks))
+        self._digests(pl.Series([value], dtype=pl.Binary))
+        self._reader.read_strictly([value])
 
     def _unreadable(self, record: pl.DataFrame, error: str) -> pa.Table:
         """One record of which nothing is read but where it stands and what was sent."""

@@ -110,13 +110,14 @@ def test_a_record_that_the_strict_reader_fails_on_is_unreadable(monkeypatch: pyt
 
 @pytest.mark.parametrize("error", [ValueError("a broken judge"), MemoryError()])
 def test_a_judge_that_fails_on_every_record_blames_none(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def broken(*_: Any) -> Any:
+    def broken(*_: Any, **__: Any) -> Any:
         raise error
 
-    with monkeypatch.context() as rules:
-        rules.setattr(judge, "attributes", broken)
-        with pytest.raises(type(error)):
-            IngestionConfig().judge().judge(records_of(values(3)))
+    for part in ("attributes", "envelope_rules", "contents", "identities", "text_of", "said_of", "_storable"):
+        with monkeypatch.context() as rules:
+            rules.setattr(judge, part, broken)
+            with pytest.raises(type(error)):
+                IngestionConfig().judge().judge(records_of(values(3)))
     monkeypatch.setattr(strict_json, "document", broken)
     with pytest.raises(type(error)):
         IngestionConfig().judge().judge(records_of([*values(3), b"[]"]))

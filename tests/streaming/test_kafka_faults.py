@@ -391,7 +391,7 @@ def test_a_change_of_the_catalog_can_be_skipped_too(
         end = offsets(topic.admin, list_partitions(topic.admin, [plans])[0], LATEST)[0]
         for plan in ("skipped", "taken"):
             value = json.dumps({"op": "c", "after": {"plan": plan}, "ts_ms": 1})
-            topic.producer.produce(plans, value, partition=0)
+            topic.producer.produce(plans, value, b"{}", partition=0)
         assert topic.producer.flush(30) == 0
         asked = ["journal", "skip", plans, "0", str(end), "--reason", "no plan of ours", "--timeout", "0"]
         assert "is kept" in str(CliRunner().invoke(app, asked).exception)
