@@ -138,15 +138,6 @@ def test_an_account_that_is_deleted_with_sql_ends_when_that_is_committed(catalog
     assert history(catalog, now) == {}
 
 
-def test_an_account_that_is_called_otherwise_ended_under_its_former_name(catalog: psycopg.Connection[Any]) -> None:
-    apply(catalog, ("a", "p1", None, START))
-    catalog.commit()
-    catalog.execute("UPDATE catalog.accounts SET account = 'b'")
-    catalog.commit()
-    assert history(catalog, START) == {"a": ("p1", None), "b": ("p1", None)}
-    assert history(catalog, LATER) == {"b": ("p1", None)}
-
-
 def test_what_is_announced_leaves_the_account_as_it_is_until_then(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": ""}, {"plan": "p2", "name": ""})
     price = {"model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}

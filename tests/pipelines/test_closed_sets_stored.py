@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -63,11 +64,17 @@ def test_every_list_of_words_in_a_check_is_that_of_its_home(postgres_url: str) -
     assert found == CHECKED
 
 
-def test_a_unit_price_has_the_same_digits_in_the_catalog_as_in_the_tables(postgres_url: str) -> None:
-    digits = """SELECT numeric_precision, numeric_scale FROM information_schema.columns
-                WHERE table_schema = 'catalog' AND table_name = 'prices' AND column_name = 'unit_price'"""
-    with psycopg.connect(postgres_url) as connection:
-        assert connection.execute(digits).fetchall() == [(UNIT_PRICE.precision, UNIT_PRICE.scale)]
+def test_a_unit_price_has_the_same_digits_in_the_catalog_as_in_the_tables(database: str) -> None:
+    """The column takes any digits, so that a price with too many is refused, and not rounded."""
+    most = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale) - Decimal(1).scaleb(-UNIT_PRICE.scale)
+    price = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": datetime.now(UTC)}
+    write(database, "catalog.plans", {"plan": "p", "name": ""})
+    write(database, "catalog.prices", {**price, "unit_price": most})
+    with psycopg.connect(database, autocommit=True) as connection:
+        assert connection.execute("SELECT unit_price FROM catalog.prices").fetchall() == [(most,)]
+        for other in (most + Decimal(1).scaleb(-UNIT_PRICE.scale), Decimal(1).scaleb(-UNIT_PRICE.scale - 1)):
+            with pytest.raises(psycopg.errors.DatabaseError, match="it must"):
+                connection.execute("UPDATE catalog.prices SET unit_price = %s", [other])
 
 
 class Asked:

@@ -36,24 +36,24 @@ def stored(database: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "why"),
     [
-        {"unit_price": "NaN"},
-        {"unit_price": "Infinity"},
-        {"unit_price": "-1"},
-        {"effective_from": "infinity"},
-        {"effective_from": "12026-01-01 00:00Z"},
-        {"currency": "usd"},
-        {"plan": "nobody's"},
+        ({"unit_price": "NaN"}, "it must be less than 100000000"),
+        ({"unit_price": "Infinity"}, "it must be less than 100000000"),
+        ({"unit_price": "-1"}, "unit_price"),
+        ({"unit_price": "0.0000000000375"}, "it must have at most 12 decimals"),
+        ({"meter": "input_token"}, "input_token"),
+        ({"effective_from": "infinity"}, "effective_from"),
+        ({"effective_from": "12026-01-01 00:00Z"}, "effective_from"),
+        ({"currency": "usd"}, "currency"),
+        ({"plan": "nobody's"}, "plan"),
     ],
-    ids=lambda wrong: "{}={}".format(*next(iter(wrong.items()))),
+    ids=str,
 )
-def test_a_price_that_cannot_be_billed_is_refused_by_the_database(prices: str, wrong: dict[str, str]) -> None:
+def test_a_price_that_cannot_be_billed_is_refused_by_the_database(prices: str, wrong: dict[str, str], why: str) -> None:
     before = stored(prices)
-    with pytest.raises(psycopg.errors.DatabaseError) as refusal, psycopg.connect(prices) as connection:
+    with pytest.raises(psycopg.errors.DatabaseError, match=why), psycopg.connect(prices) as connection:
         connection.execute(_INSERT, {**PRICE, "model": "another", **wrong})
-    (column,) = wrong
-    assert column in str(refusal.value) or refusal.value.diag.constraint_name or "overflow" in str(refusal.value)
     assert stored(prices) == before
 
 
