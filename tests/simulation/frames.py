@@ -44,6 +44,10 @@ class Frame:
         """Only the rows for which all of `column >= number AND column < number` hold."""
         return self.then(lambda rows: rows.filter(_holds(rows, condition)))
 
+    def limit(self, count: int) -> Frame:
+        """Only the first so many rows."""
+        return self.then(lambda rows: rows.slice(0, count))
+
     def toArrow(self) -> pa.Table:  # noqa: N802 -- Spark's name
         """The rows."""
         return self._read()
