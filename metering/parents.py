@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from metering.months import ZoneChange, billing_month
+from metering.months import FIRST_WALKED, LAST_WALKED, ZoneChange, billing_month
 
 Calendar = Callable[[str], Sequence[ZoneChange]]
 """The time zones of an account, by which its months begin."""
@@ -70,7 +70,8 @@ def months_of_change(history: History) -> list[date]:
     Nor has any before the first. Not each of them changes something.
     """
     instants = {
-        instant
+        # Nothing is used before or after, and no calendar reaches further than its first and last days.
+        min(max(instant, FIRST_WALKED), LAST_WALKED)
         for stretches in history.values()
         for stretch in stretches
         for instant in (stretch.holds_from, stretch.holds_until)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from catalog.deletion import delete_row
+from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
 from metering.pricing import Version, account_as_of
@@ -209,3 +211,43 @@ def test_an_installation_of_before_keeps_its_bills_and_contracts(database: str) 
         assert connection.execute(listed).fetchall() == before != []
         below = connection.execute("SELECT head, account FROM catalog.accounts_below_at(%s) ORDER BY 1, 2", [START])
         assert below.fetchall() == [("a", "a"), ("a", "b"), ("b", "b")]
+
+
+def test_who_was_granted_tables_of_the_catalog_reads_them_after_the_upgrade(database: str) -> None:
+    role = f"reader_{uuid4().hex}"
+    tables = ("accounts", "plans", "prices", "ended_prices", "contracts", "accounts_below")
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    write(database, "catalog.plans", {"plan": "p1", "name": "P"})
+    write(database, "catalog.accounts", {"account": "a", "name": "A", "plan": "p1", "currency": "EUR"})
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role}".encode())
+        connection.execute(f"GRANT USAGE ON SCHEMA catalog TO {role}".encode())
+        for table in tables:
+            connection.execute(f"GRANT SELECT ON catalog.{table} TO {role}".encode())
+    try:
+        migrate(database)
+        with psycopg.connect(database) as reader:
+            reader.execute(f"SET ROLE {role}".encode())
+            for table in (*tables, "account_history"):
+                assert reader.execute(f"SELECT FROM catalog.{table}".encode()).fetchall() == []
+            reader.execute("SELECT set_config('weir.accounts', '*', true)")
+            for table in tables:
+                reader.execute(f"SELECT FROM catalog.{table}".encode())
+            assert reader.execute("SELECT plan FROM catalog.plans").fetchall() == [("p1",)]
+    finally:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"DROP OWNED BY {role}".encode())
+            connection.execute(f"DROP ROLE {role}".encode())
+
+
+def test_views_of_others_that_keep_the_price_from_its_type_are_named(database: str) -> None:
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE VIEW public.finance AS SELECT plan, unit_price FROM catalog.prices")
+        with pytest.raises(Refused, match=r"while views read it \((public\.)?finance\): drop them"):
+            migrate(database)
+        connection.execute("DROP VIEW public.finance")
+        connection.execute("CREATE VIEW public.finance AS SELECT plan, unit_price FROM catalog.contracts")
+    migrate(database)

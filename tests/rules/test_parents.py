@@ -101,3 +101,14 @@ def test_oracle_parts_are_what_each_month_says_by_itself(
         found = [(part.member, part.head) for part in parts if part.first <= month < part.end]
         assert len(found) == len(set(found)), "no usage is summed twice"
         assert set(found) == expected
+
+
+def test_an_instant_of_any_year_that_the_catalog_takes_makes_months() -> None:
+    """One account with a date that stands for "always" or "never" must not end the lists of all others."""
+    bounds = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, tzinfo=UTC)
+    history = {"a": (ParentStretch(*bounds, "b"),)}
+    assert all(
+        ("a", "b")
+        in [(part.member, part.head) for part in parts_of(history, lambda _: (), ()) if part.first <= month < part.end]
+        for month in MONTHS
+    )
