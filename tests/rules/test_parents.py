@@ -44,7 +44,7 @@ def calendar_of(zones: Mapping[str, str]) -> dict[str, Sequence[ZoneChange]]:
 
 
 @given(histories, calendars)
-def test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began_or_was_made_with(
+def test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began(
     history: dict[str, tuple[ParentStretch, ...]], zones: dict[str, str]
 ) -> None:
     calendar = calendar_of(zones)
