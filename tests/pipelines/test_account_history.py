@@ -5,8 +5,10 @@ Method: `differential`; random edits by SQL, and the same ones told as versions.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -253,3 +255,28 @@ def test_views_of_others_that_keep_the_price_from_its_type_are_named(database: s
         connection.execute("DROP VIEW public.finance")
         connection.execute("CREATE VIEW public.finance AS SELECT plan, unit_price FROM catalog.contracts")
     migrate(database)
+
+
+@pytest.mark.parametrize("first", ["plans", "prices"])
+def test_an_upgrade_waits_for_whoever_stores_plans_prices_and_accounts(database: str, first: str) -> None:
+    """Neither ends the other, whatever is stored first: the upgrade gives way, and tries again."""
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    write(database, "catalog.plans", {"plan": "p1", "name": "P"})
+    price = {"plan": "p1", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
+    write(database, "catalog.prices", {**price, "unit_price": 1})
+    edits = {"plans": "UPDATE catalog.plans SET name = 'Q'", "prices": "UPDATE catalog.prices SET unit_price = 2"}
+    with psycopg.connect(database) as editor, ThreadPoolExecutor(1) as pool:
+        editor.execute(edits[first].encode())
+        migrated = pool.submit(migrate, database)
+        with psycopg.connect(database, autocommit=True) as watcher:
+            while not watcher.execute("SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'").fetchall():
+                assert not migrated.done()
+                time.sleep(0.02)
+        if first == "plans":
+            editor.execute(edits["prices"].encode())
+        apply(editor, ("a", "p1", None, START))
+        editor.commit()
+        migrated.result(60)
+    with psycopg.connect(database) as connection:
+        assert history(connection, START) == {"a": ("p1", None)}
