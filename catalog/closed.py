@@ -20,8 +20,8 @@ from jobs.streams import CatalogTopic
 from metering.months import ZoneChange, billing_month
 
 MAX_NAMED = 5
-EARLIEST_ZONE = timedelta(hours=15)
-"""No calendar is further ahead of UTC's."""
+FURTHEST_ZONE = timedelta(hours=15)
+"""No calendar is further ahead of UTC's, or behind it: a month of UTC has begun while another's has not ended."""
 
 Connection = psycopg.Connection[dict[str, Any]]
 Sums = dict[str, Decimal]
@@ -153,19 +153,19 @@ def refuse_closed(
 
 def _touched(database: Connection, changes: Sequence[Change], ends: datetime | None) -> dict[str, Any] | None:
     """The parameters of `_BILLED`; None where nothing begins before a month that may have ended."""
-    row = database.execute("SELECT date_trunc('month', now() AT TIME ZONE 'UTC' + %s) AS first", [EARLIEST_ZONE])
-    first = (row.fetchone() or {})["first"].replace(tzinfo=UTC)
+    row = database.execute("SELECT date_trunc('month', now() AT TIME ZONE 'UTC' + %s) AS first", [FURTHEST_ZONE])
+    last = (row.fetchone() or {})["first"].replace(tzinfo=UTC) + FURTHEST_ZONE
     begun = [
         (change, starts)
         for change in changes
-        if change.op in ("c", "u", "d") and (starts := _starts(change, ends)) is not None and starts < first
+        if change.op in ("c", "u", "d") and (starts := _starts(change, ends)) is not None and starts < last
     ]
     accounts = [(change.after["account"], starts) for change, starts in begun if change.topic is CatalogTopic.ACCOUNTS]
     prices = [(change.after, starts) for change, starts in begun if change.topic is CatalogTopic.PRICES]
     if not accounts and not prices:
         return None
     return {
-        "earliest": EARLIEST_ZONE,
+        "earliest": FURTHEST_ZONE,
         "accounts": [account for account, _ in accounts],
         "account_starts": [starts for _, starts in accounts],
         "plans": [price["plan"] for price, _ in prices],

@@ -1,6 +1,7 @@
 """Whose bill an account's month is part of: its parent's, the one that it has when the month begins.
 
-So an account that moves to another parent, or is deleted, within a month stays on one bill until that month ends.
+So an account that moves to another parent, or is deleted, within a month stays on one bill until that month ends. One
+that is made (again) within a month is part of the bill of the parent that it is made with.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from metering.months import ZoneChange, billing_month
+from metering.months import FIRST_WALKED, LAST_WALKED, Month, ZoneChange, billing_month
 
 Calendar = Callable[[str], Sequence[ZoneChange]]
 """The time zones of an account, by which its months begin."""
@@ -19,21 +20,18 @@ ZONES_APART = timedelta(days=2)
 
 @dataclass(frozen=True)
 class ParentStretch:
-    """An account has a parent in `[holds_from, holds_until)`; None: from the beginning of time, and for ever."""
+    """An account has a parent (None: has none) in `[holds_from, holds_until)`.
+
+    An instant that is None is the beginning of time, or its end.
+    """
 
     holds_from: datetime | None
     holds_until: datetime | None
-    parent: str
-
-    def holds(self, at: datetime) -> bool:
-        """Whether the account has the parent at an instant."""
-        return (self.holds_from is None or self.holds_from <= at) and (
-            self.holds_until is None or at < self.holds_until
-        )
+    parent: str | None
 
 
 History = Mapping[str, Sequence[ParentStretch]]
-"""By account; its stretches do not overlap, and between them it has no parent."""
+"""By account; its stretches are in order and do not overlap, and between them it is deleted."""
 
 
 def parents_of_month(history: History, calendar: Calendar, month: date) -> dict[str, str]:
@@ -41,19 +39,26 @@ def parents_of_month(history: History, calendar: Calendar, month: date) -> dict[
 
     None stands above itself: where months of different zones make a circle, its first account by name has no parent.
     """
-    starts: dict[tuple[ZoneChange, ...], datetime] = {}
+    months: dict[tuple[ZoneChange, ...], Month] = {}
     parents: dict[str, str] = {}
     for account, stretches in history.items():
         zones = tuple(calendar(account))
-        if zones not in starts:
-            starts[zones] = billing_month(zones, month).start
-        for stretch in stretches:
-            if stretch.holds(starts[zones]):
-                parents[account] = stretch.parent
+        if zones not in months:
+            months[zones] = billing_month(zones, month)
+        if (parent := _parent(stretches, months[zones])) is not None:
+            parents[account] = parent
     for account in sorted(parents):
         if account in above(account, parents):
             del parents[account]
     return parents
+
+
+def _parent(stretches: Sequence[ParentStretch], month: Month) -> str | None:
+    """Of the first stretch that the month has a part of."""
+    for stretch in stretches:
+        if stretch.holds_until is None or month.start < stretch.holds_until:
+            return stretch.parent if stretch.holds_from is None or stretch.holds_from < month.end else None
+    return None
 
 
 def above(account: str, parents: Mapping[str, str]) -> list[str]:
@@ -70,7 +75,8 @@ def months_of_change(history: History) -> list[date]:
     Nor has any before the first. Not each of them changes something.
     """
     instants = {
-        instant
+        # Nothing is used before or after, and no calendar reaches further than its first and last days.
+        min(max(instant, FIRST_WALKED), LAST_WALKED)
         for stretches in history.values()
         for stretch in stretches
         for instant in (stretch.holds_from, stretch.holds_until)

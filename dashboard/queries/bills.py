@@ -91,7 +91,8 @@ _PARENTS = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(nullif(holds_until, 'infinity') ORDER BY holds_from) AS ends,
            array_agg(parent ORDER BY holds_from) AS parents
-    FROM catalog.account_history WHERE parent IS NOT NULL GROUP BY account
+    FROM catalog.account_history
+    WHERE account IN (SELECT account FROM catalog.account_history WHERE parent IS NOT NULL) GROUP BY account
 """
 
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once.

@@ -478,7 +478,7 @@ MUTANTS = (
     Mutant(
         "a bill goes by the parents of now",
         "metering/parents.py",
-        "if stretch.holds(starts[zones]):",
+        "if stretch.holds_until is None or month.start < stretch.holds_until:",
         "if stretch.holds_until is None:",
         (
             "tests/rules/test_parents.py::test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began",

@@ -5,10 +5,13 @@ Method: `differential`; random edits by SQL, and the same ones told as versions.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,6 +20,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from catalog.deletion import delete_row
+from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
 from metering.pricing import Version, account_as_of
@@ -138,6 +142,17 @@ def test_an_account_that_is_deleted_with_sql_ends_when_that_is_committed(catalog
     assert history(catalog, now) == {}
 
 
+def test_an_account_that_is_called_otherwise_ended_under_its_former_name(catalog: psycopg.Connection[Any]) -> None:
+    """What the database refuses by another trigger, an installation may have allowed."""
+    apply(catalog, ("a", "p1", None, START))
+    catalog.execute("ALTER TABLE catalog.accounts DISABLE TRIGGER refuse_to_rename")
+    catalog.commit()
+    catalog.execute("UPDATE catalog.accounts SET account = 'b'")
+    catalog.commit()
+    assert history(catalog, START) == {"a": ("p1", None), "b": ("p1", None)}
+    assert history(catalog, LATER) == {"b": ("p1", None)}
+
+
 def test_what_is_announced_leaves_the_account_as_it_is_until_then(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": ""}, {"plan": "p2", "name": ""})
     price = {"model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
@@ -200,3 +215,68 @@ def test_an_installation_of_before_keeps_its_bills_and_contracts(database: str) 
         assert connection.execute(listed).fetchall() == before != []
         below = connection.execute("SELECT head, account FROM catalog.accounts_below_at(%s) ORDER BY 1, 2", [START])
         assert below.fetchall() == [("a", "a"), ("a", "b"), ("b", "b")]
+
+
+def test_who_was_granted_tables_of_the_catalog_reads_them_after_the_upgrade(database: str) -> None:
+    role = f"reader_{uuid4().hex}"
+    tables = ("accounts", "plans", "prices", "ended_prices", "contracts", "accounts_below")
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    write(database, "catalog.plans", {"plan": "p1", "name": "P"})
+    write(database, "catalog.accounts", {"account": "a", "name": "A", "plan": "p1", "currency": "EUR"})
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role}".encode())
+        connection.execute(f"GRANT USAGE ON SCHEMA catalog TO {role}".encode())
+        for table in tables:
+            connection.execute(f"GRANT SELECT ON catalog.{table} TO {role}".encode())
+    try:
+        migrate(database)
+        with psycopg.connect(database) as reader:
+            reader.execute(f"SET ROLE {role}".encode())
+            for table in (*tables, "account_history"):
+                assert reader.execute(f"SELECT FROM catalog.{table}".encode()).fetchall() == []
+            reader.execute("SELECT set_config('weir.accounts', '*', true)")
+            for table in tables:
+                reader.execute(f"SELECT FROM catalog.{table}".encode())
+            assert reader.execute("SELECT plan FROM catalog.plans").fetchall() == [("p1",)]
+    finally:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"DROP OWNED BY {role}".encode())
+            connection.execute(f"DROP ROLE {role}".encode())
+
+
+def test_views_of_others_that_keep_the_price_from_its_type_are_named(database: str) -> None:
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE VIEW public.finance AS SELECT plan, unit_price FROM catalog.prices")
+        with pytest.raises(Refused, match=r"while views read it \((public\.)?finance\): drop them"):
+            migrate(database)
+        connection.execute("DROP VIEW public.finance")
+        connection.execute("CREATE VIEW public.finance AS SELECT plan, unit_price FROM catalog.contracts")
+    migrate(database)
+
+
+@pytest.mark.parametrize("first", ["plans", "prices"])
+def test_an_upgrade_waits_for_whoever_stores_plans_prices_and_accounts(database: str, first: str) -> None:
+    """Neither ends the other, whatever is stored first: the upgrade gives way, and tries again."""
+    with migrator(database) as config:
+        command.downgrade(config, "0034")
+    write(database, "catalog.plans", {"plan": "p1", "name": "P"})
+    price = {"plan": "p1", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
+    write(database, "catalog.prices", {**price, "unit_price": 1})
+    edits = {"plans": "UPDATE catalog.plans SET name = 'Q'", "prices": "UPDATE catalog.prices SET unit_price = 2"}
+    with psycopg.connect(database) as editor, ThreadPoolExecutor(1) as pool:
+        editor.execute(edits[first].encode())
+        migrated = pool.submit(migrate, database)
+        with psycopg.connect(database, autocommit=True) as watcher:
+            while not watcher.execute("SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'").fetchall():
+                assert not migrated.done()
+                time.sleep(0.02)
+        if first == "plans":
+            editor.execute(edits["prices"].encode())
+        apply(editor, ("a", "p1", None, START))
+        editor.commit()
+        migrated.result(60)
+    with psycopg.connect(database) as connection:
+        assert history(connection, START) == {"a": ("p1", None)}

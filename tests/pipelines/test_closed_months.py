@@ -132,6 +132,23 @@ def test_filling_in_what_had_no_price_needs_no_word(billed: str) -> None:
     store(billed, parse_catalog(price("0.5").replace("requests", "input_tokens")))
 
 
+def test_a_month_that_ends_after_utcs_is_asked_for_until_it_ends(database: str) -> None:
+    """The first of a month in UTC is still the last day of the one before in Los Angeles."""
+    store(database, parse_catalog(PLANS + account(timezone="America/Los_Angeles") + price("0.01")))
+    row = {"account": "a", "unit_price": Decimal("0.01"), "price_version": 1}
+    write_windows(database, window(LAST_MONTH + timedelta(hours=3), 5, **row))
+    with pytest.raises(ClosedMonthsTouched) as refused:
+        store(database, parse_catalog(price("0.10", since=LAST_MONTH)))
+    assert months(refused.value) == [(BEFORE_LAST, eur("0.05"), eur("0.50"))]
+    write_windows(database, window(MONTH + timedelta(hours=3), 7, **row))
+    # On the first of a month it has not ended there.
+    if MONTH + timedelta(hours=9) > NOW:
+        return
+    with pytest.raises(ClosedMonthsTouched) as refused:
+        store(database, parse_catalog(price("0.10", since=MONTH)))
+    assert months(refused.value) == [(LAST_MONTH, eur("0.07"), eur("0.70"))]
+
+
 @pytest.mark.parametrize("what", ["account", "price"])
 def test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed(billed: str, what: str) -> None:
     topic = CatalogTopic.ACCOUNTS if what == "account" else CatalogTopic.PRICES

@@ -170,6 +170,34 @@ def test_an_account_that_moves_is_billed_with_its_new_parent_from_the_next_month
         assert billed(moved, month) == [(head, 0, amount), ("child", 1, amount)]
 
 
+@pytest.mark.parametrize(
+    ("since", "parent"), [("2026-03-01T00:10Z", "new"), ("2026-04-02T00:00Z", "new"), (None, None)]
+)
+def test_an_account_that_is_made_again_is_part_of_the_bill_of_its_parent_from_that_month_on(
+    moved: str, since: str | None, parent: str | None
+) -> None:
+    """Between its deletion and that it has no parent; without this, the month would be on nobody's bill but its own."""
+    delete_row(
+        moved,
+        CatalogTopic.ACCOUNTS,
+        {"account": "child"},
+        datetime(2026, 2, 28, 23, 50, tzinfo=UTC),
+        "ann",
+        backdates=True,
+    )
+    row = {"account": "child", "name": "Child", "plan": "p", "currency": "EUR", "parent": parent}
+    write(moved, "catalog.accounts", {**row, "effective_from": since or "2026-03-01T00:10Z"})
+    begins = 3 if since is None else int(since[5:7])
+    heads = ["old", "old", *((parent or "child") if month >= begins else "child" for month in (3, 4))]
+    amounts = {(head, month): 2 ** (month - 1) for month, head in enumerate(heads, start=1)}
+    assert listed_by_month(moved, Window.MONTH) == amounts
+    for month, head in zip(MONTHS, heads, strict=True):
+        amount = 2 ** (month.month - 1)
+        assert billed(moved, month) == (
+            [("child", 0, amount)] if head == "child" else [(head, 0, amount), ("child", 1, amount)]
+        )
+
+
 def test_days_by_dimensions_go_by_each_accounts_own_months(moved: str) -> None:
     """It moves an hour before the first of March of its zone, and an hour after it by UTC."""
     with psycopg.connect(moved) as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,10 +28,11 @@ instants = st.lists(st.sampled_from(INSTANTS), max_size=5, unique=True).map(sort
 
 @st.composite
 def stretches(draw: st.DrawFn) -> tuple[ParentStretch, ...]:
+    """The empty name stands for a time in which the account is deleted."""
     edges = [None, *draw(instants), None]
-    parents = draw(st.lists(st.none() | st.sampled_from(NAMES), min_size=len(edges), max_size=len(edges)))
+    parents = draw(st.lists(st.none() | st.sampled_from(["", *NAMES]), min_size=len(edges), max_size=len(edges)))
     pairs = zip(pairwise(edges), parents, strict=False)
-    return tuple(ParentStretch(start, end, parent) for (start, end), parent in pairs if parent is not None)
+    return tuple(ParentStretch(start, end, parent) for (start, end), parent in pairs if parent != "")
 
 
 histories = st.dictionaries(st.sampled_from(NAMES), stretches())
@@ -50,12 +51,17 @@ def test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began(
     for month in MONTHS:
         found = parents_of_month(history, calendar.__getitem__, month)
         for account in NAMES:
-            start = billing_month(calendar[account], month).start
-            had = [
-                one.parent
+            of_account = billing_month(calendar[account], month)
+            # Of its hours the first in which the account was there.
+            hours_of_it = (of_account.start + timedelta(hours=hours) for hours in range(24 * 31))
+            held = (
+                one
+                for at in hours_of_it
+                if at < of_account.end
                 for one in history.get(account, ())
-                if (one.holds_from or FIRST) <= start < (one.holds_until or LAST)
-            ]
+                if (one.holds_from or FIRST) <= at < (one.holds_until or LAST)
+            )
+            had = [one.parent for one in islice(held, 1) if one.parent is not None]
             if account in found:
                 assert [found[account]] == had
             else:
@@ -101,3 +107,14 @@ def test_oracle_parts_are_what_each_month_says_by_itself(
         found = [(part.member, part.head) for part in parts if part.first <= month < part.end]
         assert len(found) == len(set(found)), "no usage is summed twice"
         assert set(found) == expected
+
+
+def test_an_instant_of_any_year_that_the_catalog_takes_makes_months() -> None:
+    """One account with a date that stands for "always" or "never" must not end the lists of all others."""
+    bounds = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, tzinfo=UTC)
+    history = {"a": (ParentStretch(*bounds, "b"),)}
+    assert all(
+        ("a", "b")
+        in [(part.member, part.head) for part in parts_of(history, lambda _: (), ()) if part.first <= month < part.end]
+        for month in MONTHS
+    )

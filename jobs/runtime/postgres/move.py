@@ -39,7 +39,7 @@ def move(connection: Connection, schema: str, moved: Sequence[str]) -> None:
     """
     target = sql.Identifier(schema)
     kinds = connection.execute(_KINDS, [EARLIER_HOME, list(moved)]).fetchall()
-    _lock(connection, [name for name, is_sequence in kinds if not is_sequence])
+    lock_alone(connection, EARLIER_HOME, [name for name, is_sequence in kinds if not is_sequence], LOCK_TIMEOUT)
     for name, is_sequence in kinds:
         # ALTER TABLE moves views, and what a table owns: indexes, constraints, the sequence of an identity.
         kind = sql.SQL("SEQUENCE" if is_sequence else "TABLE")
@@ -56,14 +56,18 @@ def move(connection: Connection, schema: str, moved: Sequence[str]) -> None:
     log.info("moved Weir's tables into a schema of their own", schema=schema, tables=len(kinds))
 
 
-def _lock(connection: Connection, tables: Sequence[str]) -> None:
-    """All of them for this transaction alone: none is waited for while others have to wait behind it for long."""
-    names = sql.SQL(", ").join(sql.Identifier(EARLIER_HOME, name) for name in sorted(tables))
+def lock_alone(connection: Connection, schema: str, tables: Sequence[str], timeout: str) -> None:
+    """All of them for this transaction alone: none is waited for while others have to wait behind it for long.
+
+    With a `timeout` of less than the server's deadlock_timeout nobody else is ended. Raises Refused where a table does
+    not become free.
+    """
+    names = sql.SQL(", ").join(sql.Identifier(schema, name) for name in sorted(tables))
     deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
     while True:
         try:
             with connection.transaction():
-                connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
+                connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(timeout)))
                 connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(names))
                 connection.execute("SET LOCAL lock_timeout TO DEFAULT")
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):

@@ -4,7 +4,10 @@ A new name with SQL was a deletion and another account to whoever captured it, a
 the account's bills had months of UTC. Accounts that were renamed so get the zone that joins names their days by.
 """
 
+import psycopg
 from alembic import op
+
+from jobs.runtime.postgres.move import lock_alone
 
 revision = "0035"
 down_revision = "0034"
@@ -29,8 +32,10 @@ CREATE TRIGGER refuse_to_rename BEFORE UPDATE ON catalog.plans FOR EACH ROW
 COMMENT ON FUNCTION catalog.keep_account_zone() IS
     'The copy of metering.months.zone_changes: a change of either is a change of both.';
 """
-# Nobody may change an account meanwhile, or its zone would begin before this and be overruled.
-ALONE = "LOCK TABLE catalog.accounts IN SHARE MODE"
+# Nobody may change an account meanwhile, or its zone would begin before this and be overruled. And all that this and
+# the next step change: who stores plans, prices and accounts in one transaction waits for them in another order.
+ALONE = ("plans", "prices", "accounts")
+LOCK_TIMEOUT = "500ms"
 # What the newest change of an account says is what its history ends with, but for accounts that were renamed.
 RENAMED = """
 INSERT INTO catalog.account_zones (account, holds_from, timezone)
@@ -49,7 +54,9 @@ ON CONFLICT (account, holds_from) DO UPDATE SET timezone = excluded.timezone
 
 def upgrade() -> None:
     """Refuse new names, and give renamed accounts the zones that they have."""
-    op.execute(ALONE)
+    connection = op.get_bind().connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)
+    lock_alone(connection, "catalog", ALONE, LOCK_TIMEOUT)
     op.execute(KEYS)
     op.execute(RENAMED)
 

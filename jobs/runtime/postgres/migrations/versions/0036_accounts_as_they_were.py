@@ -6,6 +6,8 @@ the database refuses a price that it would round, and one of a meter that nobody
 
 from alembic import op
 
+from jobs.runtime.errors import Refused
+
 revision = "0036"
 down_revision = "0035"
 
@@ -52,6 +54,19 @@ FROM catalog.accounts, coalesce(effective_from, changed_at) AS begins WHERE begi
 
 ALTER TABLE catalog.account_history ENABLE ROW LEVEL SECURITY;
 CREATE POLICY reads_named_accounts ON catalog.account_history FOR SELECT USING {NAMED};
+-- What plans, prices, contracts and accounts_below show of an account is asked of its history, as whoever reads them.
+DO $$
+DECLARE
+    reader text;
+BEGIN
+    FOR reader IN
+        SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END
+        FROM pg_class CROSS JOIN aclexplode(relacl)
+        WHERE oid = 'catalog.accounts'::regclass AND privilege_type = 'SELECT' AND grantee <> relowner
+    LOOP
+        EXECUTE format('GRANT SELECT ON catalog.account_history TO %s', reader);
+    END LOOP;
+END $$;
 """
 
 # With the owner's rights: other systems may edit the catalog, and need none on its history.
@@ -296,6 +311,13 @@ CREATE OR REPLACE FUNCTION catalog.contracts_at(at timestamptz) RETURNS TABLE (
 END;
 ALTER TABLE catalog.prices ALTER unit_price TYPE {kind};
 """
+# Of others: Weir's own views name functions, which are replaced.
+VIEWS_OF_PRICES = """
+SELECT string_agg(DISTINCT ev_class::regclass::text, ', ')
+FROM pg_depend JOIN pg_rewrite ON pg_rewrite.oid = objid AND classid = 'pg_rewrite'::regclass
+JOIN pg_attribute ON attrelid = refobjid AND attnum = refobjsubid
+WHERE refclassid = 'pg_class'::regclass AND refobjid = 'catalog.prices'::regclass AND attname = 'unit_price'
+"""
 # In the form that follows the table to another schema.
 METERS = """
 CREATE FUNCTION catalog.was_declared(named text) RETURNS boolean
@@ -345,7 +367,11 @@ DROP FUNCTION catalog.was_declared(text);
 
 
 def upgrade() -> None:
-    """Begin the history with the rows of now, and have everything that looks back read it."""
+    """Begin the history with the rows of now, and have everything that looks back read it.
+
+    Raises Refused where views of others read the column whose type changes.
+    """
+    _refuse_views()
     op.execute(HISTORY)
     op.execute(KEPT)
     op.execute(BELOW)
@@ -355,6 +381,15 @@ def upgrade() -> None:
     op.execute(READS.format(plans=PLANS_IN_FORCE))
     op.execute(PLANS_STAY)
     op.execute(METERS)
+
+
+def _refuse_views() -> None:
+    views = op.get_bind().exec_driver_sql(VIEWS_OF_PRICES).scalar()
+    if views:
+        raise Refused(
+            f"catalog.prices.unit_price gets another type, which Postgres refuses while views read it ({views}): "
+            "drop them, migrate, and make them again. Nothing was changed"
+        )
 
 
 def downgrade() -> None:
