@@ -478,3 +478,35 @@ def test_sessions_that_a_pooler_lets_begin_elsewhere_are_refused(
         with connect(shared.admin, autocommit=True) as admin, suppress(psycopg.Error):
             admin.execute(f"ALTER ROLE {shared.owner} IN DATABASE {admin.info.dbname} SET search_path = weir, public")
         assert schema_is_current(shared.url)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["moved", "migrated again"])
+def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_whoever_migrates(
+    earlier: Shared, *, is_first: bool
+) -> None:
+    if not is_first:
+        migrate(earlier.admin)
+    database = urlsplit(earlier.admin).path.removeprefix("/")
+    # No blank ends this name, so Postgres takes it for one; any role may set its own path to it.
+    path = f"mine,public;ALTER/**/ROLE/**/{READER}/**/CREATEDB"
+    with psycopg.connect(earlier.admin) as session:
+        session.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(READER)))
+        session.execute("SELECT set_config('search_path', %s, false)", [path])
+        session.execute(f"ALTER ROLE {READER} IN DATABASE {database} SET search_path FROM CURRENT")
+    try:
+        migrate(earlier.admin)
+        assert earlier.rows("SELECT rolcreatedb FROM pg_roles WHERE rolname = %s", READER) == [(False,)]
+    finally:
+        with psycopg.connect(earlier.admin) as session:
+            session.execute(f"ALTER ROLE {READER} NOCREATEDB")
+
+
+def test_a_path_that_a_role_has_already_stays_behind_weirs_schema(earlier: Shared) -> None:
+    database = urlsplit(earlier.admin).path.removeprefix("/")
+    with psycopg.connect(earlier.admin) as session:
+        session.execute(
+            f'ALTER ROLE {earlier.owner} IN DATABASE {database} SET search_path = "$user", "Of, theirs", PUBLIC'
+        )
+    migrate(earlier.url)
+    with psycopg.connect(earlier.url) as session:
+        assert session.execute("SHOW search_path").fetchone() == ('weir, "$user", "Of, theirs", public',)
