@@ -312,13 +312,13 @@ def test_whoever_named_tables_without_a_schema_finds_them_after_the_move(earlier
         # An ordinary role may set its own search_path only; a superuser those of all.
         migrate(earlier.admin)
         with psycopg.connect(earlier.url) as owner:
-            assert owner.execute("SHOW search_path").fetchone() == ("weir, public",)
+            assert owner.execute("SHOW search_path").fetchone() == ('"$user", weir, public',)
             assert owner.execute("SELECT count(*) FROM usage_windows").fetchone() == (0,)
         with psycopg.connect(reader) as session:
-            assert session.execute("SHOW search_path").fetchone() == ("weir, public",)
+            assert session.execute("SHOW search_path").fetchone() == ('"$user", weir, public',)
             assert session.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
         with psycopg.connect(earlier.url.replace(earlier.owner, earlier.other)) as other:
-            assert other.execute("SHOW search_path").fetchone() == ("weir, crm, public",)
+            assert other.execute("SHOW search_path").fetchone() == ("crm, weir, public",)
             assert other.execute("SELECT count(*) FROM audits").fetchone() == (0,)
     finally:
         with psycopg.connect(earlier.admin, autocommit=True) as admin:
@@ -501,7 +501,7 @@ def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_whoever_migra
             session.execute(f"ALTER ROLE {READER} NOCREATEDB")
 
 
-def test_a_path_that_a_role_has_already_stays_behind_weirs_schema(earlier: Shared) -> None:
+def test_a_path_that_a_role_has_already_stays_and_weirs_schema_takes_the_place_of_public(earlier: Shared) -> None:
     database = urlsplit(earlier.admin).path.removeprefix("/")
     with psycopg.connect(earlier.admin) as session:
         session.execute(
@@ -509,4 +509,23 @@ def test_a_path_that_a_role_has_already_stays_behind_weirs_schema(earlier: Share
         )
     migrate(earlier.url)
     with psycopg.connect(earlier.url) as session:
-        assert session.execute("SHOW search_path").fetchone() == ('weir, "$user", "Of, theirs", public',)
+        assert session.execute("SHOW search_path").fetchone() == ('"$user", "Of, theirs", weir, public',)
+
+
+@pytest.mark.parametrize("path", [None, "{role}, public"], ids=["default", "set"])
+def test_an_application_that_also_reads_a_table_of_weirs_still_finds_its_own_in_its_own_schema(
+    earlier: Shared, path: str | None
+) -> None:
+    """Of the same name as one of Weir's, and of another."""
+    with psycopg.connect(earlier.admin, autocommit=True) as admin:
+        admin.execute(f"CREATE SCHEMA AUTHORIZATION {earlier.other}")
+        admin.execute(f"GRANT SELECT ON public.audits TO {earlier.other}")
+        if path:
+            in_database = f"ALTER ROLE {earlier.other} IN DATABASE {admin.info.dbname}"
+            admin.execute(f"{in_database} SET search_path = {path.format(role=earlier.other)}")
+    earlier.make(earlier.other, "sessions", "orders", owner=earlier.other)
+    migrate(earlier.admin)
+    with psycopg.connect(earlier.url.replace(earlier.owner, earlier.other)) as other:
+        assert other.execute("SELECT count(*) FROM audits").fetchone() == (0,)
+        for table in ("sessions", "orders"):
+            assert other.execute(f"SELECT secret FROM {table}").fetchall() == [("theirs",)]

@@ -10,6 +10,9 @@ import psycopg
 import structlog
 from psycopg import sql
 
+DEFAULT_PATH = '"$user", public'
+"""Postgres' own, of a role that nobody has set another for."""
+
 log = structlog.get_logger()
 
 _GRANTEES = """
@@ -59,17 +62,19 @@ def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Se
 
 
 def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> bool:
-    """Let new sessions of `role` in this database look into `schema` before `public`, or what the role had instead.
+    """Let new sessions of `role` in this database look into `schema` just before `public`, or last where that is none.
+
+    So names mean what they meant: what the role finds before `public`, in a schema of its own, it finds still.
 
     False, with a warning, where the role of `connection` may not set that of `role`.
     """
     found = connection.execute(_PATHS, [role]).fetchall()
-    path = _parts(found[0][1] if found else "public")
+    path = _parts(found[0][1] if found else DEFAULT_PATH)
     if schema in path:
         if found[0][0]:
             return True
     else:
-        path = [schema, *path]
+        path.insert(path.index("public") if "public" in path else len(path), schema)
     # Each name is quoted: a role may have anything in its own path, SQL too, which would run with the rights of Weir.
     statement = sql.SQL("ALTER ROLE {} IN DATABASE {} SET search_path = {}").format(
         sql.Identifier(role), sql.Identifier(connection.info.dbname), sql.SQL(", ").join(map(sql.Identifier, path))
