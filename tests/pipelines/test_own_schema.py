@@ -423,6 +423,18 @@ def test_a_role_that_may_make_no_schema_uses_one_that_was_made_for_it(
     assert earlier.names("weir") == set(OWN)
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "moved"])
+def test_a_schema_in_which_weirs_role_may_make_no_table_is_refused_with_what_to_ask_for(
+    server: Server, *, is_new: bool
+) -> None:
+    with server.database("template1" if is_new else server.earlier) as shared:
+        with psycopg.connect(shared.admin) as admin:
+            admin.execute("CREATE SCHEMA weir")
+        with pytest.raises(Refused, match=f"ALTER SCHEMA weir OWNER TO {shared.owner}"):
+            migrate(shared.url)
+        assert not shared.names("weir")
+
+
 def test_a_table_that_does_not_become_free_leaves_everything_where_it_was(
     earlier: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
