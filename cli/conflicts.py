@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
 def differences(first: bytes | None, second: bytes | None) -> str | None:
     """JSON pointers of what two events say differently, the first MAX_DIFFERENCES; None where one cannot be read."""
     try:
-        found = list(_differences(json.loads(first or b""), json.loads(second or b""), ""))
+        found = list(_differences(_document(first or b""), _document(second or b""), ""))
     except (ValueError, RecursionError):
         return None
     more = [f"and {len(found) - MAX_DIFFERENCES} more"] if len(found) > MAX_DIFFERENCES else []
@@ -127,6 +128,19 @@ def _rows_of(journal: DeltaTable, lsns: Iterable[int]) -> Mapping[int, Mapping[s
     where = (number >= wanted[0]) & (number <= wanted[-1]) & number.isin(wanted)
     rows: Iterator[dict[str, Any]] = rows_in_order(journal, ("lsn", "received_at", "value"), where)
     return {row["lsn"]: row for row in rows}
+
+
+def _document(value: bytes) -> Any:
+    """The document, with each digit of its numbers."""
+    return json.loads(value, parse_int=_number, parse_float=_number)
+
+
+def _number(text: str) -> Decimal | str:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        # An exponent of more than eighteen digits.
+        return text
 
 
 def _differences(first: Any, second: Any, at: str) -> Iterator[str]:

@@ -47,7 +47,8 @@ def likely_type(name: str, types: Iterable[str]) -> str | None:
 
 def _event(document: bytes) -> Mapping[str, Any]:
     try:
-        event = json.loads(document)
+        # Python refuses integers of more than 4,300 digits, and here only what is read counts.
+        event = json.loads(document, parse_int=float)
     except RecursionError:
         # It is valid, and nested so deep that Python's own reader gives up: nothing is said of it.
         return {}

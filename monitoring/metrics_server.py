@@ -65,7 +65,12 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             self._close_oldest()
             has_thread = self._free_threads.acquire(timeout=MIN_SECONDS)
         self.set_replaceable(request, is_replaceable=True)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # The system has no thread: nobody will give this one back.
+            self._free_threads.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection, in its thread."""

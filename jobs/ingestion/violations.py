@@ -110,7 +110,9 @@ def _problem(rule: Rule, value: Any, misread: str | None) -> str:
 
 
 def _instead(found: str, kind: Kind | None) -> str:
-    """`, to be written as 812` where it is plain what was meant."""
+    """`, to be written as 812` where it is plain what was meant, and nothing of it was cut off."""
+    if found.endswith("…"):
+        return ""
     content = found[1:-1] if found.startswith('"') else found
     is_number = _NUMBER.fullmatch(content) is not None
     is_text = content != found

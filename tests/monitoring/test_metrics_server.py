@@ -192,3 +192,23 @@ def test_an_answer_is_what_the_client_accepts(serving: Serve, driver: tuple[int,
     only = get(port, "/metrics?name[]=weir_build_info")
     assert b"weir_build_info" in only
     assert b"weir_batch" not in only
+
+
+def test_a_thread_that_the_system_refuses_is_none_less_for_later(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
+    server = serving(page(b"m"))
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with connections(server.port, 4, b"GET /live HTTP/1.1\r\n\r\n") as refused:
+        for connection in refused:
+            connection.settimeout(LIMIT_SECONDS)
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert get(server.port) == b"live\n"

@@ -234,6 +234,11 @@ def test_a_conflict_whose_first_event_was_removed_is_listed_without_it(tmp_path:
         (event(1, cached=True), event(1, cached=1), "/cached"),
         (event(1, **{"a/b": 1}), event(1, **{"a/b": [1]}), "/a~1b"),
         (event(1), b"{", None),
+        # Of more digits than a float has, or Python takes for an integer.
+        (b'{"a":99999999999.123456}', b'{"a":99999999999.123457}', "/a"),
+        (b'{"a":1e999}', b'{"a":1e998}', "/a"),
+        (b'{"a":1e99999999999999999999}', b'{"a":1}', "/a"),
+        (b'{"a":' + b"1" * 5_000 + b',"b":1}', b'{"a":' + b"1" * 5_000 + b',"b":2}', "/b"),
     ],
 )
 def test_what_two_events_say_differently_is_named_by_its_place(

@@ -312,13 +312,13 @@ def test_whoever_named_tables_without_a_schema_finds_them_after_the_move(earlier
         # An ordinary role may set its own search_path only; a superuser those of all.
         migrate(earlier.admin)
         with psycopg.connect(earlier.url) as owner:
-            assert owner.execute("SHOW search_path").fetchone() == ("weir, public",)
+            assert owner.execute("SHOW search_path").fetchone() == ('"$user", weir, public',)
             assert owner.execute("SELECT count(*) FROM usage_windows").fetchone() == (0,)
         with psycopg.connect(reader) as session:
-            assert session.execute("SHOW search_path").fetchone() == ("weir, public",)
+            assert session.execute("SHOW search_path").fetchone() == ('"$user", weir, public',)
             assert session.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
         with psycopg.connect(earlier.url.replace(earlier.owner, earlier.other)) as other:
-            assert other.execute("SHOW search_path").fetchone() == ("weir, crm, public",)
+            assert other.execute("SHOW search_path").fetchone() == ("crm, weir, public",)
             assert other.execute("SELECT count(*) FROM audits").fetchone() == (0,)
     finally:
         with psycopg.connect(earlier.admin, autocommit=True) as admin:
@@ -423,6 +423,18 @@ def test_a_role_that_may_make_no_schema_uses_one_that_was_made_for_it(
     assert earlier.names("weir") == set(OWN)
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "moved"])
+def test_a_schema_in_which_weirs_role_may_make_no_table_is_refused_with_what_to_ask_for(
+    server: Server, *, is_new: bool
+) -> None:
+    with server.database("template1" if is_new else server.earlier) as shared:
+        with psycopg.connect(shared.admin) as admin:
+            admin.execute("CREATE SCHEMA weir")
+        with pytest.raises(Refused, match=f"ALTER SCHEMA weir OWNER TO {shared.owner}"):
+            migrate(shared.url)
+        assert not shared.names("weir")
+
+
 def test_a_table_that_does_not_become_free_leaves_everything_where_it_was(
     earlier: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,3 +490,54 @@ def test_sessions_that_a_pooler_lets_begin_elsewhere_are_refused(
         with connect(shared.admin, autocommit=True) as admin, suppress(psycopg.Error):
             admin.execute(f"ALTER ROLE {shared.owner} IN DATABASE {admin.info.dbname} SET search_path = weir, public")
         assert schema_is_current(shared.url)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["moved", "migrated again"])
+def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_whoever_migrates(
+    earlier: Shared, *, is_first: bool
+) -> None:
+    if not is_first:
+        migrate(earlier.admin)
+    database = urlsplit(earlier.admin).path.removeprefix("/")
+    # No blank ends this name, so Postgres takes it for one; any role may set its own path to it.
+    path = f"mine,public;ALTER/**/ROLE/**/{READER}/**/CREATEDB"
+    with psycopg.connect(earlier.admin) as session:
+        session.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(READER)))
+        session.execute("SELECT set_config('search_path', %s, false)", [path])
+        session.execute(f"ALTER ROLE {READER} IN DATABASE {database} SET search_path FROM CURRENT")
+    try:
+        migrate(earlier.admin)
+        assert earlier.rows("SELECT rolcreatedb FROM pg_roles WHERE rolname = %s", READER) == [(False,)]
+    finally:
+        with psycopg.connect(earlier.admin) as session:
+            session.execute(f"ALTER ROLE {READER} NOCREATEDB")
+
+
+def test_a_path_that_a_role_has_already_stays_and_weirs_schema_takes_the_place_of_public(earlier: Shared) -> None:
+    database = urlsplit(earlier.admin).path.removeprefix("/")
+    with psycopg.connect(earlier.admin) as session:
+        session.execute(
+            f'ALTER ROLE {earlier.owner} IN DATABASE {database} SET search_path = "$user", "Of, theirs", PUBLIC'
+        )
+    migrate(earlier.url)
+    with psycopg.connect(earlier.url) as session:
+        assert session.execute("SHOW search_path").fetchone() == ('"$user", "Of, theirs", weir, public',)
+
+
+@pytest.mark.parametrize("path", [None, "{role}, public"], ids=["default", "set"])
+def test_an_application_that_also_reads_a_table_of_weirs_still_finds_its_own_in_its_own_schema(
+    earlier: Shared, path: str | None
+) -> None:
+    """Of the same name as one of Weir's, and of another."""
+    with psycopg.connect(earlier.admin, autocommit=True) as admin:
+        admin.execute(f"CREATE SCHEMA AUTHORIZATION {earlier.other}")
+        admin.execute(f"GRANT SELECT ON public.audits TO {earlier.other}")
+        if path:
+            in_database = f"ALTER ROLE {earlier.other} IN DATABASE {admin.info.dbname}"
+            admin.execute(f"{in_database} SET search_path = {path.format(role=earlier.other)}")
+    earlier.make(earlier.other, "sessions", "orders", owner=earlier.other)
+    migrate(earlier.admin)
+    with psycopg.connect(earlier.url.replace(earlier.owner, earlier.other)) as other:
+        assert other.execute("SELECT count(*) FROM audits").fetchone() == (0,)
+        for table in ("sessions", "orders"):
+            assert other.execute(f"SELECT secret FROM {table}").fetchall() == [("theirs",)]

@@ -51,6 +51,12 @@ def test_many_fields_that_nobody_reads_are_counted() -> None:
     assert unread.endswith(f"/data/f{MAX_LISTED - 1}, and 5 more")
 
 
+@pytest.mark.parametrize("number", ["1" * 5_000, "-" + "9" * 5_000, "1e999999", "0." + "3" * 5_000])
+def test_a_number_of_any_length_in_a_field_that_nobody_reads_is_listed(number: str) -> None:
+    (row,) = judged(given=lines(EVENT).replace(b'"specversion"', f'"long": {number}, "specversion"'.encode()))
+    assert (row["disposition"], row["unread"], row["hint"]) == ("valid", "/long", None)
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

@@ -79,6 +79,15 @@ def test_a_decimal_that_is_none_is_told_with_what_was_found(value: str, says: st
     assert said_of(written(value, "gpu_seconds")) == ("invalid_data", GPU + says)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("gpu_seconds", "0." + "3" * 80), ("input_tokens", "1." + "0" * 80 + "5")]
+)
+def test_of_a_value_that_is_cut_nobody_is_told_what_to_write_instead(field: str, value: str) -> None:
+    _, told = said_of(written(f'"{value}"', field))
+    assert told is not None
+    assert told.endswith(f'the string "{value[: MAX_SHOWN_CHARACTERS - 1]}…')
+
+
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_what_no_json_holds_is_told_with_its_field(constant: str) -> None:
     assert said_of(written(constant)) == (

@@ -41,6 +41,9 @@ SELECT DISTINCT relowner::regrole::text FROM pg_class
 WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND NOT pg_has_role(relowner, 'USAGE')
 """
 _OWNER = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = 'jobs'"
+_MAY_USE = """
+SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s
+"""
 # Only Weir's own programs are named so; a role may have others.
 _END_SESSIONS = """
 SELECT count(pg_terminate_backend(pid, %(limit_ms)s)) FROM pg_stat_activity
@@ -154,7 +157,13 @@ def _owner(connection: Connection) -> str:
 
 def _make(connection: Connection, schema: str, owner: str | None) -> None:
     """For `owner`, or whoever migrates. A role that may make no schema uses one that somebody has made for it."""
-    if connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", [schema]).fetchone() == (True,):
+    found = connection.execute(_MAY_USE, [schema]).fetchone()
+    if found == (False,):
+        raise Refused(
+            f"{connection.info.user} may make no tables in the schema {schema}, which is there already; ask the "
+            f"server's administrator for: ALTER SCHEMA {schema} OWNER TO {owner or connection.info.user}"
+        )
+    if found == (True,):
         return
     try:
         with connection.transaction():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 import structlog
 from psycopg import sql
+
+DEFAULT_PATH = '"$user", public'
+"""Postgres' own, of a role that nobody has set another for."""
 
 log = structlog.get_logger()
 
@@ -43,6 +47,7 @@ WHERE setting LIKE 'search_path=%%'
   AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = %s))
 ORDER BY setrole <> 0 AND setdatabase <> 0 DESC, setrole <> 0 DESC
 """
+_NAME = re.compile(r'"((?:[^"]|"")*)"|([^",\s]+)')
 
 
 def grantees(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
@@ -57,19 +62,22 @@ def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Se
 
 
 def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> bool:
-    """Let new sessions of `role` in this database look into `schema` before `public`, or what the role had instead.
+    """Let new sessions of `role` in this database look into `schema` just before `public`, or last where that is none.
+
+    So names mean what they meant: what the role finds before `public`, in a schema of its own, it finds still.
 
     False, with a warning, where the role of `connection` may not set that of `role`.
     """
     found = connection.execute(_PATHS, [role]).fetchall()
-    path = found[0][1] if found else "public"
-    if schema in _parts(path):
+    path = _parts(found[0][1] if found else DEFAULT_PATH)
+    if schema in path:
         if found[0][0]:
             return True
     else:
-        path = f"{schema}, {path}"
+        path.insert(path.index("public") if "public" in path else len(path), schema)
+    # Each name is quoted: a role may have anything in its own path, SQL too, which would run with the rights of Weir.
     statement = sql.SQL("ALTER ROLE {} IN DATABASE {} SET search_path = {}").format(
-        sql.Identifier(role), sql.Identifier(connection.info.dbname), sql.SQL(path)
+        sql.Identifier(role), sql.Identifier(connection.info.dbname), sql.SQL(", ").join(map(sql.Identifier, path))
     )
     try:
         with connection.transaction():
@@ -85,4 +93,9 @@ def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> boo
 
 
 def _parts(path: str) -> list[str]:
-    return [part.strip().strip('"') for part in path.split(",")]
+    """The names of a search_path, as Postgres reads it: what is not quoted is in small letters."""
+    return [
+        quoted.replace('""', '"') if quoted else plain.lower()
+        for quoted, plain in _NAME.findall(path)
+        if quoted or plain
+    ]
