@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from metering.digits import plain
 from metering.instants import rfc3339
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 _QUOTED = frozenset(',"\r\n')
 
 
