@@ -231,24 +231,22 @@ def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
 def test_a_connectors_configuration_may_name_the_variable_of_the_password_and_no_other(
     edited: tuple[Chain, Edits],
 ) -> None:
-    """Asked by the validation of a configuration, which shows what the worker makes of it."""
+    """Asked by the validation of a configuration, which shows what the worker makes of the connector's name."""
     chain, _ = edited
-    asked = {
-        **capture.connector(chain.url, {}),
-        "name": "stranger",
-        "topic.prefix": f"${{env:{capture.PASSWORD_VARIABLE}}}",
-        "slot.name": "${env:PATH}",
-    }
-    request = Request(
-        f"{chain.worker.url}/connector-plugins/PostgresConnector/config/validate",
-        method="PUT",
-        data=json.dumps(asked).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urlopen(request, timeout=60) as answer:
-        values = {config["value"]["name"]: config["value"]["value"] for config in json.load(answer)["configs"]}
-    assert values["topic.prefix"] == capture.password(chain.url)
-    assert values["slot.name"] == "${env:PATH}"
+
+    def seen(name: str) -> str:
+        request = Request(
+            f"{chain.worker.url}/connector-plugins/PostgresConnector/config/validate",
+            method="PUT",
+            data=json.dumps({**capture.connector(chain.url, {}), "name": name}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urlopen(request, timeout=60) as answer:
+            values = {config["value"]["name"]: config["value"]["value"] for config in json.load(answer)["configs"]}
+        return str(values["name"])
+
+    assert seen(f"${{env:{capture.PASSWORD_VARIABLE}}}") == capture.password(chain.url)
+    assert seen("${env:PATH}") == "${env:PATH}"
 
 
 def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_a_compacted_topic(
