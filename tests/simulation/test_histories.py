@@ -1,4 +1,4 @@
-"""What the simulator promises: sixty-four histories end as the oracle says, and each can be run again.
+"""What the simulator promises: two dozen histories end as the oracle says, and each can be run again.
 
 `make histories` runs five thousand. `python -m tests.simulation --seed N` runs one, prints it and makes it short.
 """
@@ -12,7 +12,7 @@ from tests.simulation.history import drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
 from tests.simulation.steps import Run
 
-HISTORIES = 48
+HISTORIES = 24
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
