@@ -38,16 +38,26 @@ BACKLOG = 1_024
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Serves a WSGI application from at most MAX_CONNECTIONS daemon threads. Raises OSError when the port is taken."""
+    """Serves a WSGI application from at most `max_connections` daemon threads. Raises OSError when the port is taken."""
 
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = BACKLOG
 
-    def __init__(self, address: str, port: int, application: Application) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        application: Application,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        max_scrapes: int = MAX_SCRAPES,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self.application = application
-        self.scrapes = threading.BoundedSemaphore(MAX_SCRAPES)
-        self._free_threads = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self.client_timeout_seconds = timeout_seconds
+        self.scrapes = threading.BoundedSemaphore(max_scrapes)
+        self._free_threads = threading.BoundedSemaphore(max_connections)
         self._replaceable: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         self.address_family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
@@ -114,7 +124,6 @@ class _Request(BaseHTTPRequestHandler):
     """Answers the one request of a connection."""
 
     server: MetricsServer
-    timeout = TIMEOUT_SECONDS
 
     def setup(self) -> None:
         super().setup()
@@ -140,7 +149,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def _head(self) -> bytes:
         """Request line and headers; empty if they do not come in time or are too long."""
-        deadline, head = time.monotonic() + TIMEOUT_SECONDS, b""
+        deadline, head = time.monotonic() + self.server.client_timeout_seconds, b""
         while b"\r\n\r\n" not in head:
             if (left := deadline - time.monotonic()) <= 0 or len(head) >= MAX_REQUEST_BYTES:
                 return b""
@@ -152,7 +161,7 @@ class _Request(BaseHTTPRequestHandler):
             if not received:
                 return b""
             head += received
-        self.connection.settimeout(TIMEOUT_SECONDS)
+        self.connection.settimeout(self.server.client_timeout_seconds)
         return head
 
     def _path(self) -> str:

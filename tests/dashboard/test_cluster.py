@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,12 +26,17 @@ ITEMS: list[dict[str, Any]] = [
     {"metadata": {"name": "prod-weir-billing"}, "status": {"applicationState": {"state": "RUNNING"}}},
     {"metadata": {"name": "prod-weir-ingestion"}},
 ]
+LABELLED = [
+    {**item, "metadata": {**item["metadata"], "labels": {cluster.RELEASE_LABEL: release}}}
+    for item, release in zip(ITEMS, ("another", "prod", "prod"), strict=True)
+]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def asked(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """The paths that the API server was asked for."""
     paths: list[str] = []
+    items: list[dict[str, Any]] = getattr(request, "param", ITEMS)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -40,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             self.send_response(200 if self.path == PATH else 403)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(json.dumps({"items": ITEMS}).encode())
+            self.wfile.write(json.dumps({"items": items}).encode())
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is given
             pass
@@ -65,14 +69,10 @@ def test_state_restarts_and_reason_stand_in_the_applications_card(
     assert asked == [PATH]
 
 
+@pytest.mark.parametrize("asked", [LABELLED], indirect=True, ids=["labelled"])
 def test_applications_of_another_release_in_the_namespace_are_not_shown(
     open_page: Pages, seeded: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    labelled = [
-        {**item, "metadata": {**item["metadata"], "labels": {cluster.RELEASE_LABEL: release}}}
-        for item, release in zip(ITEMS, ("another", "prod", "prod"), strict=True)
-    ]
-    monkeypatch.setattr(sys.modules[__name__], "ITEMS", labelled)
     monkeypatch.setenv("WEIR_NAMESPACE", "metering")
     monkeypatch.setenv("WEIR_RELEASE", "prod")
     shown = texts(open_page("overview"))

@@ -17,7 +17,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from monitoring import metrics_server
 from monitoring.liveness import LOOP, PATH, answering
 from monitoring.metrics_server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_SCRAPES, MetricsServer
 from tests.waiting import wait_until
@@ -88,13 +87,15 @@ Serve = Callable[..., MetricsServer]
 
 
 @pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+def serving() -> Iterator[Serve]:
     """Starts servers of an application, whose clients have so many seconds."""
     with ExitStack() as stack:
 
-        def serve(application: Any, timeout_seconds: float = 60) -> MetricsServer:
-            monkeypatch.setattr(metrics_server, "TIMEOUT_SECONDS", timeout_seconds)
-            server = stack.enter_context(MetricsServer("127.0.0.1", 0, answering(LOOP, application)))
+        def serve(application: Any, timeout_seconds: float = 60, **limits: int) -> MetricsServer:
+            answer = answering(LOOP, application)
+            server = stack.enter_context(
+                MetricsServer("127.0.0.1", 0, answer, timeout_seconds=timeout_seconds, **limits)
+            )
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
             thread.start()
             stack.callback(thread.join)
@@ -173,11 +174,9 @@ def test_scrapes_that_hang_leave_liveness_alone_and_further_ones_are_refused(ser
     assert get(server.port, "/metrics") == b"m"
 
 
-def test_clients_that_do_not_read_their_answers_give_way(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 8)
-    monkeypatch.setattr(metrics_server, "MAX_SCRAPES", 4)
+def test_clients_that_do_not_read_their_answers_give_way(serving: Serve) -> None:
     more_than_a_socket_takes = b"m" * 20_000_000
-    server = serving(page(more_than_a_socket_takes))
+    server = serving(page(more_than_a_socket_takes), max_connections=8, max_scrapes=4)
     with connections(server.port, 24, b"GET /metrics HTTP/1.1\r\n\r\n"):
         assert get(server.port) == b"live\n"
         wait_until(lambda: server.scrapes.acquire(blocking=False), "the end of a scrape", LIMIT_SECONDS)
@@ -197,8 +196,7 @@ def test_an_answer_is_what_the_client_accepts(serving: Serve, driver: tuple[int,
 def test_a_thread_that_the_system_refuses_is_none_less_for_later(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
-    server = serving(page(b"m"))
+    server = serving(page(b"m"), max_connections=2)
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.kafka import heartbeat
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.heartbeat import Heartbeat
 from monitoring import metrics
@@ -122,18 +121,18 @@ def failed() -> float:
     return REGISTRY.get_sample_value(metrics.HEARTBEATS_FAILED.name) or 0.0
 
 
-def test_beats_that_cannot_even_be_sent_are_counted(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beats_that_cannot_even_be_sent_are_counted(bootstrap: str) -> None:
     """Of a topic that it may not see a broker names no partition, and there is nothing to send."""
     nowhere = Heartbeat(
-        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, TOPIC, 1, timedelta(seconds=60), HandClock()
+        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0},
+        *(TOPIC, 1, timedelta(seconds=60), HandClock()),
+        timeout_seconds=0.1,
     )
-    monkeypatch.setattr(heartbeat, "TIMEOUT_SECONDS", 0.1)
     before = failed()
     nowhere._beat()
     assert failed() == before + 1
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0, "allow.auto.create.topics": False}
-    unseen = Heartbeat(settings, "no-such-topic", 1, timedelta(seconds=60), HandClock())
-    monkeypatch.setattr(heartbeat, "TIMEOUT_SECONDS", 5)
+    unseen = Heartbeat(settings, "no-such-topic", 1, timedelta(seconds=60), HandClock(), timeout_seconds=5)
     unseen._beat()
     assert failed() == before + 2
 

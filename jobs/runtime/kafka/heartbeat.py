@@ -35,6 +35,7 @@ class Heartbeat:
         clock: Clock,
         *,
         idle: timedelta = IDLE,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         self._kafka = kafka
         self._topic = topic
@@ -42,6 +43,7 @@ class Heartbeat:
         self._interval = interval
         self._idle = max(interval, idle)
         self._clock = clock
+        self._timeout_seconds = timeout_seconds
         self._producer, self._is_dead = self._new_producer(), False
         self.is_resting = False
         """Whether it beats slowly."""
@@ -81,7 +83,7 @@ class Heartbeat:
                 log.warning("the producer of heartbeats failed for good and is replaced")
                 self._producer, self._is_dead = self._new_producer(), False
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.
-            metadata = self._producer.list_topics(self._topic, timeout=TIMEOUT_SECONDS)
+            metadata = self._producer.list_topics(self._topic, timeout=self._timeout_seconds)
             topic = metadata.topics[self._topic]
             if topic.error is not None:
                 raise KafkaException(topic.error)
