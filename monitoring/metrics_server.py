@@ -38,7 +38,7 @@ BACKLOG = 1_024
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Serves a WSGI application from at most `max_connections` daemon threads. Raises OSError when the port is taken."""
+    """Serves a WSGI application from at most `max_connections` daemon threads. Raises OSError if the port is taken."""
 
     allow_reuse_address = True
     daemon_threads = True

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from dashboard.queries.accounts import read_accounts
 from dashboard.settings import Settings
 from jobs.__main__ import migrate as migrate_command
 from jobs.runtime.errors import ExitStatus, Refused
-from jobs.runtime.postgres import move
+from jobs.runtime.postgres import move, own_schema
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.ownership import Ownership
@@ -438,9 +439,7 @@ def test_a_schema_in_which_weirs_role_may_make_no_table_is_refused_with_what_to_
 def test_a_table_that_does_not_become_free_leaves_everything_where_it_was(
     earlier: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move, "LOCK_TIMEOUT", "50ms")
-    monkeypatch.setattr(move, "LOCK_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(move, "LOCK_DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(own_schema, "move", partial(move.move, lock_timeout="50ms", deadline_seconds=0.3))
     with psycopg.connect(earlier.url) as somebody, psycopg.connect(earlier.url, autocommit=True) as driver:
         somebody.execute("SELECT count(*) FROM audits")
         with pytest.raises(Refused, match="had a table of Weir's in use"):

@@ -32,14 +32,22 @@ WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') A
 """
 
 
-def move(connection: Connection, schema: str, moved: Sequence[str]) -> None:
+def move(
+    connection: Connection,
+    schema: str,
+    moved: Sequence[str],
+    *,
+    lock_timeout: str = LOCK_TIMEOUT,
+    deadline_seconds: float = LOCK_DEADLINE_SECONDS,
+) -> None:
     """Move these relations and functions, in the transaction of a migration.
 
     Raises Refused where a table does not become free.
     """
     target = sql.Identifier(schema)
     kinds = connection.execute(_KINDS, [EARLIER_HOME, list(moved)]).fetchall()
-    lock_alone(connection, EARLIER_HOME, [name for name, is_sequence in kinds if not is_sequence], LOCK_TIMEOUT)
+    tables = [name for name, is_sequence in kinds if not is_sequence]
+    lock_alone(connection, EARLIER_HOME, tables, lock_timeout, deadline_seconds)
     for name, is_sequence in kinds:
         # ALTER TABLE moves views, and what a table owns: indexes, constraints, the sequence of an identity.
         kind = sql.SQL("SEQUENCE" if is_sequence else "TABLE")
@@ -56,14 +64,20 @@ def move(connection: Connection, schema: str, moved: Sequence[str]) -> None:
     log.info("moved Weir's tables into a schema of their own", schema=schema, tables=len(kinds))
 
 
-def lock_alone(connection: Connection, schema: str, tables: Sequence[str], timeout: str) -> None:
+def lock_alone(
+    connection: Connection,
+    schema: str,
+    tables: Sequence[str],
+    timeout: str,
+    deadline_seconds: float = LOCK_DEADLINE_SECONDS,
+) -> None:
     """All of them for this transaction alone: none is waited for while others have to wait behind it for long.
 
     With a `timeout` of less than the server's deadlock_timeout nobody else is ended. Raises Refused where a table does
     not become free.
     """
     names = sql.SQL(", ").join(sql.Identifier(schema, name) for name in sorted(tables))
-    deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
+    deadline = time.monotonic() + deadline_seconds
     while True:
         try:
             with connection.transaction():
@@ -73,7 +87,7 @@ def lock_alone(connection: Connection, schema: str, tables: Sequence[str], timeo
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if time.monotonic() > deadline:
                 raise Refused(
-                    f"for {LOCK_DEADLINE_SECONDS:g} s somebody had a table of Weir's in use (pg_stat_activity shows "
+                    f"for {deadline_seconds:g} s somebody had a table of Weir's in use (pg_stat_activity shows "
                     "who): end that, or migrate later. Nothing was changed"
                 ) from None
             log.info("waits for Weir's tables to be free")
