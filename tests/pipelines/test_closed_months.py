@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from catalog.closed import PRICE_AT, ClosedMonthsTouched
 from catalog.deletion import delete_row
 from catalog.file import parse_catalog
-from catalog.store import store
+from catalog.store import store, stored
 from jobs.streams import CatalogTopic
 from tests.database_rows import window, write_windows
 from tests.pipelines.test_contracts_view import ACCOUNTS, METERS, MODELS, MOMENTS, Edit, apply, edits
@@ -55,6 +55,13 @@ def rows(database: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(database) as connection:
         accounts = connection.execute("SELECT account, plan, currency, timezone FROM catalog.accounts").fetchall()
         return accounts + connection.execute("SELECT plan, effective_from, unit_price FROM catalog.prices").fetchall()
+
+
+def assert_stored(database: str, file: str) -> None:
+    """Nobody is asked, and the database has every row of the file."""
+    made = store(database, parse_catalog(file))
+    assert made
+    assert [change.after for change in stored(database, made)] == [change.after for change in made]
 
 
 def months(touched: ClosedMonthsTouched) -> list[tuple[datetime, dict[str, Decimal], dict[str, Decimal]]]:
@@ -123,13 +130,13 @@ def test_a_change_that_leaves_ended_months_as_they_are_billed_is_made(billed: st
     with psycopg.connect(billed) as connection:
         connection.execute("DELETE FROM catalog.prices WHERE plan = 'gold'")
     store(billed, parse_catalog(price("0.01", "gold")))
-    store(billed, parse_catalog(file))
+    assert_stored(billed, file)
 
 
 def test_filling_in_what_had_no_price_needs_no_word(billed: str) -> None:
     row = {"account": "a", "meter": "input_tokens", "currency": None, "unit_price": None, "price_version": None}
     write_windows(billed, window(LAST_MONTH + timedelta(days=3), 9, **row))
-    store(billed, parse_catalog(price("0.5").replace("requests", "input_tokens")))
+    assert_stored(billed, price("0.5").replace("requests", "input_tokens"))
 
 
 def test_a_month_that_ends_after_utcs_is_asked_for_until_it_ends(database: str) -> None:
@@ -167,6 +174,7 @@ def test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed(billed: s
 def test_a_deletion_as_of_now_asks_nothing_and_one_that_is_agreed_is_made(billed: str) -> None:
     delete_row(billed, CatalogTopic.PRICES, PRICE, LAST_MONTH, "ann", backdates=True)
     delete_row(billed, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
+    assert rows(billed) == [("gold", JANUARY, Decimal("0.10"))]
 
 
 @pytest.fixture

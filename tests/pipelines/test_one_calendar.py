@@ -193,6 +193,9 @@ def test_an_account_and_a_plan_keep_their_names_and_the_sentence_says_what_to_do
         connection.execute("UPDATE catalog.plans SET plan = 'gratis' WHERE plan = 'free'")
     connection.execute("UPDATE catalog.accounts SET account = 'a', name = 'Other'")
     connection.execute("UPDATE catalog.plans SET plan = plan, name = 'Other'")
+    names = "SELECT account AS key, name FROM catalog.accounts UNION ALL SELECT plan, name FROM catalog.plans"
+    found = connection.execute(names).fetchall()
+    assert sorted(found) == [("a", "Other"), ("free", "Other"), ("pro", "Other")]
 
 
 def test_a_price_whose_key_changes_with_sql_ends_and_another_begins(

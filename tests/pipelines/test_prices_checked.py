@@ -92,12 +92,17 @@ def write_price(connection: psycopg.Connection[Any], **other: Any) -> None:
     )
 
 
+def priced_meters(connection: psycopg.Connection[Any]) -> set[str]:
+    return {meter for (meter,) in connection.execute("SELECT meter FROM catalog.prices")}
+
+
 def test_a_meter_that_was_declared_once_can_have_prices_for_ever(priced: str) -> None:
     """Its usage is billed yet: what waits, and what the audit mends."""
     with psycopg.connect(priced) as connection:
         declare(connection, [*DEFAULT, GPU])
         declare(connection, DEFAULT)
         write_price(connection, meter="gpu_seconds")
+        assert priced_meters(connection) == {"requests", "gpu_seconds"}
 
 
 def test_a_new_database_takes_prices_for_the_meters_of_every_release(database: str) -> None:
@@ -106,6 +111,7 @@ def test_a_new_database_takes_prices_for_the_meters_of_every_release(database: s
     with psycopg.connect(database) as connection:
         for meter in DEFAULT:
             write_price(connection, meter=meter.name)
+        assert priced_meters(connection) == {meter.name for meter in DEFAULT}
 
 
 def test_an_installation_of_before_upgrades_with_what_it_has_and_goes_on(database: str) -> None:
