@@ -61,7 +61,8 @@ def assert_stored(database: str, file: str) -> None:
     """Nobody is asked, and the database has every row of the file."""
     made = store(database, parse_catalog(file))
     assert made
-    assert [change.after for change in stored(database, made)] == [change.after for change in made]
+    found = {(change.topic, *change.key.values()): change.after for change in stored(database, made)}
+    assert found == {(change.topic, *change.key.values()): change.after for change in made}
 
 
 def months(touched: ClosedMonthsTouched) -> list[tuple[datetime, dict[str, Decimal], dict[str, Decimal]]]:

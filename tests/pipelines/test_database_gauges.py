@@ -321,6 +321,9 @@ def test_what_audits_put_right_is_added_up_by_cause(database: str) -> None:
         assert gauges.value("weir_audit_corrected", cause="duplicate") == 0
 
 
+SEGMENT_BYTES = 16 << 20
+
+
 def test_what_a_slot_holds_back_is_shown_until_it_is_dropped(database: str) -> None:
     slot = f"weir_test_{uuid4().hex}"
     with psycopg.connect(database, autocommit=True) as connection, shown("ingestion", database) as gauges:
@@ -335,7 +338,11 @@ def test_what_a_slot_holds_back_is_shown_until_it_is_dropped(database: str) -> N
             assert first is not None
             assert held is not None
             assert held - first > 3_000_000
-            assert gauges.value_now("weir_slot_safe_bytes", slot=slot) is None, "max_slot_wal_keep_size is unlimited"
+            safe = gauges.value_now("weir_slot_safe_bytes", slot=slot)
+            limit = connection.execute("SELECT pg_size_bytes(current_setting('max_slot_wal_keep_size'))").fetchone()
+            assert safe is not None
+            assert limit is not None
+            assert safe + held == pytest.approx(limit[0], abs=2 * SEGMENT_BYTES), "Postgres counts whole segments"
             assert (gauges.value_now("weir_database_used_bytes") or 0) > before + 6_000_000, "the table and its log"
         finally:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
