@@ -7,6 +7,19 @@ from importlib.resources import files
 
 import streamlit as st
 
+STAY_AT_HEADING = """<script>
+(() => {
+  const heading = document.getElementById(location.hash.slice(1));
+  if (!heading) return;
+  const stay = new ResizeObserver(() => heading.scrollIntoView());
+  stay.observe(heading.closest("[data-testid=stMainBlockContainer]"));
+  for (const moved of ["wheel", "touchmove", "pointerdown", "keydown"])
+    addEventListener(moved, () => stay.disconnect(), {once: true, passive: true});
+})();
+</script>"""
+"""Streamlit scrolls to a heading as soon as it is drawn, and fonts that load later move it by pages: the page scrolls
+again whenever its height changes, until the reader scrolls."""
+
 
 def show() -> None:
     """Draw the runbook; the anchor of a heading is the alert's name in lower case, as in the links of the rules."""
@@ -16,3 +29,4 @@ def show() -> None:
     for name, section in zip(sections[::2], sections[1::2], strict=True):
         st.header(name, anchor=name.lower())
         st.markdown(section)
+    st.html(STAY_AT_HEADING, unsafe_allow_javascript=True)

@@ -174,6 +174,15 @@ def test_an_alert_appears_leads_to_its_runbook_and_disappears_without_reload(sta
     assert page.evaluate("window.notReloaded") is True
 
 
+@pytest.mark.parametrize("name", ["FreshnessBurnFast", "WaitingRequestsGrowing", "SlotNearlyLost"])
+def test_the_link_of_an_alert_stays_at_its_heading(stack: Stack, page: Page, name: str) -> None:
+    page.goto(f"{address(stack, 'runbook')}#{name.lower()}")
+    heading = page.get_by_role("heading", name=name)
+    expect(heading).to_be_in_viewport(timeout=PATIENCE_MS)
+    wait_until_it_stands(page)
+    expect(heading).to_be_in_viewport(timeout=PATIENCE_MS)
+
+
 def address(stack: Stack, name: str, customer: Customer | None = None) -> str:
     """A page's link; the pages that have the filter show one account, the one of an event its first request."""
     path = "" if name == "overview" else name
