@@ -63,6 +63,7 @@ _BILLED: LiteralString = f"""
                min(first_window) AS first_window, max(last_window_end) AS last_window_end
         FROM usage_days
         WHERE account IN (SELECT account FROM touched) AND unit_price IS NOT NULL
+          AND day >= (SELECT (min(starts) AT TIME ZONE 'UTC')::date - 1 FROM touched)
           AND day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
         GROUP BY account, day, model, meter, currency, price_version, unit_price
     ), begun AS (

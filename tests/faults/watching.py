@@ -39,7 +39,8 @@ class Progress:
     """
 
     def __init__(self, postgres_url: str) -> None:
-        self._url = f"{postgres_url}?connect_timeout=2&options=-c%20statement_timeout%3D2000"
+        limits = "connect_timeout=2&options=-c%20statement_timeout%3D2000"
+        self._url = f"{postgres_url}{'&' if '?' in postgres_url else '?'}{limits}"
         self._stopping = threading.Event()
         self._began = self._moved_at = time.monotonic()
         self.position = 0
