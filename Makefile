@@ -5,7 +5,7 @@ VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo up down check test e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival format render lock clean
+.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -44,6 +44,9 @@ else
 	$(BIN)/python -m pytest tests/e2e || failed=1; \
 	exit $$failed
 endif
+
+long: $(STAMP) ## Run the tests that take too long for CI; writes tests/LONG.md
+	$(BIN)/python -m tests.long $(ARGS)
 
 e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= for your own), break it, compare the bills; writes tests/cluster/RESULT.md
 	@tests/cluster/run

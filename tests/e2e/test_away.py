@@ -113,6 +113,7 @@ def is_told(stack: Stack, job: str, cause: str) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_frozen_broker_and_a_database_that_is_restarted_meanwhile_are_waited_for(
     stack: Stack, customer: Customer
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from deployment.stack import Stack
 from metering.instants import rfc3339
@@ -20,6 +21,7 @@ AGO = timedelta(days=200)
 PAIRS = 40
 
 
+@pytest.mark.long
 def test_history_is_billed_once_in_its_own_minutes_beside_live_traffic(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
     customer.gateway = f"history/{customer.account}"

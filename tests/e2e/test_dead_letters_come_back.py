@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from deployment.stack import Stack
 from tests.e2e.metering import PRICES, drain, new_customer, weir
@@ -42,6 +43,7 @@ def in_the_middle_of_a_minute() -> datetime:
     return datetime.now(UTC)
 
 
+@pytest.mark.long
 def test_a_mended_dead_letter_is_billed_once_in_its_own_minute_as_late_as_it_was_at_first(
     stack: Stack, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from tests.edits.run import KILLED, Plan, run
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_hundred_edits_under_kills_price_each_row_as_an_independent_computation_does(stack: Stack) -> None:
     """`make edits` has a thousand."""
     plan = Plan(seed=1, edits=100, kill_every_seconds=8, edit_every_seconds=0.5, abandons=False)

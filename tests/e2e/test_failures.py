@@ -170,6 +170,7 @@ def test_a_driver_whose_java_ends_is_started_again(stack: Stack, customer: Custo
     assert_bill_is_exact(stack, customer)
 
 
+@pytest.mark.long
 def test_frozen_drivers_that_wake_up_and_two_live_ones_at_once_change_nothing(
     stack: Stack, customer: Customer, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_frozen_drivers_that_wake_up_and_two_live_ones_at_once_change_nothing(
     assert_bill_is_exact(stack, customer)
 
 
+@pytest.mark.long
 def test_drivers_frozen_inside_a_transaction_do_not_hold_up_their_successors_and_change_nothing(
     stack: Stack, customer: Customer, tmp_path: Path
 ) -> None:

@@ -21,7 +21,8 @@ from tests.e2e.older.metered import MINUTE, NOTHING, Metered, added, metered
 from tests.e2e.watched import STEADY_SOURCE
 
 CLOSED = ("closed", "corrected")
-WITH_CUSTOMER = pytest.mark.parametrize("upgraded", [older.UNSHARED], indirect=True, scope="module")
+UNSHARED = pytest.param(older.UNSHARED, marks=pytest.mark.long)
+WITH_CUSTOMER = pytest.mark.parametrize("upgraded", [UNSHARED], indirect=True, scope="module")
 """For what only that folder holds: a customer whose last events were unread, and what the commands listed."""
 
 
@@ -54,7 +55,7 @@ class Upgraded:
 
 
 # The shared stack comes last: one stack at a time is enough for the machine.
-@pytest.fixture(scope="module", params=[older.UNSHARED, older.SHARED])
+@pytest.fixture(scope="module", params=[UNSHARED, older.SHARED])
 def upgraded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
     """Nothing new was sent to it."""
     if request.param == older.SHARED:

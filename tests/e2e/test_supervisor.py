@@ -83,6 +83,7 @@ def test_the_whole_stack_stays_within_its_memory(stack: Stack) -> None:
     assert used_bytes < MEMORY_LIMIT_BYTES
 
 
+@pytest.mark.long
 def test_a_folder_left_behind_by_a_crash_is_recovered(stack: Stack, bystander: subprocess.Popen[bytes]) -> None:
     crashed = running_stack(stack.data_dir)
     crashed.supervisor.signal(signal.SIGKILL)

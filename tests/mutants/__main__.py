@@ -66,7 +66,7 @@ def _is_caught(mutant: Mutant, test: str, copy: Path) -> bool:
 def _is_red(copy: Path, *tests: str) -> bool:
     """Whether one of the tests fails on the copy as it is."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", *tests],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
