@@ -40,7 +40,7 @@ ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
 	@failed=0; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/e2e || failed=1; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/e2e || failed=1; \
 	$(BIN)/python -m pytest tests/e2e || failed=1; \
 	exit $$failed
 endif

@@ -18,7 +18,9 @@ def in_store(connected: str, database: str, store: str, day: Day, monkeypatch: p
 
 
 @pytest.mark.usefixtures("in_store")
-@pytest.mark.parametrize("name", ["overview", "joins", "late"])
+@pytest.mark.parametrize(
+    "name", ["overview", *(pytest.param(name, marks=pytest.mark.long) for name in ("joins", "late"))]
+)
 def test_tables_are_read_from_an_object_store(open_page: Pages, name: str) -> None:
     page = open_page(name)
     assert "backend down" not in texts(page)

@@ -98,6 +98,7 @@ def a_queue() -> list[Step]:
     ]
 
 
+@pytest.mark.long
 def test_what_is_left_when_days_were_removed_is_proved(spark: SparkSession, tmp_path: Path) -> None:
     with left_by_steps(a_year(), tmp_path) as world:
         made = Metered(world.tables, world.database)

@@ -61,7 +61,7 @@ Row = dict[str, Any]
 
 
 # Rules that changed, gaps that changed, corrections and stragglers; and some that waited and were decided.
-@pytest.fixture(scope="module", params=[102, 103])
+@pytest.fixture(scope="module", params=[pytest.param(102, marks=pytest.mark.long), 103])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with left_by(request.param, tmp_path_factory.mktemp("left"), is_audited=True) as left:
         yield left

@@ -214,6 +214,7 @@ def _say(states: list[Any], state: Any) -> None:
         states.append(state)
 
 
+@pytest.mark.long
 def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
     older: tuple[Chain, Edits],
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_connectors_configuration_may_name_the_variable_of_the_password_and_no
     assert seen("${env:PATH}") == "${env:PATH}"
 
 
+@pytest.mark.long
 def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_a_compacted_topic(
     edited: tuple[Chain, Edits],
 ) -> None:
@@ -350,6 +352,7 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
     assert told == [(7, "approve", "ann"), (7, "approve", "ann"), (7, "reject", "eve")]
 
 
+@pytest.mark.long
 def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_is_missed_until_it_is_back(
     edited: tuple[Chain, Edits], tmp_path: Path
 ) -> None:
@@ -436,6 +439,7 @@ def test_a_price_that_one_transaction_put_there_and_deleted_again_was_never_ther
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
     edited: tuple[Chain, Edits], tmp_path: Path
 ) -> None:

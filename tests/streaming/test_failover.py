@@ -94,6 +94,7 @@ def reconcile(chain: Chain, folder: Path) -> int:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_what_was_committed_before_a_standby_took_over_is_told_by_it_and_so_is_what_it_commits(
     chain: Chain, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_what_was_committed_before_a_standby_took_over_is_told_by_it_and_so_is_w
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_what_was_captured_and_a_standby_never_had_is_taken_back_when_it_takes_over(
     chain: Chain, tmp_path: Path
 ) -> None:

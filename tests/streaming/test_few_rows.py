@@ -163,6 +163,7 @@ def test_while_few_rows_come_spark_is_asked_only_for_what_concerns_the_job(
         assert running_query(spark) is not None
 
 
+@pytest.mark.long
 def test_a_query_that_rests_wakes_when_there_is_much(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

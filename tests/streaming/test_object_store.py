@@ -102,6 +102,7 @@ def wait_for(expected: dict[str, list[str]], process: subprocess.Popen[bytes], l
         time.sleep(0.5)
 
 
+@pytest.mark.long
 def test_an_application_on_s3_gives_each_request_its_outcome_once_though_it_is_killed(
     store: str, start_joins: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:

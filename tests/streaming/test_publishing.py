@@ -138,6 +138,7 @@ def done(file: Path) -> list[tuple[str, str, int]]:
         return held.execute("SELECT topic, id, version FROM done").fetchall()
 
 
+@pytest.mark.long
 def test_the_example_ends_with_the_tables_each_correction_once_under_kills(
     topics: str, database: str, tmp_path: Path
 ) -> None:
