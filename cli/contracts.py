@@ -70,7 +70,7 @@ def list_(*, contract: ContractOption = None, form: FormatOption = Format.TABLE)
 
 def field_rows(contract: Contract) -> Iterator[Row]:
     """Rows with the keys FIELD_COLUMNS, one for each field; one without a field for a contract that reads none."""
-    from metering.contracts.wording import HOLDS, rule_of
+    from metering.contracts.wording import holds, rule_of
 
     named: dict[str, Any] = {"type": contract.type, "family": contract.family.value}
     if not contract.fields:
@@ -79,7 +79,7 @@ def field_rows(contract: Contract) -> Iterator[Row]:
         yield {
             **named,
             "path": field.pointer,
-            "holds": HOLDS[field.kind],
+            "holds": holds(field),
             "rule": rule_of(field),
             "required": field.is_required,
             "column": field.column,

@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.ingestion.violations import Rule, is_misread
 from metering.contracts.model import Contract, Field, Kind, pointer
-from metering.contracts.wording import HOLDS
+from metering.contracts.wording import holds
 from metering.words import Family, Reason, Status
 
 STATUS = "status"
@@ -66,16 +66,18 @@ def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
 def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterator[Rule]:
     value, at = pl.col(field.pointer), field.pointer
 
-    def rule(is_broken: pl.Expr, text: str) -> Rule:
-        wrong_type = f"type is {HOLDS[field.kind]}"
-        return Rule(is_broken, field.reason, f"{contract.type} {at}", text, at, value, field.kind, wrong_type)
+    type_is = f"type is {holds(field)}"
+
+    def rule(is_broken: pl.Expr, text: str, shown: pl.Expr | None = value) -> Rule:
+        return Rule(is_broken, field.reason, f"{contract.type} {at}", text, at, shown, field.kind, type_is)
 
     if any_misread:
         for length in range(2, len(field.path)):
             above = pointer(field.path[:length])
             text = "type is object"
             yield Rule(is_misread(above), field.reason, f"{contract.type} {above}", text, above, wrong_type=text)
-        yield rule(is_misread(at), f"type is {HOLDS[field.kind]}")
+        is_another = is_misread(at) & value.is_null() if field.takes_text else is_misread(at)
+        yield rule(is_another, type_is, shown=None)
     if field.is_required:
         is_missing = value.is_null() | (value == "") if field.kind is Kind.TEXT else value.is_null()
         yield rule(is_missing.fill_null(value=True), "required")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.ingestion import strict_json
+from jobs.ingestion.number_texts import NumberTexts
 from metering.contracts.model import Contract, Kind, Path, pointer
 from metering.contracts.schema import ENVELOPE
 
@@ -43,13 +44,14 @@ class Paths:
     """What is read of an event: the fields of all contracts, and the attributes that Weir itself needs."""
 
     fields: dict[Path, Kind] = field(default_factory=dict)
+    number_texts: NumberTexts = field(default_factory=NumberTexts)
 
     @classmethod
-    def of(cls, contracts: Iterable[Contract]) -> Paths:
+    def of(cls, contracts: Collection[Contract]) -> Paths:
         """All that some contract reads."""
         found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64")}
         found |= {part.path: part.kind for contract in contracts for part in contract.fields}
-        return cls(found)
+        return cls(found, NumberTexts.of(contracts))
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
@@ -57,7 +59,7 @@ class Paths:
 
         By pointer each field, null where nothing stood; `/data`: whether it is an object; `unreadable`: the `Reason`
         for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the values of another kind
-        than the contracts have there (`violations.misread_text`).
+        than the contracts have there, texts that are taken for numbers among them (`violations.misread_text`).
         """
         return {
             **{pointer(path): POLARS[kind] for path, kind in self.fields.items()},
@@ -74,7 +76,11 @@ class Paths:
     @cached_property
     def typed(self) -> list[tuple[Path, Callable[[Any], Any]]]:
         """What makes a field's value out of what a strict reader found."""
-        return [(path, strict_json.TYPED[kind]) for path, kind in self.fields.items()]
+        typed = strict_json.TYPED
+        return [
+            (path, strict_json.or_text(typed[kind]) if path in self.number_texts.paths else typed[kind])
+            for path, kind in self.fields.items()
+        ]
 
     @cached_property
     def arrow_schemas(self) -> list[pa.Schema]:

@@ -80,15 +80,25 @@ class Reader:
 
     def read(self, values: pl.Series) -> pl.DataFrame:
         """Values of records (binary) → one row each, in their order (`Paths.schema`)."""
-        texts = _texts(values)
+        texts, is_unquoted = self._paths.number_texts.unquoted(_texts(values))
+        has_unquoted = is_unquoted.any()
+        written = values.zip_with(~is_unquoted, texts.cast(pl.Binary)) if has_unquoted else values
         is_simple = self._is_simple(values, texts)
         number = pl.int_range(len(values), dtype=pl.UInt32, eager=True)
         frames: list[tuple[pl.Series, pl.DataFrame]] = []
         slow = number.filter(~is_simple)
         for kept in self._alike(number.filter(is_simple), texts):
-            found, refused = self._read_all(values.gather(kept).to_list())
-            frames += [(kept.gather(rows), frame) for rows, frame in found]
+            found, refused = self._read_all(written.gather(kept).to_list())
             slow = pl.concat([slow, kept.gather(refused)])
+            for rows, frame in found:
+                each = kept.gather(rows)
+                if not has_unquoted:
+                    frames.append((each, frame))
+                    continue
+                is_of_refusing = frame["/type"].is_in(self._paths.number_texts.refusing).fill_null(value=False)
+                is_refused = is_unquoted.gather(each) & is_of_refusing
+                slow = pl.concat([slow, each.filter(is_refused)])
+                frames.append((each.filter(~is_refused), frame.filter(~is_refused)))
         if len(frames) == 1 and slow.is_empty():
             return frames[0][1]
         if len(slow):
@@ -300,7 +310,10 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], misread: dict[str, str]) -> Any:
-    """What stands at a path, typed; a value of another kind is none, and goes into `misread` by its pointer."""
+    """What stands at a path, typed; a value of another kind is none, and goes into `misread` by its pointer.
+
+    So does a text that is taken for a number, which is one.
+    """
     value: Any = event
     for level, name in enumerate(path):
         if value.__class__ is not dict:
@@ -310,7 +323,7 @@ def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], m
         if value is None:
             return None
     found = typed(value)
-    if found is None:
+    if found is None or (value.__class__ is str and found.__class__ is not str):
         misread.setdefault(pointer(path), json_of(value))
     return found
 

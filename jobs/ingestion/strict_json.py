@@ -30,6 +30,8 @@ _STEPS = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+"""A number as JSON writes it."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -162,6 +164,16 @@ TYPED: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.DECIMAL: _decimal,
 }
 """A member as its kind's column holds it; None where it is of another kind."""
+
+
+def or_text(typed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same, where a text may stand for the number that it would be without its quotes."""
+
+    def typed_number(value: Any) -> Any:
+        is_number = value.__class__ is str and NUMBER.fullmatch(value) is not None
+        return typed(Number(value) if is_number else value)
+
+    return typed_number
 
 
 def _members(pairs: _Pairs, read: Tree) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Whoever sends events must be able to tell from it alone what to change.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -14,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from jobs.ingestion.strict_json import NUMBER
 from metering.contracts.model import Kind
 from metering.words import Reason
 
@@ -21,7 +21,6 @@ MAX_SHOWN_CHARACTERS = 60
 MAX_WHOLE_DIGITS = 18
 """A number with more is not written out as a whole one: its exponent may have any size."""
 BOOLEANS = ("true", "false")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _TYPES = {'"': "the string ", "[": "the array ", "{": "the object "}
 """By the first character of a JSON text; of another one the type is plain to see."""
 
@@ -63,7 +62,10 @@ def violations(events: pl.DataFrame, rules: Sequence[Rule], broken: pl.Series) -
 
 
 def misread_text(found: dict[str, str]) -> str | None:
-    """The column `misread`: pointers, each with the JSON of a value that is not of its field's type; null of none."""
+    """The column `misread`: pointers, each with the JSON of a value that is not of its field's type; null of none.
+
+    A text that some contract takes for a number stands there too, beside its number: another contract may not take it.
+    """
     return "".join(f"\0{at}\0{value}\0" for at, value in found.items()) or None
 
 
@@ -101,7 +103,7 @@ def _problem(rule: Rule, value: Any, misread: str | None) -> str:
     if rule.at is None:
         return rule.allowed
     _, is_found, rest = (misread or "").partition(f"\0{rule.at}\0")
-    if is_found:
+    if is_found and value is None:
         found = rest.partition("\0")[0]
         return f"{rule.wrong_type}; it is {_TYPES.get(found[0], '')}{found}{_instead(found, rule.kind)}"
     if isinstance(value, dict):
@@ -114,7 +116,7 @@ def _instead(found: str, kind: Kind | None) -> str:
     if found.endswith("…"):
         return ""
     content = found[1:-1] if found.startswith('"') else found
-    is_number = _NUMBER.fullmatch(content) is not None
+    is_number = NUMBER.fullmatch(content) is not None
     is_text = content != found
     meant: str | None = None
     if kind is Kind.INTEGER and is_number:

@@ -52,6 +52,8 @@ def _of_field(old: Field, new: Field | None) -> Iterator[str]:
         yield f"{at}: it is {new.kind}, and was {old.kind}"
     if new.column != old.column:
         yield f"{at}: its column is {new.column}, and was {old.column}"
+    if old.takes_text and not new.takes_text:
+        yield f"{at}: a string of the number is refused, and was taken"
     if new.is_required and not old.is_required:
         yield f"{at}: it is required, and was not"
     if new.kind is old.kind:

@@ -41,6 +41,8 @@ class Field:
     """Of a text, in UTF-8."""
     minimum: Decimal | None = None
     maximum: Decimal | None = None
+    takes_text: bool = False
+    """Of a number: whether a string that holds one, written as in JSON, is that number."""
 
     @property
     def pointer(self) -> str:

@@ -15,16 +15,18 @@ from metering.contracts.schema import (
     MOST_LEVELS,
     MOST_UNITS,
     NEEDED,
+    NUMBER,
     OBJECT_KEYWORDS,
     RESERVED,
     ROOT_KEYWORDS,
     SHIPPED_REF,
+    TEXT_OR_NUMBER,
     TYPES,
     VALUE_KEYWORDS,
     contracts_of,
 )
 from metering.contracts.shipped import shipped
-from metering.contracts.wording import HOLDS, rule_of
+from metering.contracts.wording import HOLDS, holds, rule_of
 from metering.limits import MAX_NAME_BYTES
 from metering.words import Family, Reason
 
@@ -74,6 +76,7 @@ MEANINGS: Mapping[str, str] = {
     "x-weir-column": "the journal's column that the field fills: a-z, 0-9 and _, at most 63. Every field needs one, "
     "and no two of a contract the same. One column holds one type in all contracts",
     "x-weir-max-bytes": f"most bytes of a string, in UTF-8: 1 to {MAX_NAME_BYTES} ({MAX_NAME_BYTES} when left out)",
+    NUMBER: f"`{TEXT_OR_NUMBER}`, of an `integer` or a `number`: a string that holds one counts as that number",
     "x-weir-reason": f"the reason of an event that breaks the field's rules (`{Reason.INVALID_DATA}` when left out)",
     "format": "`double`, of a `number`: one that nobody bills, kept as a binary float",
 }
@@ -148,19 +151,22 @@ Only keywords that Weir keeps are allowed; what it would not check is refused.
 | a field | {_words(VALUE_KEYWORDS | ANNOTATIONS)} |
 
 - `allOf` holds `{{"$ref": "weir:<type>"}}`, a shipped contract, and nothing else; what that says of a field is not said
-  otherwise. `$ref` stands nowhere else.
+  otherwise, but that `{NUMBER}` may be added to a number. `$ref` stands nowhere else.
 - A field has one `type` ({_words(TYPES)}), and may be `null`, too. `enum` holds strings.
 - There are at most {MOST_FIELDS} fields, at most {MOST_LEVELS} objects deep; all contracts together have at most
   {MOST_FIELDS_OF_ALL}. A field that is required stands in objects that are required.
 - `minLength` is 0 or 1; a string with 1 that may not be `null` is required.
 - Of the envelope only attributes that are strings can have a column; no attribute holds objects.
 
-Three things differ from JSON Schema:
+Four things differ from JSON Schema:
 
 - `null` is the same as nothing: it is no value of a field that is required, and may stand wherever nothing may. An
   empty string is nothing, too, where no `enum` forbids it.
 - An `integer` is written without a fraction and without an exponent: `12`, never `12.0`.
 - A `number` is a decimal below 10^11 with at most six decimals, kept exactly, unless its `format` is `double`.
+- With `"{NUMBER}": "{TEXT_OR_NUMBER}"` a string is taken where it would be taken without its quotes: `"123456"` is
+  123456. `"+1"`, `" 1"`, `"01"`, `""` and, of an `integer`, `"12.0"` and `"1e3"` are refused. An event that is sent
+  again with the number instead of the string, or as `1.5` instead of `"1.50"`, has the same content: a repeat.
 """
 
 
@@ -176,7 +182,7 @@ def _row(field: Field) -> tuple[str, ...]:
     # Each text may have as many bytes unless it says otherwise.
     rule = "" if field.kind is Kind.TEXT and field.most_bytes == MAX_NAME_BYTES and not field.values else rule_of(field)
     required = "yes" if field.is_required else ""
-    return f"`{field.pointer}`", HOLDS[field.kind], rule, required, f"`{field.column}`", f"`{field.reason}`"
+    return f"`{field.pointer}`", holds(field), rule, required, f"`{field.column}`", f"`{field.reason}`"
 
 
 def _rows(rows: Iterable[tuple[str, ...]]) -> str:

@@ -1,7 +1,8 @@
 """JSON Schema documents → contracts. Only keywords that Weir keeps are allowed: what it would not check is refused.
 
-The dialect is draft 2020-12 with three differences: null is the same as nothing, an `integer` is written without
-fraction and exponent, and a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`.
+The dialect is draft 2020-12 with four differences: null is the same as nothing, an `integer` is written without
+fraction and exponent, a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`, and a
+string may hold a number where the annotation NUMBER says so.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ _MEMBERS = TEXTS | {"type"}
 OBJECT_KEYWORDS = _MEMBERS | {"required", "properties"}
 ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family"}
 VALUE_KEYWORDS = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
-ANNOTATIONS = frozenset(("x-weir-column", "x-weir-max-bytes", "x-weir-reason"))
+NUMBER, TEXT_OR_NUMBER = "x-weir-number", "text_or_number"
+"""The annotation by which a string that holds a number is that number, and its one value."""
+ANNOTATIONS = frozenset(("x-weir-column", "x-weir-max-bytes", NUMBER, "x-weir-reason"))
 TYPES = {"string": Kind.TEXT, "integer": Kind.INTEGER, "number": Kind.DECIMAL, "boolean": Kind.BOOLEAN}
 
 
@@ -205,11 +208,11 @@ class _Reading:
             if path[0] != "data":
                 raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
             self.take_object(schema, path, OBJECT_KEYWORDS)
-        elif path in self._found and self._found[path] != schema:
+        elif path in self._found and not _agrees(schema, self._found[path]):
             raise self.refused(path, "the contract that it builds on says something else of it; leave it out here")
         else:
             self._known_only(schema, path, VALUE_KEYWORDS | ANNOTATIONS)
-            self._found.setdefault(path, schema)
+            self._found[path] = {**self._found.get(path, {}), **schema}
 
     def _known_only(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
         if unknown := sorted(set(schema) - allowed, key=str):
@@ -275,7 +278,8 @@ class _Reading:
         is_required, most = self._is_required(path, schema, kind), self._bytes(path, schema, kind)
         if long := [value for value in values or () if len(value.encode()) > (most or 0)]:
             raise self.refused(path, f"enum holds a text of more than {most} bytes: {long[0][:40]!r}")
-        return Field(path, kind, column, Reason(reason), is_required, values, most, lowest, highest)
+        takes_text = self._takes_text(path, schema, kind)
+        return Field(path, kind, column, Reason(reason), is_required, values, most, lowest, highest, takes_text)
 
     def _is_required(self, path: Path, schema: Document, kind: Kind) -> bool:
         # What stands in an object that may be absent is required only where the object is: such an object is not told
@@ -318,6 +322,13 @@ class _Reading:
         if kind is not Kind.TEXT or type(most) is not int or not 1 <= most <= MAX_NAME_BYTES:
             raise self.refused(path, f"x-weir-max-bytes is 1 to {MAX_NAME_BYTES}, of a string; it is {most!r}")
         return most
+
+    def _takes_text(self, path: Path, schema: Document, kind: Kind) -> bool:
+        if NUMBER not in schema:
+            return False
+        if kind in (Kind.TEXT, Kind.BOOLEAN) or schema[NUMBER] != TEXT_OR_NUMBER:
+            raise self.refused(path, f"{NUMBER} is {TEXT_OR_NUMBER}, of an integer or number; it is {schema[NUMBER]!r}")
+        return True
 
     def _bound(self, path: Path, schema: Document, kind: Kind, side: str) -> Decimal | None:
         bound = schema.get(side)
@@ -370,6 +381,12 @@ def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:
                     f"the column {field.column} is {of_column} in contract {other}, and {field.kind} in "
                     f"{contract.type}; choose another column for one of the two"
                 )
+
+
+def _agrees(schema: Document, base: Document) -> bool:
+    """Whether a field says what its base says, or nothing, but that strings may hold its number."""
+    said, of_base = ({name: each[name] for name in each if name != NUMBER} for each in (schema, base))
+    return said == of_base or (not said and NUMBER in schema)
 
 
 def _is_unicode(given: Any) -> TypeGuard[str]:

@@ -16,6 +16,11 @@ HOLDS = {
 """A kind in JSON Schema's words, and what Weir adds to them."""
 
 
+def holds(field: Field) -> str:
+    """What a field holds: `integer`, `integer, or a string of one`."""
+    return f"{HOLDS[field.kind]}, or a string of one" if field.takes_text else HOLDS[field.kind]
+
+
 def rule_of(field: Field) -> str:
     """What the field may hold: `one of completed, error`, `at most 512 bytes`, `0 to 10000000000`; empty: anything."""
     if field.values is not None:

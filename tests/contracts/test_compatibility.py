@@ -54,6 +54,7 @@ def fields(draw: st.DrawFn, name: str) -> Field:
         most_bytes=draw(st.integers(2, 6)) if kind is Kind.TEXT else None,
         minimum=Decimal(least) if kind in NUMBERS and has[0] else None,
         maximum=Decimal(most) if kind in NUMBERS and has[1] else None,
+        takes_text=kind in NUMBERS and draw(st.booleans()),
     )
 
 
@@ -87,6 +88,7 @@ NARROWINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
         lambda f: f.kind in NUMBERS,
         lambda f: less(f, kind={Kind.INTEGER: Kind.DECIMAL, Kind.DECIMAL: Kind.DOUBLE}.get(f.kind, Kind.INTEGER)),
     ),
+    "no texts of numbers": (lambda f: f.takes_text, lambda f: less(f, takes_text=False)),
     "another column": (lambda _: True, lambda f: less(f, column="another")),
     "another place": (lambda _: True, lambda f: less(f, path=(*f.path, "below"))),
     "gone": (lambda _: True, lambda _: None),
@@ -99,6 +101,7 @@ WIDENINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
     "a lower minimum": (lambda f: f.minimum is not None, lambda f: less(f, minimum=(f.minimum or 0) - 1)),
     "no minimum": (lambda f: f.minimum is not None, lambda f: less(f, minimum=None)),
     "a higher maximum": (lambda f: f.maximum is not None, lambda f: less(f, maximum=(f.maximum or 0) + 1)),
+    "texts of numbers": (lambda f: f.kind in NUMBERS, lambda f: less(f, takes_text=True)),
     "another reason": (lambda _: True, lambda f: less(f, reason=Reason.INVALID_TOKENS)),
     "as it was": (lambda _: True, lambda f: f),
 }
@@ -176,9 +179,9 @@ def test_a_list_of_values_gives_way_to_texts_that_are_as_long() -> None:
 
 POOL: dict[Kind, list[Any]] = {
     Kind.TEXT: [None, "", "a", "b", "cc", "ddd", "dddd", "é" * 3, 1],
-    Kind.INTEGER: [None, -10, -9, -1, 0, 1, 9, 10, "1", 0.5],
-    Kind.DECIMAL: [None, -10, -9.000001, -1, 0, 0.5, 9, 10, "1", 1e-7],
-    Kind.DOUBLE: [None, -10, -9, 0, 1e-9, 9, 10, "1"],
+    Kind.INTEGER: [None, -10, -9, -1, 0, 1, 9, 10, "1", "1e0", 0.5],
+    Kind.DECIMAL: [None, -10, -9.000001, -1, 0, 0.5, 9, 10, "1", "0.50", 1e-7],
+    Kind.DOUBLE: [None, -10, -9, 0, 1e-9, 9, 10, "1", "x"],
     Kind.BOOLEAN: [None, True, False, 0, "true"],
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -39,12 +39,17 @@ def reason_of(value: bytes, received_at: datetime) -> str | None:
     return said(value, received_at).reason
 
 
-def said(value: bytes | None, received_at: datetime, device: str = "") -> Said:
-    """What a record of `events` says; `device` is the pattern of the sources whose clocks are corrected."""
+def said(value: bytes | None, received_at: datetime, device: str = "", *, of_texts: Collection[str] = ()) -> Said:
+    """What a record of `events` says; `device` is the pattern of the sources whose clocks are corrected.
+
+    `of_texts`: types of events whose tokens may be texts.
+    """
     try:
         event = document(value)
     except Refused as refused:
         return Said(str(refused), {}, {})
+    if event.get("type") in of_texts:
+        event = _with_numbers(event)
     reason = _envelope(event) or _data(event)
     if reason is not None:
         return Said(reason, {}, event)
@@ -54,6 +59,16 @@ def said(value: bytes | None, received_at: datetime, device: str = "") -> Said:
     if event_us < received_us - 35 * DAY_US:
         return Said("too_old", columns, event)
     return Said("future" if event_us > received_us + 5 * MINUTE_US else None, columns, event)
+
+
+def _with_numbers(event: dict[str, Any]) -> dict[str, Any]:
+    """Its token counts as numbers, where they are texts of whole ones."""
+    data = event.get("data")
+    if not isinstance(data, dict):
+        return event
+    written = {name: data[name] for name in TOKENS if isinstance(data.get(name), str)}
+    numbers = {name: int(text) for name, text in written.items() if re.fullmatch("-?(0|[1-9][0-9]{0,99})", text)}
+    return {**event, "data": {**data, **numbers}}
 
 
 def _is_name(value: Any) -> bool:

@@ -270,6 +270,22 @@ REFUSED: dict[str, tuple[Any, str]] = {
         with_field(type="integer", maximum=True),
         "maximum is a number, of a number; it is True",
     ),
+    "a text that may be a number": (
+        with_field(**{"type": "string", "x-weir-number": "text_or_number"}),
+        "at /data/g: x-weir-number is text_or_number, of an integer or number; it is 'text_or_number'",
+    ),
+    "a number that may be what nobody knows": (
+        with_field(**{"type": "integer", "x-weir-number": True}),
+        "at /data/g: x-weir-number is text_or_number, of an integer or number; it is True",
+    ),
+    "a number of the base that is said otherwise": (
+        building_on(properties=of_data(input_tokens={"maximum": 9, "x-weir-number": "text_or_number"})),
+        "at /data/input_tokens: the contract that it builds on says something else of it; leave it out here",
+    ),
+    "a text of the base that may be a number": (
+        building_on(properties=of_data(status={"x-weir-number": "text_or_number"})),
+        "at /data/status: x-weir-number is text_or_number, of an integer or number",
+    ),
     "a bound of a text": (with_field(type="string", minimum=0), "/data/g: minimum is a number, of a number; it is 0"),
     "a bound that no integer can be": (
         with_field(type="integer", minimum=0.5),
@@ -461,7 +477,21 @@ JSON = st.recursive(
     | st.integers(-(10**30), 10**30)
     | st.floats()
     | st.sampled_from(
-        ["string", "integer", "number", "boolean", "null", "object", "double", "g", "lsn", "data", "", "\ud800"]
+        [
+            "string",
+            "integer",
+            "number",
+            "boolean",
+            "null",
+            "object",
+            "double",
+            "text_or_number",
+            "g",
+            "lsn",
+            "data",
+            "",
+            "\ud800",
+        ]
     ),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["g", "type", COLUMN, "enum"]), inner),
     max_leaves=6,
@@ -480,7 +510,17 @@ KEYWORDS = st.sampled_from(
             "minimum",
             "maximum",
         ),
-        *("format", COLUMN, "x-weir-max-bytes", "x-weir-reason", "x-weir-family", "$id", "allOf", "other"),
+        *(
+            "format",
+            COLUMN,
+            "x-weir-max-bytes",
+            "x-weir-number",
+            "x-weir-reason",
+            "x-weir-family",
+            "$id",
+            "allOf",
+            "other",
+        ),
     ]
 )
 

@@ -232,6 +232,21 @@ def test_the_list_has_each_field_of_each_contract_that_holds(tmp_path: Path) -> 
     } in rows
 
 
+def test_a_number_that_may_be_a_text_is_listed_as_that_and_checked(tmp_path: Path) -> None:
+    own = completions_with(input_tokens={"x-weir-number": "text_or_number"})
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    option = ("--contract", str(tmp_path / "own.json"))
+    rows = json.loads(weir("list", *option, "--format", "json").stdout)
+    named = {row["path"]: row["holds"] for row in rows if row["type"] == own["$id"]}
+    assert named["/data/input_tokens"] == "integer, or a string of one"
+    assert named["/data/output_tokens"] == "integer"
+    events = lines(with_data(input_tokens="123456"), with_data(input_tokens="123,456"))
+    taken, refused = judged(*option, given=events)
+    assert taken["reason"] is None
+    assert (refused["reason"], refused["path"]) == ("invalid_tokens", "/data/input_tokens")
+    assert '"123,456"' in refused["rule"]
+
+
 def test_a_contract_without_fields_is_listed_too() -> None:
     (row,) = [row for row in json.loads(weir("list", "--format", "json").stdout) if row["family"] == "heartbeat"]
     assert (row["type"], row["path"]) == ("source.heartbeat.v1", None)
