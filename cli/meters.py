@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.reading import Database, read_only, select
+from metering.meter_sentences import explanation
+from metering.meters import DEFAULT, Declaration
 
-COLUMNS = ("meter", "unit", "counts", "within", "declared", "declared_at")
+COLUMNS = ("meter", "unit", "counts", "within", "declared", "declared_at", "explanation")
 
 _STATEMENT = """
-    SELECT meter, unit, coalesce(sums, 'outcomes') AS counts, within, is_declared AS declared, declared_at
+    SELECT meter, unit, coalesce(sums, 'outcomes') AS counts, within, is_declared AS declared, declared_at, sums
     FROM meters ORDER BY NOT is_declared, meter
 """
+_CONFIGURED = "SELECT config -> 'meters' AS meters FROM jobs WHERE job = 'joins'"
 
 
 def meter_rows(database: Database) -> Iterator[Row]:
-    """Rows with the keys `COLUMNS`, those that are declared first. `counts`: a column that is added up, or outcomes."""
-    return select(database, _STATEMENT, {})
+    """Rows with the keys `COLUMNS`, those that are declared first.
+
+    `counts`: a column that is added up, or outcomes. `explanation`: the declaration as a sentence.
+    """
+    from monitoring.alerts.money import UNMETERED_SHARE
+
+    configured = _configured(database)
+    for row in select(database, _STATEMENT, {}):
+        name = row["meter"]
+        kept = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
+        declared = configured.get(name)
+        # What joins was not started with yet, nobody expects of anybody.
+        meter = declared if declared is not None and declared.meaning == kept.meaning else kept
+        yield {**row, "explanation": explanation(meter, UNMETERED_SHARE, is_declared=row["declared"])}
+
+
+def _configured(database: Database) -> Mapping[str, Declaration]:
+    """The meters that joins was started with last; the defaults where it never was."""
+    from jobs.runtime.meters import MeterConfig
+
+    row = database.execute(_CONFIGURED).fetchone()
+    meters = row["meters"] if row is not None else None
+    if meters is None:
+        return {meter.name: meter for meter in DEFAULT}
+    return {name: MeterConfig.model_validate(said).declaration(name) for name, said in meters.items()}
 
 
 def meters(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """List the meters: what each counts, and whether the configuration still declares it.
+    """List the meters: what each counts, whether the configuration still declares it, and a sentence that explains it.
 
     `counts` is `outcomes`, or the column that is added up. One that is declared no more keeps what it counted, and its
     name its meaning.

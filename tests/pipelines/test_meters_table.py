@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from cli.meters import COLUMNS, meter_rows
+from jobs.joins.config import JoinsConfig
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.meters_table import declare
 from metering.meters import DEFAULT, Declaration, Meter
+from tests.database_rows import write
 
 GPU = Declaration("gpu_seconds", "second", "gpu_seconds")
 
@@ -79,3 +83,35 @@ def test_they_are_listed_with_what_they_count(connection: psycopg.Connection[Any
         ("cached_tokens", "cached_tokens", False),
         ("output_tokens", "output_tokens", False),
     ]
+
+
+def explanations(connection: psycopg.Connection[Any]) -> dict[str, str]:
+    connection.commit()
+    with psycopg.connect(connection.info.dsn, password=connection.info.password, row_factory=dict_row) as database:
+        return {str(row["meter"]): str(row["explanation"]) for row in meter_rows(database)}
+
+
+def test_each_is_explained_also_before_joins_was_ever_started(connection: psycopg.Connection[Any]) -> None:
+    found = explanations(connection)
+    assert set(found) == {meter.name for meter in DEFAULT}
+    assert found["requests"] == "requests counts each outcome as 1 request, priced per request by plan and model."
+    assert "UnmeteredUsage" in found["output_tokens"]
+
+
+def test_what_joins_was_started_with_says_what_is_expected(connection: psycopg.Connection[Any]) -> None:
+    gpu = {"unit": "second", "sum": "gpu_seconds", "expected": True}
+    output = {"unit": "token", "sum": "output_tokens", "expected": False}
+    config = JoinsConfig.model_validate({"meters": {"gpu_seconds": gpu, "output_tokens": output}})
+    declare(connection, [*config.declared, Declaration("late", "second", "late_seconds")])
+    owner = {"job": "joins", "epoch": 1, "owner_pid": 1, "state": "running"}
+    now = datetime.now(UTC)
+    write(
+        connection.info.dsn + f" password={connection.info.password}",
+        "jobs",
+        {**owner, "owner_started_at": now, "started_at": now, "config": Jsonb(config.model_dump(mode="json"))},
+    )
+    found = explanations(connection)
+    assert "raise UnmeteredUsage" in found["gpu_seconds"]
+    assert "a request without it adds nothing" in found["output_tokens"]
+    assert "a request without it adds nothing" in found["late"], "joins does not know it yet"
+    assert "it is declared no more" in found["input_tokens"]

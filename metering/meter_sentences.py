@@ -1,0 +1,41 @@
+"""A meter in one plain English sentence, made from its declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metering.meters import Declaration
+
+
+def explanation(meter: Declaration, unmetered_share: float, *, is_declared: bool = True) -> str:
+    """What the meter counts or adds up, in which unit it is priced, and what becomes of a request that lacks it.
+
+    `unmetered_share`: the part of all requests above which the alert UnmeteredUsage is raised. A meter that is declared
+    no more is explained by what it meant.
+    """
+    clauses = [f"{meter.name} {_quantity(meter)}, priced per {meter.unit} by plan and model", *_within(meter)]
+    clauses += _where_missing(meter, unmetered_share) if is_declared else ["it is declared no more"]
+    return "; ".join(clauses) + "."
+
+
+def _quantity(meter: Declaration) -> str:
+    if meter.sums is None:
+        return f"counts {_outcomes(meter)} as 1 {meter.unit}"
+    return f"adds up {meter.sums} of {_outcomes(meter)}"
+
+
+def _outcomes(_meter: Declaration) -> str:
+    """Which outcomes it looks at: all of them, for a declaration has no condition yet."""
+    return "each outcome"
+
+
+def _within(meter: Declaration) -> Iterator[str]:
+    if meter.within is not None:
+        yield f"{meter.within} counts these units, too, so totals of the unit leave them out"
+
+
+def _where_missing(meter: Declaration, unmetered_share: float) -> Iterator[str]:
+    if meter.is_expected:
+        yield f"more than {unmetered_share * 100:g} % of requests without it raise UnmeteredUsage"
+    elif meter.sums is not None:
+        yield "a request without it adds nothing"
