@@ -12,9 +12,12 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+from psycopg.rows import dict_row
 
 from catalog.agreement import NeedsAgreement
 from catalog.file import CatalogFile
+from deployment.errors import CannotRun
+from jobs.runtime.unreachable import database_sentence
 from metering.digits import plain
 from metering.instants import rfc3339
 
@@ -34,6 +37,18 @@ _UNCONFIRMED = f"""
     SELECT {COLUMNS}, coalesce(unit, 'unit') AS unit FROM catalog.price_jumps LEFT JOIN meters USING (meter)
     WHERE confirmed_at IS NULL AND changed_at = now() ORDER BY plan, model, meter, currency, effective_from
 """
+KEY = ("plan", "model", "meter", "currency", "effective_from")
+PriceKey = tuple[str, str, str, str, datetime]
+_CONFIRM = f"""
+    WITH confirmed AS (
+        UPDATE catalog.price_jumps SET confirmed_by = coalesce(confirmed_by, %(by)s),
+                                       confirmed_at = coalesce(confirmed_at, now())
+        WHERE ({", ".join(KEY)}) = ({", ".join(f"%({name})s" for name in KEY)})
+        RETURNING *
+    )
+    SELECT {COLUMNS}, coalesce(unit, 'unit') AS unit, confirmed_by, confirmed_at
+    FROM confirmed LEFT JOIN meters USING (meter)
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,7 @@ class PriceJump:
     per: int = 1
 
     @property
-    def key(self) -> tuple[str, str, str, str, datetime]:
+    def key(self) -> PriceKey:
         """As `catalog.file.Price.key`."""
         return self.plan, self.model, self.meter, self.currency, self.effective_from
 
@@ -132,3 +147,21 @@ def _counted(count: int, unit: str) -> str:
 def _grouped(amount: Decimal) -> str:
     whole, point, decimals = plain(amount).partition(".")
     return f"{int(whole):,}{point}{decimals}"
+
+
+def confirm(postgres_url: str, key: PriceKey, by: str) -> str:
+    """Confirm a price in the name of `by`; says which, and by whom it is. The first who does so stays.
+
+    Raises CannotRun where the price is none that jumps, and when the database refuses.
+    """
+    try:
+        with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+            row = database.execute(_CONFIRM, dict(zip(KEY, key, strict=True)) | {"by": by}).fetchone()
+    except psycopg.Error as problem:
+        if (away := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(away) from None
+        raise CannotRun(f"The database refused to confirm it: {str(problem).splitlines()[0]}") from problem
+    if row is None:
+        raise CannotRun("No such price is 100 times above or below another: `weir catalog jumps --all` lists those.")
+    confirmed_by, confirmed_at = row.pop("confirmed_by"), row.pop("confirmed_at")
+    return f"Confirmed by {confirmed_by} at {rfc3339(confirmed_at)}: {PriceJump(**row).cost}."

@@ -13,6 +13,7 @@ import typer
 from cli.agreeing import BackdateOption, YesOption, agreed
 from cli.catalog_contracts import contracts
 from cli.catalog_delete import delete
+from cli.catalog_jumps import confirm_price, jumps
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author, who
@@ -30,6 +31,8 @@ catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
 
 
 catalog.command()(contracts)
+catalog.command()(jumps)
+catalog.command("confirm-price")(confirm_price)
 catalog.add_typer(delete, name="delete")
 
 

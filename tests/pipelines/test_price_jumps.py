@@ -18,6 +18,7 @@ from catalog.file import CatalogFile, parse_catalog
 from catalog.price_jumps import PricesJump
 from catalog.store import store
 from cli.main import app
+from tests.pipelines.test_database_gauges import shown
 
 MICRO = Decimal("0.0000025")
 """A token of a usual model."""
@@ -222,3 +223,99 @@ def test_the_command_refuses_what_jumps_and_stores_it_with_yes(
     done = CliRunner().invoke(app, [*apply, "--yes"])
     assert (done.exit_code, done.stdout) == (0, "1 created, 0 changed, 0 as they were; joins will have them.\n")
     assert marks(three) == [("m", Decimal("2.5"), "ann")]
+
+
+WRONG = "UPDATE catalog.prices SET unit_price = 2.5 WHERE model = 'c'"
+
+
+def waiting(database: str) -> float | None:
+    """What the alert PriceJump goes by."""
+    with shown("ingestion", database) as gauges:
+        return gauges.value("weir_price_jumps")
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "UPDATE catalog.prices SET unit_price = 0.00001 WHERE model = 'c'",
+        "UPDATE catalog.prices SET per = 1000000 WHERE model = 'c'",
+        "DELETE FROM catalog.prices WHERE model = 'c'",
+        "UPDATE catalog.price_jumps SET confirmed_by = 'ann', confirmed_at = now()",
+    ],
+)
+def test_a_price_by_sql_that_jumps_is_taken_and_waits_until_it_is_put_right_or_confirmed(three: str, ends: str) -> None:
+    assert waiting(three) == 0
+    sql(three, WRONG)
+    assert stored(three)[-1][2] == Decimal("2.5")
+    assert waiting(three) == 1
+    sql(three, "UPDATE catalog.prices SET plan = plan")
+    assert waiting(three) == 1
+    sql(three, ends)
+    assert waiting(three) == 0
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO catalog.prices SELECT plan, 'n', meter, currency, now(), 2.5 FROM catalog.prices LIMIT 1",
+        (
+            "INSERT INTO catalog.prices SELECT plan, model, meter, currency, effective_from, 2.5 FROM catalog.prices"
+            " WHERE model = 'a' ON CONFLICT (plan, model, meter, currency, effective_from) DO UPDATE"
+            " SET unit_price = excluded.unit_price"
+        ),
+        "UPDATE catalog.prices SET model = 'n', unit_price = 2.5 WHERE model = 'a'",
+    ],
+)
+def test_a_price_is_judged_whatever_statement_stores_it(three: str, statement: str) -> None:
+    assert jumps(three, price(MICRO, "d")) == []
+    sql(three, statement)
+    assert waiting(three) == 1
+
+
+def test_a_mistake_by_sql_neither_excuses_the_next_nor_accuses_what_puts_it_right(three: str) -> None:
+    sql(three, *(WRONG.replace("'c'", f"'{model}'") for model in "abc"))
+    assert waiting(three) == 3
+    sql(three, "INSERT INTO catalog.prices VALUES ('p', 'c', 'input_tokens', 'USD', '2026-05-01Z', 2.5)")
+    assert jumps(three, price(MICRO, "c"), price(MICRO, "b"), price(MICRO, "a")) == []
+    assert waiting(three) == 0
+
+
+def test_a_session_may_confirm_beforehand_what_it_stores(three: str) -> None:
+    sql(three, "SET LOCAL weir.changed_by = 'ann'", "SET LOCAL weir.confirms_prices = 'yes'", WRONG)
+    assert marks(three) == [("c", Decimal("2.5"), "ann")]
+    assert waiting(three) == 0
+
+
+def test_while_a_column_has_another_name_prices_are_judged_by_nobody(three: str) -> None:
+    rename = "ALTER TABLE catalog.prices RENAME COLUMN {} TO {}"
+    sql(three, rename.format("unit_price", "price"))
+    sql(three, "UPDATE catalog.prices SET price = 3")
+    sql(three, rename.format("price", "unit_price"))
+    assert waiting(three) == 0
+
+
+def test_the_commands_list_what_waits_and_confirm_it_by_name(three: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"KAFKA_BOOTSTRAP": "x:1", "POSTGRES_URL": three, "TABLES": "/nowhere"}.items():
+        monkeypatch.setenv(f"WEIR_{name}", value)
+    sql(three, "SET LOCAL weir.changed_by = 'bob'", WRONG)
+
+    def listed(*words: str) -> list[dict[str, Any]]:
+        shown = CliRunner().invoke(app, ["catalog", "jumps", "--format", "json", *words])
+        assert shown.exit_code == 0, shown.output
+        found: list[dict[str, Any]] = json.loads(shown.stdout)
+        return found
+
+    [row] = listed()
+    assert (row["compared_with"], row["changed_by"], row["confirmed_by"]) == ("replaced", "bob", None)
+    assert row["usual_request"] == "2.5 per token: one request of 1,200 tokens costs 3,000 USD"
+    key = ("--plan", "p", "--model", "c", "--meter", "input_tokens", "--currency", "USD", "--effective-from")
+    confirm = ["catalog", "confirm-price", *key, "2026-01-01T00:00:00Z", "--by"]
+    for by in ("ann", "zoe"):
+        done = CliRunner().invoke(app, [*confirm, by])
+        assert done.exit_code == 0, done.output
+        assert done.stdout.startswith("Confirmed by ann at "), "the first who does so stays"
+    assert listed() == []
+    assert [row["confirmed_by"] for row in listed("--all")] == ["ann"]
+    other = CliRunner().invoke(app, [*confirm[:-2], "2026-02-01T00:00:00Z"])
+    assert other.exit_code == 1
+    assert str(other.exception).startswith("No such price is 100 times above or below another")
