@@ -14,8 +14,8 @@ from typing import Any, LiteralString
 
 import psycopg
 
+from catalog.agreement import NeedsAgreement
 from catalog.change import Change
-from deployment.errors import CannotRun
 from jobs.streams import CatalogTopic
 from metering.months import ZoneChange, billing_month
 
@@ -117,8 +117,10 @@ class ClosedMonth:
     becomes: Sums = field(default_factory=lambda: defaultdict(Decimal))
 
 
-class ClosedMonthsTouched(CannotRun):
+class ClosedMonthsTouched(NeedsAgreement):
     """Nothing is changed; the message says what would be billed anew, and how to agree."""
+
+    question = "Bill them anew?"
 
     def __init__(self, months: Sequence[ClosedMonth]) -> None:
         self.months = tuple(months)

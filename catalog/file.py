@@ -8,19 +8,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from catalog.exact_text import read_as_text
+from catalog.unit_price import Per, UnitPrice
 from metering.limits import MAX_NAME_BYTES
 from metering.tags import checked_tags
 
-DECIMALS = 12
-LARGEST_PRICE = Decimal(10) ** 8
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
@@ -74,19 +72,6 @@ def _parent(value: Any) -> str:
     return "" if value in (None, "", "null", "~") else checked_text(value)
 
 
-def _unit_price(value: Any) -> Decimal:
-    if not isinstance(value, str) or not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", value):
-        raise ValueError("must be a decimal number, such as 0.0000025")
-    price = Decimal(value)
-    if price < 0:
-        raise ValueError("must not be negative")
-    if price >= LARGEST_PRICE:
-        raise ValueError(f"must be less than {LARGEST_PRICE:f}")
-    if price % Decimal(1).scaleb(-DECIMALS):
-        raise ValueError(f"must have at most {DECIMALS} decimals")
-    return price
-
-
 Text = Annotated[str, BeforeValidator(checked_text)]
 Currency = Annotated[Text, AfterValidator(_currency)]
 Zone = Annotated[Text, AfterValidator(_zone)]
@@ -95,7 +80,6 @@ PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]
 Tags = Annotated[dict[str, str] | None, BeforeValidator(_tags)]
 Parent = Annotated[str | None, BeforeValidator(_parent)]
 """Both None where the file says nothing, and empty where it says that there is none."""
-UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
 
 
 class Row(BaseModel):
@@ -128,11 +112,15 @@ class Account(Row):
 
 
 class Price(Row):
-    """What one unit costs from `effective_from` until the next price of the same plan, model, meter and currency."""
+    """What one unit costs from `effective_from` until the next price of the same plan, model, meter and currency.
+
+    A file may say it of `per` units; `unit_price` is of one, whatever the file says.
+    """
 
     plan: Text
     model: Text
     meter: Text
+    per: Annotated[Per, Field(exclude=True)] = 1
     unit_price: UnitPrice
     currency: Currency
     effective_from: Instant

@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from catalog.change import Change, Row
 from catalog.closed import refuse_closed
 from catalog.file import CatalogFile
+from catalog.price_jumps import refuse_jumps
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
@@ -148,18 +149,25 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
 
 
 def store(
-    postgres_url: str, catalog: CatalogFile, changed_by: str | None = None, *, backdates: bool = False
+    postgres_url: str,
+    catalog: CatalogFile,
+    changed_by: str | None = None,
+    *,
+    backdates: bool = False,
+    confirms: bool = False,
 ) -> list[Change]:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
     unknown plan, for a parent that is no account, for a price of a meter that is not declared, and when the database
-    refuses; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed anew.
+    refuses; PricesJump, unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`,
+    ClosedMonthsTouched where ended months would be billed anew.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
             database.execute("SET LOCAL TimeZone = 'UTC'")
             database.execute("SELECT set_config('weir.changed_by', %s, true)", [changed_by or ""])
+            database.execute("SELECT set_config('weir.confirms_prices', %s, true)", ["yes" if confirms else ""])
             known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
             if unknown := catalog.unknown_plans(known):
                 raise CannotRun("\n".join(unknown))
@@ -179,6 +187,7 @@ def store(
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
             changes = [change_of(table, row, committed_at["now"]) for table, row in found]
+            refuse_jumps(database, catalog)
             if not backdates:
                 refuse_closed(postgres_url, database, changes)
         return changes

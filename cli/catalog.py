@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.backdating import BackdateOption, agreed
+from cli.agreeing import BackdateOption, YesOption, agreed
 from cli.catalog_contracts import contracts
 from cli.catalog_delete import delete
+from cli.catalog_jumps import confirm_price, jumps
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author, who
@@ -30,6 +31,8 @@ catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
 
 
 catalog.command()(contracts)
+catalog.command()(jumps)
+catalog.command("confirm-price")(confirm_price)
 catalog.add_typer(delete, name="delete")
 
 
@@ -43,6 +46,7 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts` and `prices`.")],
     *,
     by: ByOption = None,
+    yes: YesOption = False,
     backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: Annotated[
@@ -52,11 +56,14 @@ def apply(
 ) -> None:
     """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
-    Where usage of an ended month has a price and would have another, nothing is stored without --backdate: on a
-    terminal you are asked, else the exit status is 1. Pricing what had no price needs none.
+    Without --yes no price is stored that is 100 times above or below the one before it, or the median of its meter and
+    currency; without --backdate nothing by which usage of an ended month that has a price would have another (pricing
+    what had none needs it not). On a terminal you are asked, else the exit status is 1.
     Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
     """
+    from catalog.closed import ClosedMonthsTouched
     from catalog.file import CatalogFileError, load_catalog_file
+    from catalog.price_jumps import PricesJump
     from cli.progress import telling
     from deployment.stack import running_deployment
 
@@ -68,11 +75,15 @@ def apply(
         raise typer.Exit(2) from None
     stack = running_deployment(data_dir)
 
-    def applied(backdates: bool) -> str:
+    def applied(confirms: bool, backdates: bool) -> str:
         with telling("Applying the catalog …") as tell:
-            return apply_catalog(stack, content, timeout if wait else None, tell, name, backdates=backdates)
+            limit = timeout if wait else None
+            return apply_catalog(stack, content, limit, tell, name, backdates=backdates, confirms=confirms)
 
-    typer.echo(agreed(applied, backdate))
+    def confirmed(confirms: bool) -> str:
+        return agreed(lambda backdates: applied(confirms, backdates), backdate, ClosedMonthsTouched)
+
+    typer.echo(agreed(confirmed, yes, PricesJump))
 
 
 @catalog.command()
@@ -127,16 +138,17 @@ def apply_catalog(
     changed_by: str | None = None,
     *,
     backdates: bool = False,
+    confirms: bool = False,
 ) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
     `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
-    time; and, unless `backdates`, ClosedMonthsTouched.
+    time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
     """
     from catalog.earlier import forget_earlier_keys
     from catalog.store import store
 
-    changes = store(stack.postgres_url, content, changed_by or who(), backdates=backdates)
+    changes = store(stack.postgres_url, content, changed_by or who(), backdates=backdates, confirms=confirms)
     counts = Counter(change.op for change in changes)
     done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
     if timeout is None:

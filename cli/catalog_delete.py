@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.backdating import BackdateOption, agreed
+from cli.agreeing import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.who import ByOption, author
@@ -106,6 +106,7 @@ class _Asked:
 
 
 def _delete_row(topic: CatalogTopic, key: dict[str, Any], asked: _Asked) -> None:
+    from catalog.closed import ClosedMonthsTouched
     from catalog.deletion import delete_row
     from cli.catalog import wait_until_gone
     from cli.progress import telling
@@ -115,6 +116,7 @@ def _delete_row(topic: CatalogTopic, key: dict[str, Any], asked: _Asked) -> None
     gone = agreed(
         lambda backdates: delete_row(stack.postgres_url, topic, key, asked.at, asked.by, backdates=backdates),
         asked.backdates,
+        ClosedMonthsTouched,
     )
     said = _sentence(topic, gone)
     if asked.timeout is None:

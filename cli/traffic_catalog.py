@@ -30,7 +30,7 @@ def tell_catalog(stack: Deployment, late: Late, tell: Tell) -> None:
     changes = [
         row
         for file in late.before.files()
-        for row in store(stack.postgres_url, CatalogFile.model_validate(file), who(), backdates=True)
+        for row in store(stack.postgres_url, CatalogFile.model_validate(file), who(), backdates=True, confirms=True)
     ]
     wait_for_joins(stack, changes, CATALOG_SECONDS, tell, "The catalog of the traffic is stored")
 
@@ -53,7 +53,8 @@ def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
         offsets = publish(stack.kafka_bootstrap, [change for change in gone if change.topic is table.topic])
         wait_until_journalled(stack, offsets, tell)
     _delete(stack, late.deletions, instant_of(late.gone_ms))
-    apply_catalog(stack, CatalogFile.model_validate(late.file), CATALOG_SECONDS, tell, backdates=True)
+    file = CatalogFile.model_validate(late.file)
+    apply_catalog(stack, file, CATALOG_SECONDS, tell, backdates=True, confirms=True)
 
 
 def _delete(

@@ -175,6 +175,11 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Publishing waits", (("max by (topic) (weir_publishing_waits)", "{{topic}}"),)),
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),
+        Panel(
+            "Prices to be confirmed",
+            (("max(weir_price_jumps)", "prices"),),
+            description="100 times above or below another, stored with SQL: `weir catalog jumps` lists them.",
+        ),
         Panel("Usage without a quantity", _rate("weir_unmetered_usage_rows_total", "meter")),
     ),
     "Audit": (

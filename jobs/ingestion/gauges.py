@@ -49,10 +49,11 @@ _CATALOG_BEHIND = """
     SELECT coalesce(extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at)), 'Infinity')
     FROM catalog.capture
 """
+_PRICE_JUMPS = "SELECT count(*) FROM catalog.price_jumps WHERE confirmed_at IS NULL"
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of `sources`, `unknown_types` and `isolated_records`, of the catalog's capture and of Postgres' disk."""
+    """Gauges of `sources`, `unknown_types` and `isolated_records`, of the catalog, of Postgres' disk."""
     return (
         Statement(metrics.SOURCES, job, _SOURCES, _SOURCES_KNOWN),
         Statement(metrics.MISSING, job, _MISSING, _SOURCES_KNOWN),
@@ -60,6 +61,7 @@ def totals(job: str) -> tuple[Totals, ...]:
         Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
         Statement(metrics.ISOLATED, job, _ISOLATED),
         Statement(metrics.CATALOG_BEHIND, job, _CATALOG_BEHIND),
+        Statement(metrics.PRICE_JUMPS, job, _PRICE_JUMPS),
         Statement(metrics.SLOT_RETAINED, job, _SLOT_RETAINED),
         Statement(metrics.SLOT_SAFE, job, _SLOT_SAFE),
         Statement(metrics.DATABASE_USED, job, _DATABASE_USED),

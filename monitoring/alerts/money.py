@@ -1,4 +1,4 @@
-"""Usage that has no price, or comes too late for its bill; changes that those who follow are not told."""
+"""Usage that has no price or a doubtful one, or comes too late for its bill; changes that who follows is not told."""
 
 from __future__ import annotations
 
@@ -74,6 +74,14 @@ MONEY = (
         + listed(f"{unmetered_share()} > {UNMETERED_SHARE}", "{{ .Value | humanizePercentage }}")
         + ". Ask the gateways why they report no tokens.",
         timedelta(minutes=10),
+    ),
+    Alert(
+        "PriceJump",
+        Severity.TICKET,
+        "max(weir_price_jumps) > 0",
+        "Prices are 100 times above or below another",
+        "{{ $value }} prices were stored with SQL, bill as they are, and nobody has confirmed them."
+        " `weir catalog jumps` lists them; put each right, or `weir catalog confirm-price` it.",
     ),
     Alert(
         "CatalogNotCaptured",

@@ -130,6 +130,13 @@ CATALOG_BEHIND = GaugeMetric(
     jobs=INGESTION,
     from_database=True,
 )
+PRICE_JUMPS = GaugeMetric(
+    "weir_price_jumps",
+    "prices",
+    "Prices of the catalog 100 times above or below another (table catalog.price_jumps) that nobody has confirmed.",
+    jobs=INGESTION,
+    from_database=True,
+)
 SLOT_RETAINED = GaugeMetric(
     "weir_slot_retained_bytes",
     "bytes",

@@ -149,6 +149,6 @@ def new_customer(stack: Stack, folder: Path) -> Customer:
     }
     file = folder / f"{account}.json"
     file.write_text(json.dumps(catalog))
-    applied = weir(stack, "catalog", "apply", str(file))
+    applied = weir(stack, "catalog", "apply", str(file), "--yes")
     assert applied.returncode == 0, applied.stdout + applied.stderr
     return Customer(account)

@@ -41,7 +41,7 @@ def apply(stack: Stack, folder: Path, content: Any, *options: str) -> tuple[int,
     """Exit status and what was said."""
     file = folder / f"{uuid4().hex}.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
-    applied = weir(stack, "catalog", "apply", str(file), *options)
+    applied = weir(stack, "catalog", "apply", str(file), "--yes", *options)
     return applied.returncode, applied.stdout + applied.stderr
 
 

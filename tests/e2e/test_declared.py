@@ -180,7 +180,7 @@ def send(stack: Stack, calls: Calls, folder: Path) -> None:
 
 def apply(stack: Stack, content: str, folder: Path) -> Any:
     (folder / "catalog.json").write_text(content)
-    return weir_at(stack.data_dir, "catalog", "apply", str(folder / "catalog.json"))
+    return weir_at(stack.data_dir, "catalog", "apply", str(folder / "catalog.json"), "--yes")
 
 
 @pytest.fixture(scope="module")

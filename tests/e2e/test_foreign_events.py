@@ -111,7 +111,7 @@ def test_the_bill_of_a_strangers_events_is_what_anybody_would_compute(stack: Sta
     catalog, events = tmp_path / "catalog.yaml", tmp_path / "events.jsonl"
     foreign = Foreign(20_260_921)
     catalog.write_text(foreign.catalog())
-    applied = weir_at(stack.data_dir, "catalog", "apply", str(catalog))
+    applied = weir_at(stack.data_dir, "catalog", "apply", str(catalog), "--yes")
     assert applied.returncode == 0, applied.stdout + applied.stderr
     foreign.write(RECORDS)
     events.write_text("\n".join(foreign.lines) + "\n")

@@ -133,7 +133,9 @@ class Editor:
         number: str | None = None
         by = self._random.choice(PEOPLE)
         try:
-            with psycopg.connect(self._url, connect_timeout=5, options=f"-c weir.changed_by={by}") as sql:
+            # Prices are drawn: many are 100 times above or below others, and meant so.
+            session = f"-c weir.changed_by={by} -c weir.confirms_prices=yes"
+            with psycopg.connect(self._url, connect_timeout=5, options=session) as sql:
                 row = sql.execute("SELECT pg_current_xact_id()::text").fetchone()
                 assert row is not None
                 number = row[0]

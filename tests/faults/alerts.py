@@ -46,7 +46,7 @@ NEVER = frozenset(
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
-    | {"UnmeteredUsage", "DatabaseFillsDisk", "DatabaseDiskFull"}
+    | {"PriceJump", "UnmeteredUsage", "DatabaseFillsDisk", "DatabaseDiskFull"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

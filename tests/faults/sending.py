@@ -59,7 +59,7 @@ class Sending:
         placement = Placement(policy_of(stage.deployment), slack_seconds=SLACK_SECONDS)
         catalog = catalog_of(seed, _now_ms(), placement.policy.meters)
         for file in catalog.files():
-            apply_catalog(stage.deployment, CatalogFile.model_validate(file), 120, lambda _: None)
+            apply_catalog(stage.deployment, CatalogFile.model_validate(file), 120, lambda _: None, confirms=True)
         start_ms = _now_ms() + PREPARING_SECONDS * 1000
         records = int(seconds * rate)
         self._run: Traffic = generate(

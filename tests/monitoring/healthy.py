@@ -47,6 +47,7 @@ GAUGES = {
     "weir_conservation_residual_records": f"0+0{STEADY}",
     "weir_topic_at_risk": f"0+0{STEADY}",
     "weir_catalog_behind_seconds": f"3+0{STEADY}",
+    "weir_price_jumps": f"0+0{STEADY}",
     "weir_isolated_records": f"1+0{STEADY}",
     "weir_missing_sequence_numbers": f"12+0{STEADY}",
     "weir_unsequenced_sources": f"1+0{STEADY}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,50 @@ def test_a_price_in_scientific_notation_is_the_same_number() -> None:
     assert parse_catalog(file_with(prices__unit_price="2.5e-6")).prices[0].unit_price == Decimal("0.0000025")
 
 
+@pytest.mark.parametrize(
+    ("unit_price", "per", "of_one"),
+    [
+        ("2.50", 1000000, "0.0000025"),
+        ("2.5", "1000000", "0.0000025"),
+        ("1", 4, "0.25"),
+        ("99999999999999.999999", 1000000, "99999999.999999999999"),
+        ("0", 7, "0"),
+        ("3", 3, "1"),
+        ("12", 1, "12"),
+        ("1e30", 10**30, "1"),
+    ],
+)
+def test_a_price_of_a_number_of_units_is_that_of_one_to_the_last_digit(
+    unit_price: str, per: int | str, of_one: str
+) -> None:
+    [price] = parse_catalog(file_with(prices__unit_price=unit_price, prices__per=per)).prices
+    assert price.unit_price == Decimal(of_one)
+    assert "per" not in price.model_dump()
+
+
+@given(prices, st.integers(1, 10**20))
+def test_each_price_of_one_unit_can_be_written_of_any_number_of_them(price: Decimal, per: int) -> None:
+    written = Fraction(price) * per
+    digits = f"{written.numerator * 10**12 // written.denominator}e-12"
+    assert parse_catalog(file_with(prices__unit_price=digits, prices__per=per)).prices[0].unit_price == price
+
+
+@given(st.decimals(0, 10**6, places=15), st.integers(1, 10**9))
+def test_a_price_that_is_refused_for_its_decimals_names_the_nearest_two_that_are_taken(
+    written: Decimal, per: int
+) -> None:
+    def of_one(unit_price: str) -> Decimal:
+        return parse_catalog(file_with(prices__unit_price=unit_price, prices__per=per)).prices[0].unit_price
+
+    exact = Fraction(written) / per
+    try:
+        assert Fraction(of_one(f"{written:f}")) == exact
+    except CatalogFileError as refusal:
+        below, above = map(of_one, str(refusal).rsplit("write ", 1)[1].split(" or "))
+        assert above - below == Decimal("0.000000000001")
+        assert Fraction(below) < exact < Fraction(above)
+
+
 def test_a_yaml_file_is_read_with_its_instants_in_utc(tmp_path: Path) -> None:
     file = tmp_path / "catalog.yaml"
     file.write_text(
@@ -71,6 +116,19 @@ def test_a_yaml_file_is_read_with_its_instants_in_utc(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         ({"prices__unit_price": "0.1234567890123"}, "prices.0.unit_price is '0.1234567890123': must have at most 12"),
+        ({"prices__unit_price": "0.0000000000375"}, "12 decimals: write 0.000000000037 or 0.000000000038"),
+        ({"prices__unit_price": "99999999.9999999999999"}, "12 decimals: write 99999999.999999999999"),
+        (
+            {"prices__unit_price": "1", "prices__per": 3},
+            "prices.0.unit_price is '1': must have at most 12 decimals a unit: write 0.999999999999 or 1.000000000002",
+        ),
+        ({"prices__unit_price": "1e14", "prices__per": 1000000}, "must be less than 100000000 a unit"),
+        ({"prices__per": 0}, "prices.0.per is '0': must be a positive whole number, such as 1000000"),
+        ({"prices__per": "-5"}, "prices.0.per is '-5': must be a positive whole number"),
+        ({"prices__per": 1.5}, "prices.0.per is '1.5': must be a positive whole number"),
+        ({"prices__per": "1M"}, "prices.0.per is '1M': must be a positive whole number"),
+        ({"prices__per": None}, "prices.0.per is None: must be a positive whole number"),
+        ({"prices__per": True}, "prices.0.per is True: must be a positive whole number"),
         ({"prices__unit_price": "-1"}, "prices.0.unit_price is '-1': must not be negative"),
         ({"prices__unit_price": "NaN"}, "prices.0.unit_price is 'NaN': must be a decimal number"),
         ({"prices__unit_price": "Infinity"}, "prices.0.unit_price is 'Infinity': must be a decimal number"),

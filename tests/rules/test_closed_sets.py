@@ -17,7 +17,7 @@ import yaml
 
 from bench.__main__ import NEEDS
 from bench.report import IDLE_AIMS_MS
-from catalog import file as catalog_file
+from catalog import unit_price
 from charts import values as chart
 from dashboard import became, marks
 from dashboard.freshness import Health
@@ -216,6 +216,6 @@ def test_a_word_that_is_written_out_is_one_of_its_set(pattern: str, words: Colle
 
 
 def test_prices_have_the_same_digits_everywhere() -> None:
-    assert streams.UNIT_PRICE.scale == catalog_file.DECIMALS
-    assert catalog_changes.MAX_UNIT_PRICE == catalog_file.LARGEST_PRICE
-    assert 10 ** (streams.UNIT_PRICE.precision - streams.UNIT_PRICE.scale) == catalog_file.LARGEST_PRICE
+    assert streams.UNIT_PRICE.scale == unit_price.DECIMALS
+    assert catalog_changes.MAX_UNIT_PRICE == unit_price.LARGEST_PRICE
+    assert 10 ** (streams.UNIT_PRICE.precision - streams.UNIT_PRICE.scale) == unit_price.LARGEST_PRICE

@@ -43,8 +43,10 @@ _UPSERT = """
     ON CONFLICT (account) DO UPDATE SET plan = excluded.plan, effective_from = excluded.effective_from
     RETURNING coalesce(effective_from, changed_at), changed_by, changed_at
 """
+# As a price list says it: what is captured is the price of one unit.
 _PRICED = """
-    INSERT INTO catalog.prices VALUES (%s, %s, %s, %s, %s, %s)
+    INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price, per)
+    VALUES (%s, %s, %s, %s, %s, %s * 1000000, 1000000)
     ON CONFLICT (plan, model, meter, currency, effective_from) DO UPDATE SET unit_price = excluded.unit_price
     RETURNING changed_by, changed_at
 """

@@ -46,7 +46,7 @@ CATALOG = (
         "decisions",
         "ended_prices",
     ),
-    *("missing_columns", "plans", "prices"),
+    *("missing_columns", "plans", "price_jumps", "prices"),
 )
 """Relations of the schema `catalog`."""
 

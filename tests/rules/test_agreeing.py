@@ -1,4 +1,4 @@
-"""Ended months are billed anew when somebody agrees: beforehand by --backdate, or at a terminal."""
+"""Ended months are billed anew, and prices that jump are stored, when somebody agrees: beforehand, or at a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from catalog.closed import ClosedMonth, ClosedMonthsTouched
-from cli.backdating import agreed
+from cli.agreeing import agreed
 
 MONTHS = [
     ClosedMonth(name, date(2026, month, 1), {"EUR": Decimal("1.50")}, {"EUR": Decimal("0.030"), "USD": Decimal(2)})
@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Answer:
 
         monkeypatch.setattr("sys.stdin", Stdin())
         monkeypatch.setattr("typer.confirm", confirm)
-        assert agreed(change, backdates) == "done"
+        assert agreed(change, backdates, ClosedMonthsTouched) == "done"
         return made
 
     return ask

@@ -1,0 +1,37 @@
+"""Changes that somebody must agree to: beforehand by an option, or with the answer of whoever sits at the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from catalog.agreement import NeedsAgreement
+
+Result = TypeVar("Result")
+
+BackdateOption = Annotated[
+    bool, typer.Option("--backdate", help="Bill ended months anew where the change touches what they have billed.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Store and confirm prices that are 100 times above or below another.")
+]
+
+
+def agreed(change: Callable[[bool], Result], is_given: bool, refusal: type[NeedsAgreement]) -> Result:
+    """Make a change, which is told whether somebody agrees (`is_given`). On a terminal they may do so afterwards.
+
+    Raises the refusal without a terminal, and `typer.Abort` when the answer is no.
+    """
+    try:
+        return change(is_given)
+    except refusal as refused:
+        # Nobody holds a lock while somebody thinks: the change is made anew.
+        if not sys.stdin.isatty():
+            raise
+        typer.echo(str(refused), err=True)
+        typer.confirm(refused.question, abort=True, err=True)
+        return change(True)

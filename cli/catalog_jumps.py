@@ -1,0 +1,78 @@
+"""`weir catalog jumps` and `confirm-price`: prices 100 times above or below another, and who has confirmed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, LimitOption, Row, print_rows
+from cli.reading import Database, read_only, select
+from cli.who import ByOption, author
+from jobs.audit.period import instant
+
+COLUMNS = (
+    *("plan", "model", "meter", "currency", "effective_from", "unit_price", "compared_with", "other_price"),
+    *("usual_request", "changed_by", "changed_at", "confirmed_by", "confirmed_at"),
+)
+
+
+def jump_rows(database: Database, *, is_all: bool = False) -> Iterator[Row]:
+    """Rows with the keys `COLUMNS`, the earliest first; `is_all`: also those that somebody has confirmed."""
+    from catalog.price_jumps import COLUMNS as OF_A_JUMP
+    from catalog.price_jumps import PriceJump
+
+    statement = f"""
+        SELECT {OF_A_JUMP}, coalesce(unit, 'unit') AS unit, changed_by, changed_at, confirmed_by, confirmed_at
+        FROM catalog.price_jumps LEFT JOIN meters USING (meter) WHERE confirmed_at IS NULL OR %(is_all)s
+        ORDER BY changed_at, plan, model, meter, currency, effective_from
+    """
+    fields = PriceJump.__dataclass_fields__
+    for row in select(database, statement, {"is_all": is_all}):
+        jump = PriceJump(**{name: value for name, value in row.items() if name in fields})
+        yield {**row, "usual_request": jump.cost}
+
+
+def jumps(
+    *,
+    is_all: Annotated[bool, typer.Option("--all", help="Also those that somebody has confirmed.")] = False,
+    limit: LimitOption = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List prices 100 times above or below another that nobody has confirmed: what they bill, and who stored them.
+
+    `other_price` is what `compared_with` says: the price that it replaced, the one before it, or the median of its
+    meter and currency. `weir catalog confirm-price` confirms one; a price that is changed or deleted is none any more.
+    """
+    from deployment.stack import running_deployment
+
+    with read_only(running_deployment(data_dir).postgres_url) as database:
+        print_rows(jump_rows(database, is_all=is_all), COLUMNS, form, limit)
+
+
+def confirm_price(
+    *,
+    plan: Annotated[str, typer.Option()],
+    model: Annotated[str, typer.Option()],
+    meter: Annotated[str, typer.Option()],
+    currency: Annotated[str, typer.Option()],
+    effective_from: Annotated[
+        datetime,
+        typer.Option("--effective-from", parser=instant, metavar="INSTANT", help="Of the price that is confirmed."),
+    ],
+    by: ByOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Confirm a price that is 100 times above or below another, by name: the alert PriceJump ends.
+
+    It is billed as it is, confirmed or not. Exit status 1 where `weir catalog jumps --all` has no such price.
+    """
+    from catalog.price_jumps import confirm
+    from deployment.stack import running_deployment
+
+    key = (plan, model, meter, currency, effective_from)
+    typer.echo(confirm(running_deployment(data_dir).postgres_url, key, author(by)))
