@@ -34,6 +34,10 @@ ARGUMENTS = {
     "backfill": ["-"],
     "produce": ["-"],
     "catalog apply": ["catalog.yaml"],
+    "catalog confirm-price": [
+        *("--plan", "p", "--model", "m", "--meter", "requests", "--currency", "EUR"),
+        *("--effective-from", "2026-01-01T00:00:00Z"),
+    ],
     "catalog delete account": ["a"],
     "catalog delete plan": ["p"],
     "catalog delete price": [
