@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
 import psycopg
@@ -27,10 +28,20 @@ USUAL_UNITS: Mapping[str, int] = {"token": 1_200}
 USUAL_PERS = (1, 1_000, 1_000_000)
 """Of how many units price lists give prices."""
 MAX_NAMED = 20
+
+
+class Compared(StrEnum):
+    """What a price was compared with."""
+
+    REPLACED = "replaced"
+    BEFORE = "before"
+    MEDIAN = "median"
+
+
 _COMPARED = {
-    "replaced": "it replaces {price}",
-    "before": "the price before it is {price}",
-    "median": "the median of {meter} in {currency} is {price}",
+    Compared.REPLACED: "it replaces {price}",
+    Compared.BEFORE: "the price before it is {price}",
+    Compared.MEDIAN: "the median of {meter} in {currency} is {price}",
 }
 COLUMNS = "plan, model, meter, currency, effective_from, unit_price, compared_with, other_price"
 _UNCONFIRMED = f"""
@@ -74,7 +85,7 @@ class PriceJump:
     @property
     def sentence(self) -> str:
         """Which price it is, what it is compared with, what it makes of a usual request, and what may be meant."""
-        compared = _COMPARED[self.compared_with].format(
+        compared = _COMPARED[Compared(self.compared_with)].format(
             price=plain(self.other_price), meter=self.meter, currency=self.currency
         )
         return (

@@ -18,6 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.types.json import Jsonb
 
+from catalog.price_jumps import Compared
 from cli.reading import read_only
 from cli.sessions import SessionQuery, session_rows
 from cli.usage import UsageQuery, usage_rows
@@ -46,6 +47,7 @@ CHECKED: Mapping[str, set[str]] = {
     "corrections.cause": set(CORRECTING),
     "stragglers.cause": set(CORRECTING),
     "catalog.decisions.decision": {Decision.APPROVE, Decision.REJECT},
+    "catalog.price_jumps.compared_with": set(Compared),
     "exits.how": set(End),
     "isolated_records.reason": set(Isolation),
     # Debezium's own: created, updated, read by a snapshot.
