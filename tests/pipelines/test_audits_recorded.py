@@ -263,6 +263,7 @@ def test_an_application_that_is_killed_leaves_its_row_without_an_end(variables: 
     assert timedelta(days=1) <= row["started_at"] - row["received_from"] < timedelta(days=1, minutes=2)
 
 
+@pytest.mark.long
 def test_an_application_without_a_broker_ends_with_1_and_says_so_in_its_row(
     variables: dict[str, str], database: str
 ) -> None:

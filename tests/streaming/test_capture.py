@@ -411,6 +411,7 @@ def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(edited: tuple[Chain, Edits]) -> None:
     chain, edits = edited
     before = len(chain.versions()[Table.ACCOUNTS])

@@ -446,6 +446,7 @@ def test_a_failure_at_the_catalog_advises_nobody_to_skip_an_event(
     assert getattr(ended.value, "__notes__", []) == []
 
 
+@pytest.mark.long
 def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_for_it(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
