@@ -32,6 +32,7 @@ def _outcomes(_meter: Declaration) -> str:
 def _within(meter: Declaration) -> Iterator[str]:
     if meter.within is not None:
         yield f"{meter.within} counts these units, too, so totals of the unit leave them out"
+        yield "where both have a price, both bill them"
 
 
 def _where_missing(meter: Declaration, unmetered_share: float) -> Iterator[str]:

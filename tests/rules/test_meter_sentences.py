@@ -81,6 +81,7 @@ MISSING = "more than 1 % of requests without it raise UnmeteredUsage"
             [
                 "cached_tokens adds up cached_tokens of each outcome, priced per token by plan and model",
                 "input_tokens counts these units, too, so totals of the unit leave them out",
+                "where both have a price, both bill them",
                 MISSING,
             ],
         ),
