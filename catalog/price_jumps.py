@@ -121,7 +121,7 @@ class PriceJump:
 class PricesJump(NeedsAgreement):
     """Nothing is stored; the message says which prices jump, and how to agree."""
 
-    question = "Store what is so?"
+    question = "Store these prices?"
 
     def __init__(self, jumps: Sequence[PriceJump]) -> None:
         self.jumps = tuple(jumps)

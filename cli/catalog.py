@@ -57,8 +57,8 @@ def apply(
     """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
     Without --yes no price is stored that is 100 times above or below the one before it, or the median of its meter and
-    currency; without --backdate nothing by which usage of an ended month that has a price would have another (pricing
-    what had none needs it not). On a terminal you are asked, else the exit status is 1.
+    currency. Without --backdate nothing is stored that would change the price of usage of an ended month; usage that
+    had no price may get one. On a terminal you are asked, else the exit status is 1.
     Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
     """
     from catalog.closed import ClosedMonthsTouched

@@ -12,6 +12,7 @@ import typer
 from cli.agreeing import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.price_options import EffectiveFromOption, KeyOption
 from cli.who import ByOption, author
 from jobs.audit.period import instant
 from jobs.streams import CatalogTopic
@@ -37,14 +38,11 @@ def _delete() -> None:
 @delete.command()
 def price(
     *,
-    plan: Annotated[str, typer.Option()],
-    model: Annotated[str, typer.Option()],
-    meter: Annotated[str, typer.Option()],
-    currency: Annotated[str, typer.Option()],
-    effective_from: Annotated[
-        datetime,
-        typer.Option("--effective-from", parser=instant, metavar="INSTANT", help="Of the price that is deleted."),
-    ],
+    plan: KeyOption,
+    model: KeyOption,
+    meter: KeyOption,
+    currency: KeyOption,
+    effective_from: EffectiveFromOption,
     at: AtOption = None,
     by: ByOption = None,
     backdate: BackdateOption = False,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
+from cli.price_options import EffectiveFromOption, KeyOption
 from cli.reading import Database, read_only, select
 from cli.who import ByOption, author
-from jobs.audit.period import instant
 
 COLUMNS = (
     *("plan", "model", "meter", "currency", "effective_from", "unit_price", "compared_with", "other_price"),
@@ -56,14 +55,11 @@ def jumps(
 
 def confirm_price(
     *,
-    plan: Annotated[str, typer.Option()],
-    model: Annotated[str, typer.Option()],
-    meter: Annotated[str, typer.Option()],
-    currency: Annotated[str, typer.Option()],
-    effective_from: Annotated[
-        datetime,
-        typer.Option("--effective-from", parser=instant, metavar="INSTANT", help="Of the price that is confirmed."),
-    ],
+    plan: KeyOption,
+    model: KeyOption,
+    meter: KeyOption,
+    currency: KeyOption,
+    effective_from: EffectiveFromOption,
     by: ByOption = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:

@@ -19,7 +19,7 @@ Written by `make long`, which runs the tests marked `long`, two at a time where 
 Together they take longer than CI has, and they are rarely red: what they prove on a whole stack or over more
 histories, shorter tests prove of parts and of fewer in `make test`. It is run at the end of each issue.
 
-Commit `{commit}`, {cores} cores: {tests} tests passed in {minutes:.0f} minutes.
+Commit `{commit}`, {cores} cores: {tests} tests passed; their times add up to {minutes:.0f} minutes.
 
 | test | seconds |
 |---|---:|

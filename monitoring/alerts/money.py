@@ -1,4 +1,4 @@
-"""Usage that has no price or a doubtful one, or comes too late for its bill; changes that who follows is not told."""
+"""Usage that has no price or a doubtful one, or comes too late for its bill; changes that followers do not get."""
 
 from __future__ import annotations
 

@@ -1,0 +1,17 @@
+"""Options by which a command names one price of the catalog."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from jobs.audit.period import instant
+
+KeyOption = Annotated[str, typer.Option()]
+"""The plan, model, meter or currency of the price."""
+EffectiveFromOption = Annotated[
+    datetime,
+    typer.Option("--effective-from", parser=instant, metavar="INSTANT", help="When the price begins (RFC 3339)."),
+]
