@@ -31,6 +31,11 @@ from cli.usage_sources import of_days, of_windows
 from jobs.billed import billing_progress
 from metering import windows
 from metering.lateness import window_state
+from metering.pricing import BILLED_AS_PART
+
+MONEY = ("quantity", "billed_quantity", "amount", "unpriced_quantity")
+"""Of a window: what was reported, what of it has a price, what that costs, and what has none; another meter bills the
+rest."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class UsageQuery:
     @property
     def columns(self) -> list[str]:
         """The columns of the list, in order."""
-        return ["window_start", "window_end", *self.keys, "quantity", "amount", "unpriced_quantity", "state"]
+        return ["window_start", "window_end", *self.keys, *MONEY, "state"]
 
 
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
@@ -127,6 +132,7 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
     return f"""
         SELECT {", ".join(keys)},
                sum(quantity) AS quantity,
+               coalesce(sum(quantity) FILTER (WHERE price_version > {BILLED_AS_PART}), 0) AS billed_quantity,
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                bool_or(corrected) AS corrected
@@ -176,8 +182,10 @@ def usage(
 ) -> None:
     """List usage and its amount per window, account, model and meter.
 
-    --from and --to select windows by their start. `amount` sums priced usage; `unpriced_quantity` is what no price
-    matched. Windows are open, closing (inside grace), closed, or corrected (closed, and changed since).
+    --from and --to select windows by their start. `quantity` is what was reported, `billed_quantity` what of it has a
+    price, `amount` what that costs, and `unpriced_quantity` what no price matched. The rest another meter bills: of
+    2,006 input tokens 86 are billed, where 1,920 were cached and those have a price of their own. Windows are open,
+    closing (inside grace), closed, or corrected (closed, and changed since).
 
     A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions

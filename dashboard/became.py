@@ -10,6 +10,7 @@ from typing import Any
 
 from dashboard.exact import EXACT, total
 from dashboard.wording import instant, minute, money, several, spaced
+from metering.pricing import BILLED_AS_PART
 from metering.windows import tumbling
 from metering.words import BILLED, Decision, Disposition, Outcome, UsageCause
 
@@ -147,7 +148,7 @@ def _where(row: Row, billed: Sequence[Row], document: Row) -> str:
     key = (start, row["account"], row["model"])
     states = {one["state"] for one in document["windows"] if (one["window_start"], one["account"], one["model"]) == key}
     day = f", on the account's day {row['day']}" if row["day"] else ""
-    versions = sorted({one["price_version"] for one in billed if one["price_version"] is not None})
+    versions = sorted({one["price_version"] for one in billed if (one["price_version"] or 0) > BILLED_AS_PART})
     word = "version" if len(versions) == 1 else "versions"
     price = f", at price {word} {', '.join(map(str, versions))}" if versions else ""
     return f"in the minute {minute(start)} UTC ({', '.join(sorted(states)) or 'unknown'}){day}{price}"

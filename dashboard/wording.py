@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 
 from dashboard.exact import Quantity
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 
 UNKNOWN = "unknown"
 
@@ -28,6 +29,20 @@ def escaped(text: str) -> str:
 def spaced(word: str) -> str:
     """A word of a closed set as a column is headed: `input tokens`."""
     return word.replace("_", " ")
+
+
+ELSEWHERE = {
+    BILLED_AS_PART: "A meter within this one bills these units at a price of its own: here they cost nothing.",
+    BILLED_IN_WHOLE: "These units have no price of their own: the meter that they are within bills them.",
+}
+"""Of a line whose units another meter bills, why."""
+
+
+def price_words(price_version: int | None) -> str:
+    """What a line is priced by: `lsn 12`, `unpriced`, `in another meter`."""
+    if price_version is None:
+        return "unpriced"
+    return "in another meter" if price_version in ELSEWHERE else f"lsn {price_version}"
 
 
 def count(number: Quantity | None) -> str:

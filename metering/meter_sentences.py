@@ -32,7 +32,11 @@ def _outcomes(_meter: Declaration) -> str:
 def _within(meter: Declaration) -> Iterator[str]:
     if meter.within is not None:
         yield f"{meter.within} counts these units, too, so totals of the unit leave them out"
-        yield "where both have a price, both bill them"
+        yield (
+            f"where an event's convention has them within {meter.within}, the price of {meter.name} bills them, and "
+            f"without one {meter.within} does"
+        )
+        yield "where it has them beside, both bill what they report"
 
 
 def _where_missing(meter: Declaration, unmetered_share: float) -> Iterator[str]:

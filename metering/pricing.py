@@ -9,6 +9,10 @@ from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
+BILLED_AS_PART, BILLED_IN_WHOLE = 0, -1
+"""In place of a price's version, with a unit price of 0: units that another meter bills. One within this meter bills
+them, as it has a price of its own; or this meter has none, and the one that it is within bills them."""
+
 
 @dataclass(frozen=True)
 class Version(Generic[Value]):

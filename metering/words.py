@@ -80,6 +80,8 @@ class Reason(StrEnum):
     INVALID_TOKENS = "invalid_tokens"
     INVALID_CACHED = "invalid_cached"
     INVALID_LATENCY = "invalid_latency"
+    INCONSISTENT_QUANTITIES = "inconsistent_quantities"
+    """It reports more of what is part of a quantity than of the quantity (`x-weir-includes`)."""
     INVALID_RECEPTION = "invalid_reception"
     """A record of the past whose mark of its first reception is no instant, too long ago, or ahead."""
     TOO_OLD = "too_old"

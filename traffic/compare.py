@@ -164,7 +164,7 @@ def _quantities(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
         for meter, quantity in o["quantities"].items()
     )
     there = Counter(
-        (meter, r.account, r.request_id, r.outcome, quantity) for r in rows for meter, quantity, _ in r.metered
+        (meter, r.account, r.request_id, r.outcome, quantity) for r in rows for meter, quantity in r.reported.items()
     )
     yield from _by(lambda key: f"quantities of {key[0]}", expected, there)
 

@@ -34,7 +34,7 @@ class Record:
 class Usage:
     """A row of usage; `late_seconds` from the end of its window to when it was received.
 
-    `metered` has (meter, quantity, price version) of each meter that it has.
+    `metered` has (meter, quantity, price version) of each meter that it has; what another meter bills by itself.
     """
 
     account: str
@@ -46,6 +46,15 @@ class Usage:
     day: date
     late_seconds: float
     metered: tuple[tuple[str, Decimal | None, int | None], ...]
+
+    @property
+    def reported(self) -> dict[str, Decimal | None]:
+        """Of each meter all of its quantity, also what another bills; None: not reported."""
+        found: dict[str, Decimal | None] = {}
+        for meter, quantity, _ in self.metered:
+            before = found.get(meter)
+            found[meter] = quantity if before is None or quantity is None else before + quantity
+        return found
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
@@ -29,16 +29,25 @@ class Meter:
     """The column that it adds up; None: it counts requests."""
     is_expected: bool = False
     """Whether a completion that does not report it leaves a quantity that nobody knows, and not none."""
+    within: str | None = None
+    """The meter that counts its units, too."""
 
     @classmethod
     def of(cls, name: str, said: Mapping[str, Any]) -> Meter:
         """From what `meters` of a configuration says of it."""
         sums, expected = said.get("sum"), said.get("expected")
-        return cls(name, sums, sums in REPORTED if expected is None else expected)
+        return cls(name, sums, sums in REPORTED if expected is None else expected, said.get("within"))
 
 
-DEFAULT = (*(Meter(name, name, is_expected=True) for name in sorted(REPORTED)), Meter(METERS[0]))
+DEFAULT = (
+    Meter("cached_tokens", "cached_tokens", is_expected=True, within="input_tokens"),
+    Meter("input_tokens", "input_tokens", is_expected=True),
+    Meter("output_tokens", "output_tokens", is_expected=True),
+    Meter("requests"),
+)
 """By name, as those that are declared."""
+INCLUDED = {"cached_tokens": "input_tokens", REASONING: "output_tokens"}
+"""What all gateways of the traffic report as a part of what: by the column of the part that of the whole."""
 
 
 def drawn(rng: Random) -> Used:
@@ -64,3 +73,27 @@ def quantities(meters: Iterable[Meter], outcome: str, told: Used) -> dict[str, Q
         elif told.get(meter.sums) is not None or (meter.is_expected and outcome == "matched"):
             found[meter.name] = told.get(meter.sums)
     return found
+
+
+def billed_elsewhere(meters: Iterable[Meter], found: Mapping[str, Quantity], priced: Container[str]) -> dict[str, Any]:
+    """Of each meter how much of its quantity another one bills: a unit is paid once, where its price is most specific.
+
+    `found` is of `quantities`; `priced` are the meters that have a price.
+    """
+    known = {meter.name: meter for meter in meters}
+    elsewhere: dict[str, Any] = {}
+    for name, quantity in found.items():
+        wholes = []
+        meter = known[name]
+        while meter.within is not None and INCLUDED.get(meter.sums or "") == known[meter.within].sums:
+            meter = known[meter.within]
+            if found.get(meter.name):
+                wholes.append(meter.name)
+        if not quantity or not wholes:
+            continue
+        if name not in priced:
+            elsewhere[name] = quantity
+            continue
+        whole = next((each for each in wholes if each in priced), wholes[-1])
+        elsewhere[whole] = elsewhere.get(whole, 0) + quantity
+    return {name: min(quantity, found[name]) for name, quantity in elsewhere.items()}

@@ -6,8 +6,8 @@ The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as 
 * `outcomes`: per request outcome `account, request_id, outcome, model`, the `day` in the account's zone, and by meter
   the `quantities`, null where one that is expected was not reported;
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
-  `unit_price`; null: unpriced) the `quantity`, the `amount`, and whether a straggler has `corrected` it; without what a
-  dropped straggler would have added;
+  `unit_price`; null: unpriced; 0 since no instant: another meter bills it) the `quantity`, the `amount`, and whether a
+  straggler has `corrected` it; without what a dropped straggler would have added;
 * `stragglers`: `account, model, request_id, meter, window_start, decision, quantity, currency, amount`; those of
   quantity 0 left out;
 * `sessions`: per `account, user_id` the sessions in their order: the number of `events`, and `start` and `end`, null
@@ -23,7 +23,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -34,7 +34,7 @@ from traffic.calendar import day_in
 from traffic.catalog import Catalog, Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
-from traffic.meters import Quantity, quantities
+from traffic.meters import Quantity, billed_elsewhere, quantities
 from traffic.placement import MINUTE_MS, floor_minute
 from traffic.script import Outcome, Record
 from traffic.sequences import runs_of
@@ -54,6 +54,8 @@ class Cell:
     meter: str
     currency: str | None
     price: Price | None
+    is_elsewhere: bool = False
+    """Whether another meter bills it."""
 
 
 @dataclass
@@ -158,10 +160,14 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     for outcome in traffic.outcomes:
         catalog, start_ms = _known(traffic, outcome), floor_minute(outcome.event_ms)
         straggles = outcome.outcome != "superseded" and placement.is_straggler(start_ms + MINUTE_MS, outcome.decided_ms)
-        for meter, quantity in _quantities(traffic, outcome).items():
+        found = _quantities(traffic, outcome)
+        prices = {meter: catalog.price(outcome.account, outcome.model, meter, outcome.event_ms) for meter in found}
+        priced = {meter for meter, price in prices.items() if price is not None}
+        elsewhere = billed_elsewhere(placement.policy.meters, found, priced)
+        for meter, quantity in found.items():
             if not quantity:
                 continue
-            price = catalog.price(outcome.account, outcome.model, meter, outcome.event_ms)
+            price, other = prices[meter], elsewhere.get(meter, 0)
             currency = catalog.currency(outcome.account, outcome.event_ms)
             decision = placement.policy.late_policy.get(meter, "correct") if straggles else None
             if decision is not None:
@@ -175,14 +181,23 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
                         "decision": decision,
                         "quantity": f"{quantity:f}",
                         "currency": currency,
-                        "amount": None if price is None else f"{price.unit_price * quantity:f}",
+                        "amount": _amount(price, quantity - other, is_all_elsewhere=other == quantity),
                     }
                 )
             if decision not in ("drop", "hold"):
-                total = sums[Cell(start_ms, outcome.account, outcome.model, meter, currency, price)]
-                total.quantity += quantity
-                total.corrected |= straggles
+                cell = Cell(start_ms, outcome.account, outcome.model, meter, currency, price)
+                parts = (cell, quantity - other), (replace(cell, price=None, is_elsewhere=True), other)
+                for part, of_it in parts:
+                    if of_it:
+                        sums[part].quantity += of_it
+                        sums[part].corrected |= straggles
     return list(_totals(sums)), stragglers
+
+
+def _amount(price: Price | None, quantity: int | Decimal, *, is_all_elsewhere: bool) -> str | None:
+    if is_all_elsewhere:
+        return "0"
+    return None if price is None else f"{price.unit_price * quantity:f}"
 
 
 def _quantities(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
@@ -206,7 +221,7 @@ def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:
                 "currency": cell.currency,
                 "window_start": rfc3339(cell.start_ms),
                 "price_from": None if price is None else rfc3339(price.effective_from_ms),
-                "unit_price": None if price is None else f"{price.unit_price:f}",
+                "unit_price": "0" if cell.is_elsewhere else None if price is None else f"{price.unit_price:f}",
                 "quantity": f"{total.quantity:f}",
                 "amount": "0" if price is None else f"{price.unit_price * total.quantity:f}",
                 "corrected": total.corrected,

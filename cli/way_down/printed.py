@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from cli.output import printable
 from metering.csv_lines import text_of
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 from metering.words import Decision, UsageCause
 
 SHOWN_CHARACTERS = 200
@@ -172,6 +173,10 @@ def _what(row: Told) -> str:
 def _product(row: Told) -> str:
     if row["price_version"] is None:
         return f"{_said(row['quantity'])} without a price"
+    if row["price_version"] == BILLED_AS_PART:
+        return f"{_said(row['quantity'])} billed by a meter within it, which has a price of its own"
+    if row["price_version"] == BILLED_IN_WHOLE:
+        return f"{_said(row['quantity'])} billed by the meter that it is within; it has no price of its own"
     product = f"{_said(row['quantity'])} x {_said(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
     return f"{product} (price version {row['price_version']})"
 

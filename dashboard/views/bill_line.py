@@ -11,14 +11,15 @@ from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_line_requests
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
-from dashboard.wording import instant, literal, minute, money, spaced
+from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_words, spaced
 
 SHARED_FOR_SECONDS = 8.0
 
 
 def line_name(line: Line) -> str:
     """What a line is called in a link: model, meter, and the version of its price."""
-    price = "unpriced" if line.price_version is None else f"price lsn {line.price_version}"
+    price = price_words(line.price_version)
+    price = f"price {price}" if price.startswith("lsn") else price
     return f"{line.model or 'unknown model'} · {line.meter} · {price} · {line.currency or 'no currency'}"
 
 
@@ -59,6 +60,8 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
             "No price matched this usage, so it has no amount; it is never priced 0. Once the catalog has a price "
             "for it, the next audit bills it.",
         )
+    if line.price_version in ELSEWHERE:
+        return Freshness(State.IDLE, ELSEWHERE[line.price_version])
     for price in prices:
         if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):
             words = (

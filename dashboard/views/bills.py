@@ -21,7 +21,7 @@ from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
-from dashboard.wording import count, literal, money, rounded, spaced
+from dashboard.wording import count, literal, money, price_words, rounded, spaced
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -162,7 +162,7 @@ def _line_row(line: Line) -> dict[str, Value]:
     return {
         "model": line.model or "unknown",
         "meter": line.meter,
-        "price version": "unpriced" if line.price_version is None else f"lsn {line.price_version}",
+        "price version": price_words(line.price_version),
         "quantity": line.quantity,
         "unit": spaced(line.unit),
         "amount": line.amount,

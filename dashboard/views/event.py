@@ -18,7 +18,7 @@ from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.event import DEFAULT_DAYS, SHOWN_CHARACTERS, Event, read_event
 from dashboard.queries.meters import in_order
 from dashboard.table import Link, Row, Value, show_table
-from dashboard.wording import escaped, length, literal, minute, several
+from dashboard.wording import escaped, length, literal, minute, price_words, several
 from metering.limits import MAX_NAME_BYTES
 
 SHARED_FOR_SECONDS = 8.0
@@ -135,7 +135,7 @@ def _on_the_bill(document: Told) -> Iterator[Row]:
                     "× unit price": version["unit_price"],
                     "= amount": mine["amount"] if version["price_version"] is not None else None,
                     "currency": window["currency"] or "none",
-                    "price version": _number(version["price_version"]),
+                    "price version": price_words(version["price_version"]),
                 }
 
 

@@ -23,6 +23,7 @@ from jobs.billing.sums import COLUMNS, IS_JUDGED, IS_SAID, sums
 from jobs.metered import METERED_COLUMNS, METERS
 from jobs.runtime.rules_in_force import Held, History
 from jobs.streams import UNIT_PRICE, USAGE
+from metering.pricing import BILLED_AS_PART
 from metering.windows import MINUTE
 from metering.words import UsageCause
 
@@ -59,6 +60,7 @@ ALONE = pl.Schema(
         "received_at": INSTANT,
         "decision": pl.String(),
         "quantity": SUM,
+        "contained_quantity": SUM,
         "unit_price": PRICE,
         "currency": pl.String(),
         "price_version": pl.Int64(),
@@ -77,6 +79,7 @@ ALONE = pl.Schema(
 """A straggler, or an entry that corrects others: without a decision it is no straggler."""
 MADE_ALONE = pl.Schema({**ALONE, "was_closed": pl.Boolean()})
 """The same as usage says it; `was_closed`: what corrects others met a closed window (null: usage does not say)."""
+_SUMMED = (*ENTRY, "quantity", "contained_quantity")
 DAY_KEY = ("account", "day", "model", "meter", "currency", "price_version")
 DAYS = pl.Schema(
     {
@@ -139,8 +142,20 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
         is_put_right=pl.col("cause") != UsageCause.STREAM.value,
     )
     alone = rows.filter(pl.col("usage_lsn").is_not_null() & metered).with_columns(_as_stored("dimensions"))
-    made_alone = alone.select(MADE_ALONE.names()).cast(MADE_ALONE)
-    return Bills(added_windows(windows.cast(WINDOWS)), made_alone, added_days(days.cast(DAYS)))
+    return Bills(added_windows(windows.cast(WINDOWS)), _each_once(alone), added_days(days.cast(DAYS)))
+
+
+def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
+    """STAGED that is told by itself → MADE_ALONE: units that another meter bills are part of their straggler there."""
+    is_contained = (pl.col("price_version") <= BILLED_AS_PART).fill_null(value=False)
+    alone = alone.with_columns(contained_quantity=pl.when(is_contained).then("quantity").otherwise(0).cast(SUM))
+    if alone.select(is_contained.any()).item():
+        alone = (
+            alone.sort(*ENTRY, is_contained)
+            .group_by(ENTRY, maintain_order=True)
+            .agg(pl.first(*(name for name in MADE_ALONE if name not in _SUMMED)), pl.sum(*_SUMMED[2:]))
+        )
+    return alone.select(MADE_ALONE.names()).cast(MADE_ALONE)
 
 
 def correcting(usage: pa.Table, history: History) -> pl.DataFrame:

@@ -186,7 +186,8 @@ def _new(row: Row) -> Sums:
 
 
 def _of_entry(row: Row) -> Sums:
-    return _times(row["quantity"], row["unit_price"])
+    quantity, amount = _times(row["quantity"] - row.get("contained_quantity", 0), row["unit_price"])
+    return quantity + row.get("contained_quantity", 0), amount
 
 
 def _times(quantity: Decimal, unit_price: Decimal | None) -> Sums:

@@ -6,7 +6,7 @@ them by it. Which contract judges a row is a pure function of the journal, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +16,8 @@ from deltalake import DeltaTable
 
 from jobs.audit.pieces import Wanted
 from jobs.audit.recomputed import IS_CONTRACTED, Pinned
+from jobs.ingestion.conventions import Convention
+from jobs.ingestion.conventions import kept as conventions_kept
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.kept_contracts import contracts_kept
 from jobs.runtime.families import family
@@ -35,6 +37,7 @@ class Later:
 
     first: int
     contracts: Mapping[str, Contract]
+    conventions: Sequence[Convention] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class LaterContracts:
             asked = left.filter((pl.col("lsn") < later.first) & pl.col("type").is_in(list(later.contracts)))
             if asked.is_empty():
                 continue
-            judge = Judge(later.contracts)
+            judge = Judge(later.contracts, of_sources=later.conventions)
             said = pl.DataFrame(judge.judge(_as_records(asked))).with_columns(asked["lsn"])
             taken = said.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
             fields = [name for name in ("family", *(field.name for field in judge.fields)) if name in names]
@@ -101,13 +104,17 @@ def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
     sums = pinned.sums
     known = [held for held in read_history(journal)[0] if held.first < pinned.position]
     history = [held for held in known if _is_told(held, pinned)]
-    kept = [(held.first, contracts_kept(held.rules, sums)) for held in history]
+    kept = [(held, contracts_kept(held.rules, sums)) for held in history]
     ever = [set(contracts) for _, contracts in kept]
     late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
-    changed = [(first, after) for (_, before), (first, after) in pairwise(kept) if after != before]
+    changed = [(held, after) for (_, before), (held, after) in pairwise(kept) if after != before]
     found = [
-        Later(first, {name: contract for name, contract in contracts.items() if name in late and contract is not None})
-        for first, contracts in changed
+        Later(
+            held.first,
+            {name: contract for name, contract in contracts.items() if name in late and contract is not None},
+            conventions_kept(held.rules),
+        )
+        for held, contracts in changed
     ]
     return LaterContracts(tuple(later for later in found if later.contracts))
 

@@ -190,14 +190,14 @@ def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
         pl.coalesce(pl.concat_str(*names, separator=" ", ignore_nulls=False), counted + " unpriced").alias(text)
         for text, names in texts.items()
     ]
-    listed = (
-        entries.sort("meter")
-        .select("row", counted.alias("counted"), *said)
-        .group_by("row", maintain_order=True)
-        .agg(pl.col("counted", *texts).str.join("; "))
-    )
+    # What another meter bills is an entry of its own: both are what was reported.
+    reported = entries.group_by("row", "meter").agg(pl.sum("quantity")).sort("meter").select("row", counted=counted)
+    priced = entries.sort("meter", "price_version", nulls_last=True).select("row", *said)
     plain = numbered.select("row", *OUTCOME, *COMPARED, *more)
-    return plain.join(listed, on="row", how="left").drop("row")
+    for texts_of_row in (reported, priced):
+        joined = texts_of_row.group_by("row", maintain_order=True).agg(pl.exclude("row").str.join("; "))
+        plain = plain.join(joined, on="row", how="left", maintain_order="left")
+    return plain.drop("row")
 
 
 def _told(rows: pl.DataFrame, kind: Kind, column: str | None = None) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from jobs.audit.recomputed import OUTCOME, Pinned
 from jobs.joins.catalog_versions import PRICE_KEY
 from jobs.metered import ENTRY, METERS
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 from metering.words import UsageCause
 
 
@@ -26,10 +27,12 @@ def otherwise_priced(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     names = (*OUTCOME, "usage_lsn", "plan", "model", "currency")
     entries = put.select(*names, METERS).filter(pl.col(METERS).list.len() > 0).explode(METERS).unnest(METERS)
     priced = entries.filter(pl.any_horizontal(pl.col("price_version", "unit_price", "amount").is_not_null()))
+    is_elsewhere = pl.col("price_version").is_in([BILLED_AS_PART, BILLED_IN_WHOLE]).fill_null(value=False)
     # There may be a million versions, and these rows are few.
     every = pinned.prices_known.every.filter(pl.col("version_lsn").is_in(priced["price_version"].unique().implode()))
     versions = every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price")
     known = priced.join(versions.unique([*PRICE_KEY, "price_version"]), on=[*PRICE_KEY, "price_version"], how="left")
+    known = known.with_columns(must=pl.when(is_elsewhere).then(pl.lit(0, ENTRY["unit_price"])).otherwise("must"))
     with_amounts = known.with_columns(must_amount=_products(known))
     is_other = pl.any_horizontal(
         pl.col(said).ne_missing(pl.col(must)) | pl.col(must).is_null()

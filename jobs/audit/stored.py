@@ -96,9 +96,9 @@ FROM usage_windows
 """
 _STRAGGLERS = """
 SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, decision, quantity,
-       unit_price, currency, price_version, cause, corrects_lsns, day, dimensions, hold_until, hold_expires,
-       decided_lsn, decided_at, decided_by, reason, (late_seconds * 1000000)::bigint, coalesce(settled = 0, false),
-       day IS NULL AND settled IS NULL
+       contained_quantity, unit_price, currency, price_version, cause, corrects_lsns, day, dimensions, hold_until,
+       hold_expires, decided_lsn, decided_at, decided_by, reason, (late_seconds * 1000000)::bigint,
+       coalesce(settled = 0, false), day IS NULL AND settled IS NULL
 FROM stragglers
 """
 _CORRECTIONS = """

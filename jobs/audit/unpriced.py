@@ -9,14 +9,16 @@ import polars as pl
 from jobs.audit.stored import connected
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
+from metering.pricing import BILLED_IN_WHOLE
 from metering.windows import MINUTE
 
 EARLIER = timedelta(days=2)
-_GROUPS = """
+_WAITS = f"coalesce(price_version = {BILLED_IN_WHOLE}, true)"
+_GROUPS = f"""
 SELECT account, model, meter, min(window_start), max(window_start) FROM (
-    SELECT account, model, meter, window_start FROM usage_windows WHERE price_version IS NULL AND quantity <> 0
+    SELECT account, model, meter, window_start FROM usage_windows WHERE {_WAITS} AND quantity <> 0
     UNION ALL
-    SELECT account, model, meter, window_start FROM stragglers WHERE price_version IS NULL
+    SELECT account, model, meter, window_start FROM stragglers WHERE {_WAITS}
     GROUP BY window_start, account, model, meter, currency HAVING sum(quantity) <> 0
 ) AS waiting GROUP BY 1, 2, 3
 """

@@ -88,7 +88,9 @@ def _without_small(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What waits, and the rest: also what is not worth as much as it takes to be held, which corrects at once."""
     held, rest = rows.filter(_IS_HELD), rows.filter(~_IS_HELD)
     worth = held.select("quantity", "unit_price", "hold_above").iter_rows()
-    is_small = pl.Series([_is_small(*each) for each in worth], dtype=pl.Boolean)
+    # Of a meter of which another bills a part, both parts must be.
+    each_is_small = pl.Series([_is_small(*each) for each in worth], dtype=pl.Boolean)
+    is_small = held.select(pl.lit(each_is_small).all().over("usage_lsn", "meter")).to_series()
     goes = held.filter(is_small).with_columns(
         decision=pl.lit(CHANGES_A_WINDOW),
         hold_until=pl.lit(None, INSTANT),

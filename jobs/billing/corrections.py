@@ -77,8 +77,8 @@ WITH correcting AS (
     ) AS each GROUP BY lsn
 ), corrected AS (
     SELECT min(first_lsn) AS first_lsn, min(usage_lsn) AS usage_lsn,
-           array_agg(usage_lsn ORDER BY usage_lsn) AS usage_lsns, window_start, account, model, meter, currency,
-           dimensions::jsonb AS dimensions, cause, decision, sum(quantity) AS quantity,
+           array_agg(DISTINCT usage_lsn ORDER BY usage_lsn) AS usage_lsns, window_start, account, model, meter,
+           currency, dimensions::jsonb AS dimensions, cause, decision, sum(quantity) AS quantity,
            sum(quantity * unit_price) AS amount
     FROM correcting LEFT JOIN linked ON corrects_lsns IS NOT NULL AND lsn = named[1]
     GROUP BY window_start, account, model, meter, currency, dimensions::jsonb, cause, decision,

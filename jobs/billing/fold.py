@@ -18,6 +18,7 @@ from jobs.billing.holding import decide, keep_decided, let_small_go
 from jobs.billing.staged import IS_BILLED
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
+from metering.pricing import BILLED_AS_PART
 from metering.windows import MINUTE
 from metering.words import Published, UsageCause
 from monitoring import metrics
@@ -76,19 +77,30 @@ ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
     updated_at = now()
 """
 
+# Units that another meter bills are a row of their own in `staged`; here they are a part of their straggler.
+_OF_THE_REST = (
+    f"coalesce(max({{value}}) FILTER (WHERE price_version > {BILLED_AS_PART}), "
+    f"CASE WHEN bool_and(price_version <= {BILLED_AS_PART}) THEN max({{value}}) END)"
+)
+
 # What was held is here already, and is decided once: null, which the table refuses, where it comes a second time.
-RECORD = """
+RECORD = f"""
 INSERT INTO stragglers AS old (
     usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, late_seconds,
-    decision, quantity, unit_price, currency, price_version, cause, corrects_lsns, day, dimensions,
+    decision, quantity, contained_quantity, unit_price, price_version, currency, cause, corrects_lsns, day, dimensions,
     hold_until, hold_expires, sign, settled
 )
 SELECT usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
        greatest(0, extract(epoch FROM received_at - (window_start + %s))),
-       decision, trim_scale(quantity), unit_price, currency, price_version, cause, corrects_lsns::bigint[], day,
+       decision, trim_scale(sum(quantity)),
+       trim_scale(coalesce(sum(quantity) FILTER (WHERE price_version <= {BILLED_AS_PART}), 0)),
+       {_OF_THE_REST.format(value="unit_price")}, {_OF_THE_REST.format(value="price_version")},
+       currency, cause, corrects_lsns::bigint[], day,
        dimensions::jsonb, hold_until, hold_expires, sign, CASE WHEN decision = 'hold' THEN 0 END
 FROM staged
 WHERE decision IS NOT NULL AND metered_rows > 0
+GROUP BY usage_lsn, meter, account, model, request_id, window_start, event_time, received_at, decision, currency,
+         cause, corrects_lsns, day, dimensions, hold_until, hold_expires, sign
 ORDER BY usage_lsn, meter
 ON CONFLICT (usage_lsn, meter) DO UPDATE SET
     decision = CASE WHEN old.decision = 'hold' THEN excluded.decision END,
@@ -96,10 +108,14 @@ ON CONFLICT (usage_lsn, meter) DO UPDATE SET
 """
 
 # Of what arrived: what corrects it was counted when that did. Without a model no price can match: of a completion whose
-# request never came.
-COUNT = """
-SELECT meter, decision, late, price_version IS NULL AND model IS NOT NULL, sum(metered_rows), sum(unmetered_rows)
-FROM staged WHERE cause = %s GROUP BY 1, 2, 3, 4
+# request never came. Units that another meter bills are counted with that meter; a straggler is counted once.
+COUNT = f"""
+SELECT meter, decision, late, price_version IS NULL AND model IS NOT NULL,
+       CASE WHEN decision IS NULL THEN coalesce(sum(metered_rows) FILTER (WHERE NOT is_contained), 0)
+            ELSE count(DISTINCT usage_lsn) FILTER (WHERE metered_rows > 0) END,
+       sum(unmetered_rows)
+FROM staged, LATERAL (SELECT coalesce(price_version <= {BILLED_AS_PART}, false) AS is_contained) AS of
+WHERE cause = %s GROUP BY 1, 2, 3, 4
 """
 
 

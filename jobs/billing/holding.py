@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 
+from metering.pricing import BILLED_AS_PART
 from metering.words import UsageCause
 
 _ASK = """
@@ -24,10 +25,15 @@ SELECT EXISTS (SELECT FROM staged WHERE cause = %(decided)s), EXISTS (SELECT FRO
 """
 _IS_DUE = "SELECT EXISTS (SELECT FROM stragglers WHERE decision = 'hold' AND hold_until <= %s)"
 
-# An amount is a product, which is made here alone. What has no price is not known to be worth little.
+# An amount is a product, which is made here alone. What has no price is not known to be worth little. Of units that
+# another meter bills, which are worth nothing here, the rest decides.
 _LET_SMALL_GO = """
 UPDATE staged SET decision = 'correct', is_correction = true, hold_until = NULL, hold_expires = NULL
-WHERE decision = 'hold' AND abs(quantity * unit_price) <= hold_above
+FROM (
+    SELECT usage_lsn, meter FROM staged WHERE decision = 'hold' GROUP BY usage_lsn, meter
+    HAVING bool_and(abs(quantity * unit_price) <= hold_above) IS TRUE AND bool_and(unit_price IS NOT NULL)
+) AS small
+WHERE (staged.usage_lsn, staged.meter) = (small.usage_lsn, small.meter)
 """
 
 _SAID = """
@@ -39,21 +45,27 @@ FROM staged WHERE cause = %(decided)s AND dimensions::jsonb ->> 'decision' IN ('
 """
 _HEARD = "DELETE FROM staged WHERE cause = %(decided)s"
 
-# As it came once: a straggler is one row of usage, with one quantity of its meter.
+# As it came once: a straggler is one row of usage, with what of its meter it bills, and what another meter bills.
 _COLUMNS = """
 window_start, account, model, meter, currency, price_version, unit_price, lowest_unit_price, cause, sign, late,
 usage_lsn, corrects_lsns, request_id, decision, hold_until, hold_expires, is_correction, day, dimensions, first_lsn,
 event_time, received_at, quantity, metered_rows, unmetered_rows, unsound_rows
 """
 _STORED = """
-window_start, account, model, meter, currency, price_version, unit_price, unit_price, cause,
-coalesce(sign, sign(quantity)::integer), false, usage_lsn, corrects_lsns::text, request_id, decision, hold_until,
-hold_expires, false, day, dimensions::text, usage_lsn, event_time, received_at, quantity, 1, 0, 0
+window_start, account, model, meter, currency, part.price_version, part.unit_price, part.unit_price, cause,
+coalesce(sign, sign(stored.quantity)::integer), false, usage_lsn, corrects_lsns::text, request_id, decision, hold_until,
+hold_expires, false, day, dimensions::text, usage_lsn, event_time, received_at, part.quantity, 1, 0, 0
+"""
+_PARTS = f"""
+CROSS JOIN LATERAL (VALUES
+    (stored.price_version, stored.unit_price, stored.quantity - contained_quantity),
+    (least({BILLED_AS_PART}, stored.price_version), 0, contained_quantity)
+) AS part (price_version, unit_price, quantity)
 """
 _BRING_STRAGGLERS = f"""
 INSERT INTO staged ({_COLUMNS})
-SELECT {_STORED} FROM stragglers
-WHERE decision = 'hold' AND cause = %(stream)s
+SELECT {_STORED} FROM stragglers AS stored {_PARTS}
+WHERE part.quantity <> 0 AND decision = 'hold' AND cause = %(stream)s
   AND (hold_until <= %(frontier)s OR (usage_lsn, meter) IN (SELECT held_lsn, meter FROM said))
 """
 
@@ -92,7 +104,7 @@ WITH RECURSIVE correcting AS (
     SELECT stragglers.*
     FROM stragglers JOIN concerned USING (usage_lsn, meter) WHERE decision = 'hold' AND cause <> %(stream)s
 )
-SELECT {_STORED.replace("decision", "NULL")} FROM held
+SELECT {_STORED.replace("decision", "NULL")} FROM held AS stored {_PARTS} WHERE part.quantity <> 0
 """
 
 _KEEP = """

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.judge import Judge
 from jobs.ingestion.limits_of_meters import limited, refuse_unknown_dimensions
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
 from jobs.runtime.names import Name
+from jobs.runtime.rules_in_force import History
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
+from metering.contracts.includes import INCLUDES, includes_of, without_includes
 from metering.contracts.model import Contract
 from metering.contracts.schema import SHIPPED_REF, Document, contracts_of
 from metering.contracts.shipped import shipped
@@ -74,6 +76,29 @@ class Backfill(BaseModel):
         description="How long ago such an event may have been received first; one before that is rejected as "
         "invalid_reception. In seconds, at most 100 years.",
     )
+
+
+class SourceConvention(BaseModel):
+    """What some sources report, whatever the contract says that they share with others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Name = Field(description="A pattern of `source`, as those of `clocks.device`; the first that fits holds.")
+    type: Name | None = Field(default=None, description="The type of its events; left out: all types.")
+    includes: dict[str, tuple[str, ...]] = Field(
+        description="Which quantities are part of others, as x-weir-includes of a contract; `{}`: none is."
+    )
+
+    @field_validator("includes")
+    @classmethod
+    def _is_sound(cls, includes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        includes_of(includes)
+        return includes
+
+    @property
+    def convention(self) -> Convention:
+        """As the judge uses it."""
+        return Convention(self.source, self.type, includes_of(self.includes))
 
 
 class IngestionConfig(JobConfig):
@@ -146,6 +171,18 @@ class IngestionConfig(JobConfig):
         description="What events of further types are: JSON Schema documents, each with the type as its `$id`. One "
         "with the `$id` of a contract that Weir ships replaces that.",
     )
+    conventions: tuple[SourceConvention, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Which quantities are part of others in the events of some sources, where their contract says "
+        "something else of it.",
+    )
+    shipped_conventions: bool | None = Field(
+        default=None,
+        description="Whether the x-weir-includes of the contracts that Weir ships hold, so that cached tokens with a "
+        "price of their own are not billed as input tokens, too. Left out: they hold in a new installation; one that "
+        "an earlier release has begun goes on without, until they are turned on here.",
+    )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
     backfill: Backfill = Field(
         default_factory=Backfill, description="Whose events of the past are taken, and how far back (`weir backfill`)."
@@ -191,7 +228,9 @@ class IngestionConfig(JobConfig):
 
     @model_validator(mode="after")
     def _meters_sum_what_contracts_give(self) -> IngestionConfig:
-        refuse_unknown_dimensions(self.dimensions, self.contracts_in_force())
+        contracts = self.contracts_in_force()
+        refuse_unknown_dimensions(self.dimensions, contracts)
+        refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
         return self
 
     @field_validator("contracts")
@@ -200,26 +239,44 @@ class IngestionConfig(JobConfig):
         contracts_of(documents, shipped())
         return documents
 
-    @cached_property
+    @property
     def documents(self) -> Mapping[str, Document]:
         """The documents of the contracts that hold, by type; one of Weir's that is replaced stands as `weir:<type>`."""
         own = {document["$id"]: document for document in self.contracts}
-        return {**shipped(), **own, **{f"{SHIPPED_REF}{name}": shipped()[name] for name in own if name in shipped()}}
+        given = self._shipped
+        return {**given, **own, **{f"{SHIPPED_REF}{name}": given[name] for name in own if name in given}}
+
+    @property
+    def _shipped(self) -> Mapping[str, Document]:
+        """Without their conventions where these do not hold: the release before refuses documents that have some."""
+        return shipped() if self.shipped_conventions is not False else without_includes(shipped())
 
     def contracts_in_force(self) -> dict[str, Contract]:
         """The contract of each type, within the limits of the meters."""
-        return limited(contracts_of(self.contracts, shipped()), self.meters)
+        return limited(contracts_of(self.contracts, self._shipped), self.meters)
 
     def judge(self) -> Judge:
         """What judges records under this configuration."""
-        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes)
+        of_sources = [each.convention for each in self.conventions]
+        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources)
+
+    def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
+        """The configuration with `shipped_conventions` said: of the journal's rules so far, or as it `is_new`."""
+        if self.shipped_conventions is not None:
+            return self
+        documents = history[-1].rules.get("contracts", {}) if history else {}
+        of_shipped = [documents.get(f"{SHIPPED_REF}{name}", documents.get(name, {})) for name in shipped()]
+        holds = is_new or any(INCLUDES in document for document in of_shipped)
+        return self.model_copy(update={"shipped_conventions": holds})
 
     @property
     def deciding(self) -> dict[str, Any]:
         """With the contracts that hold, whoever brought them, the digest's version, and what meters ask of events."""
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
         summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
-        said = {"contracts": dict(self.documents), "digest": DIGEST}
+        said: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
+        if self.conventions:
+            said["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
         return {**super().deciding, **said, "summed": summed, "max_per_event": limits}
 
     @property

@@ -6,13 +6,15 @@ read is null, and the reason says so. A record that it fails on all the same is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
 
+from jobs.ingestion import conventions
 from jobs.ingestion.conformance import fields_of, rules_of
+from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
 from jobs.ingestion.listed import is_listed
@@ -61,10 +63,18 @@ class Judge:
     """Judges each record by itself: malformed, then invalid. (`event_times` says what is too old or future.)"""
 
     def __init__(
-        self, contracts: Mapping[str, Contract], devices: Iterable[str] = (), most_bytes: int = MOST_BLOCK_BYTES
+        self,
+        contracts: Mapping[str, Contract],
+        devices: Iterable[str] = (),
+        most_bytes: int = MOST_BLOCK_BYTES,
+        of_sources: Sequence[Convention] = (),
     ) -> None:
-        """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read."""
+        """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read.
+
+        Conventions `of_sources` come before those of contracts.
+        """
         self._contracts = dict(contracts)
+        self._conventions = Conventions(of_sources)
         self._most_bytes = most_bytes
         self._devices = tuple(devices)
         self._reader = Reader(Paths.of(contracts.values()))
@@ -84,9 +94,9 @@ class Judge:
 
     @cached_property
     def fields(self) -> list[pa.Field]:
-        """The columns of the contracts' fields."""
+        """The columns of the contracts' fields, and which of their quantities are part of others."""
         found = {field.column: ARROW[field.kind] for each in self._contracts.values() for field in each.fields}
-        return [pa.field(name, kind) for name, kind in found.items()]
+        return [*(pa.field(name, kind) for name, kind in found.items()), conventions.FIELD]
 
     def digests(self, values: pl.Series) -> pl.Series:
         """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
@@ -175,13 +185,15 @@ class Judge:
         digests = contents(events, contract)
         if contract is None:
             return events.select(*_JUDGED, digests)
-        reason, violation = _first_broken(events, rules_of(contract, any_misread=any_misread))
+        number, found = self._conventions.among(events, contract)
+        rules = [*rules_of(contract, any_misread=any_misread), *conventions.rules_of(contract, number, found)]
+        reason, violation = _first_broken(events, rules)
         is_first = pl.col("reason").is_null()
         judged = events.with_columns(
             reason=pl.when(is_first).then(reason).otherwise("reason"),
             violation=pl.when(is_first).then(violation).otherwise("violation"),
         )
-        return judged.select(*_JUDGED, digests, *fields_of(contract))
+        return judged.select(*_JUDGED, digests, *fields_of(contract), conventions.column_of(contract, number, found))
 
     def _columns(self, records: pl.DataFrame, said: pl.DataFrame) -> pa.Table:
         is_sent_by_device = is_listed(said["source"], self._devices)

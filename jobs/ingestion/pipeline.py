@@ -16,7 +16,9 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
 from jobs.ingestion.handover import FILES, left_in
 from jobs.ingestion.sink import JournalSink
+from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.job import TopicJob
+from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
 from metering.words import Job
 
@@ -45,6 +47,14 @@ def build(records: DataFrame, config: IngestionConfig, folder: Path | None = Non
     return read.mapInArrow(judged, from_arrow_schema(judge.schema, prefer_timestamp_ntz=False))
 
 
+def settle(config: IngestionConfig, tables: str) -> IngestionConfig:
+    """The configuration with the conventions that a new journal has, or that it was begun with."""
+    journal = open_table(tables, Table.JOURNAL)
+    if journal is None or journal.transaction_version(LSN) in (None, 1):
+        return config.settled((), is_new=True)
+    return config.settled(read_history(journal)[0], is_new=False)
+
+
 RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "replay_mark", "reception_mark")
 """What is read of a Kafka record."""
 
@@ -54,6 +64,7 @@ JOB = TopicJob(
     config=IngestionConfig,
     build=build,
     judge=lambda config: config.judge().judge,
+    settle=settle,
     start=JournalSink,
     totals=totals,
 )

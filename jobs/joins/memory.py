@@ -13,11 +13,14 @@ import polars as pl
 
 from jobs.runtime.dimensions import of_events
 from jobs.streams import QUANTITY
+from metering.contracts.includes import COLUMN
 from metering.words import Outcome
 
 KEY = ("account", "request_id")
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 REPORTED = pl.Decimal(QUANTITY.precision, QUANTITY.scale)
+INCLUDED = f"reported:{COLUMN}"
+"""What the journal's column is called on its way through joins that says which quantities are part of others."""
 CARRIED: Schema = {
     "lsn": pl.Int64,
     "family": pl.String,
@@ -41,11 +44,14 @@ columns that a configuration names follow (`carried`)."""
 def carried(reported: Iterable[str], dimensions: Iterable[str]) -> Schema:
     """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions that events have.
 
+    INCLUDED comes with them: a text that only what reports quantities has.
+
     Those have names that no column of the journal and none of joins' own can have.
     """
     return {
         **CARRIED,
         **{text_of(name): pl.String() for name in of_events(dimensions)},
+        INCLUDED: pl.String(),
         **{quantity_of(name): REPORTED for name in reported},
     }
 

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import polars as pl
 
-from jobs.joins.memory import CARRIED, KEY
+from jobs.joins.memory import CARRIED, KEY, column_of, text_of
 from metering.joining import Row, Side, Winner, fold_all
 from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
 
@@ -115,9 +115,9 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named(values: pl.Series, request: pl.Series, completion: pl.Series) -> pl.Expr:
-    """What a configuration names: a quantity is what the completion reports, a text what either says."""
+    """What a configuration names: a quantity is what the completion reports, a dimension what either says."""
     reported = pl.lit(values.gather(completion))
-    if values.dtype == pl.String:
+    if values.name == text_of(column_of(values.name)):
         return pl.coalesce(pl.lit(values.gather(request)), reported).alias(values.name)
     return reported.alias(values.name)
 

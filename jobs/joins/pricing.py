@@ -6,13 +6,14 @@ multiplies: Polars keeps 12 decimals of a product, whatever its factors have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
+from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.dimensions import dimensions
 from jobs.joins.quantities import BILLED, quantities
 from jobs.joins.versions_in_use import VersionsInUse
@@ -20,12 +21,10 @@ from jobs.streams import METERED, QUANTITY, UNIT_PRICE
 from metering.meters import Declaration
 from metering.words import UsageCause
 
-_LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
-
 
 def price(
     outcomes: pl.DataFrame,
-    meters: Iterable[Declaration],
+    meters: Sequence[Declaration],
     accounts: Versions | VersionsInUse,
     prices: Versions | VersionsInUse,
     *,
@@ -48,10 +47,10 @@ def price(
     asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
-    units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)
+    units = prices.as_of(metered.filter(has_price), seen_from).select(LISTED)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
-    rest = metered.filter(~has_price).with_columns(unpriced).select(_LISTED)
-    listed = pl.concat([units, rest]).sort("row", "meter")
+    rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
+    listed = billed_once(pl.concat([units, rest]), outcomes, meters)
     made = contracted.drop(AT).with_columns(
         pl.lit(1, pl.Int32).alias("sign"),
         pl.lit(UsageCause.STREAM.value).alias("cause"),

@@ -153,6 +153,7 @@ class TopicJob(Generic[C]):
     analyses it once and not with every batch; the sink gets what it made. It may leave that in the folder that it is
     given, and its sink takes it from there. `judge` does the same to a few records (`RECORDS`) in the driver.
 
+    `settle` says of a configuration what it leaves to the table in the folder TABLES, as it is before the first batch.
     `start` makes the sink of this job.
     """
 
@@ -161,6 +162,7 @@ class TopicJob(Generic[C]):
     config: type[C]
     build: Callable[[DataFrame, C, Path | None], DataFrame]
     judge: Callable[[C], Callable[[pa.Table], pa.Table]]
+    settle: Callable[[C, str], C]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals
 

@@ -113,16 +113,19 @@ DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in
 
 
 def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
-    """Raises ValueError where `within` names no other meter of the same unit, or one that is within another itself."""
+    """Raises ValueError where `within` names no other meter of the same unit, or one that is within this one."""
     for name, meter in meters.items():
-        if meter.within is None:
-            continue
-        whole = meters.get(meter.within)
-        if whole is None or whole is meter or whole.unit != meter.unit or whole.within is not None:
-            raise ValueError(
-                f"{name}.within is {meter.within!r}, but must be another meter of the unit {meter.unit} that is within "
-                "none itself"
-            )
+        whole, above = meter, set[str]()
+        while whole.within is not None:
+            above.add(whole.within)
+            if whole.within not in meters or meters[whole.within].unit != meter.unit or name in above:
+                raise ValueError(
+                    f"{name}.within is {meter.within!r}, but must be another meter of the unit {meter.unit}, and not "
+                    "one that is within this one"
+                )
+            if len(above) > len(meters):
+                break
+            whole = meters[whole.within]
 
 
 def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
@@ -132,14 +135,18 @@ def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
 
 def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
     """What decides an outcome's quantities, as JSON."""
-    return {meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected} for meter in meters}
+    return {
+        meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
+        | ({"within": meter.within} if meter.within is not None else {})
+        for meter in meters
+    }
 
 
 def restored(said: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
     """What `stored` said; None was said by releases that had the default meters alone."""
     if said is None:
         return DEFAULT
-    return tuple(Declaration(name, m["unit"], m["sums"], m["expected"]) for name, m in said.items())
+    return tuple(Declaration(name, m["unit"], m["sums"], m["expected"], m.get("within")) for name, m in said.items())
 
 
 def outcomes_at_once(meters: int) -> int:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,8 @@ def _drive(
         raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
     LOOP.comes_round_within(START_SECONDS)
+    if isinstance(job, TopicJob):
+        context = replace(context, config=job.settle(context.config, context.environment.tables))
     with ExitStack() as held:
         start: Any = PostgresSink if isinstance(job, PostgresJob) else job.start
         sink = start(job, context)

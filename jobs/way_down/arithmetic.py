@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from jobs.metered import METERED_COLUMNS, metered
+from metering.pricing import BILLED_AS_PART
 from metering.windows import tumbling
 from metering.words import BILLED
 
@@ -65,6 +66,11 @@ class Entry:
     def month(self) -> date:
         """The first day of the account's month that it is billed in."""
         return self.day.replace(day=1)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another meter bills it."""
+        return self.price_version is not None and self.price_version <= BILLED_AS_PART
 
     @property
     def part(self) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 
 from jobs.way_down.arithmetic import EXACT, Cell, Entry, Row, WindowKey
@@ -62,7 +63,7 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
     named = Counter((lsn, row["meter"]) for row in corrections for lsn in row["usage_lsns"])
     told = {(row["usage_lsn"], row["meter"]): row for row in stragglers}
     found = []
-    for one in entries:
+    for one in _each_once(entries):
         where = f"usage lsn {one.usage_lsn}, {one.window.meter}"
         row = told.get(one.part)
         if row is not None and _of_straggler(row) != _of_entry(one):
@@ -74,6 +75,16 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
         if named[one.part] > 1 or (must_be and not named[one.part]):
             found.append(f"{where}: it is in {named[one.part]} corrections instead of one")
     return found
+
+
+def _each_once(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """With what another meter bills as a part of the rest: as a straggler says it."""
+    found: dict[tuple[int, str], Entry] = {}
+    for one in sorted(entries, key=lambda entry: entry.is_elsewhere):
+        first = found.setdefault(one.part, one)
+        if first is not one:
+            found[one.part] = replace(first, quantity=EXACT.add(first.quantity, one.quantity))
+    return found.values()
 
 
 def _of_straggler(row: Row) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
+from metering.contracts.includes import Includes
 from metering.words import Family, Reason
 
 Path = tuple[str, ...]
@@ -59,6 +60,8 @@ class Contract:
     fields: tuple[Field, ...]
     """In the order in which they are judged: the first that is wrong gives the reason."""
     description: str = ""
+    includes: Includes = ()
+    """Which of the quantities that its events report are part of others."""
 
 
 def pointer(path: Path) -> str:

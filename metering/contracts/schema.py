@@ -13,6 +13,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
 
+from metering.contracts.includes import COLUMN as INCLUDES_COLUMN
+from metering.contracts.includes import INCLUDES, Includes, includes_of
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import REPORTED_COLUMNS
@@ -70,7 +72,7 @@ RESERVED = frozenset(
         ),
         *("rules", "disposition", "reason", "violation", "first_lsn", "identity", "content_digest", "source", "id"),
         *("type", "family", "account", "occurred_at", "sent_at", "event_time", "clock_offset_ms", "source_epoch"),
-        *("sequence", "key", "value"),
+        *("sequence", "key", "value", INCLUDES_COLUMN),
         # What a batch has besides on its way into the journal.
         *("number", "stamped_at", "is_broker_stamp", "occurred_us", "sent_us", "device_sent_us", "isolated", "same"),
     )
@@ -93,7 +95,7 @@ REASONS = tuple(reason.value for reason in Reason if reason.startswith("invalid_
 TEXTS = frozenset(("$schema", "title", "description"))
 _MEMBERS = TEXTS | {"type"}
 OBJECT_KEYWORDS = _MEMBERS | {"required", "properties"}
-ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family"}
+ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family", INCLUDES}
 VALUE_KEYWORDS = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
 NUMBER, TEXT_OR_NUMBER = "x-weir-number", "text_or_number"
 """The annotation by which a string that holds a number is that number, and its one value."""
@@ -149,7 +151,17 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
         reading.take_object(part, (), ROOT_KEYWORDS)
     fields = reading.fields(Family(family))
     description = next((part["description"] for part in reversed(parts) if "description" in part), "")
-    return Contract(name, Family(family), _with_what_is_needed(reading, Family(family), fields), description)
+    needed = _with_what_is_needed(reading, Family(family), fields)
+    return Contract(name, Family(family), needed, description, _includes(reading, parts, shipped.get(name, {})))
+
+
+def _includes(reading: _Reading, parts: Sequence[Document], replaced: Document) -> Includes:
+    """What the document says, else what it builds on, else what it replaces."""
+    given: Any = next((part[INCLUDES] for part in (*reversed(parts), replaced) if INCLUDES in part), {})
+    try:
+        return includes_of(given)
+    except ValueError as error:
+        raise reading.refused((), str(error)) from None
 
 
 def _bases(reading: _Reading, document: Document, shipped: Mapping[str, Document]) -> list[Document]:

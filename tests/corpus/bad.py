@@ -235,6 +235,7 @@ _DATA: dict[str, tuple[str, bytes]] = {
     "latency_nan_as_text": ("invalid_latency", encoded(completion(latency_ms="NaN"))),
     "negative_latency": ("invalid_latency", encoded(completion(latency_ms=-0.5))),
     "latency_of_400_digits": ("invalid_latency", _with(b"812.5", b"9" * 400, _COMPLETION)),
+    "more_cached_than_input": ("inconsistent_quantities", encoded(completion(input_tokens=120, cached_tokens=121))),
     "latency_1e400": ("invalid_latency", _with(b"812.5", b"1e400", _COMPLETION)),
 }
 

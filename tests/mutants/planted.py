@@ -45,9 +45,32 @@ OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 OF_ROLLED_UP = "tests/pipelines/test_rolled_up.py"
 OF_CHECKED_PRICES = "tests/pipelines/test_prices_checked.py"
 OF_ACCOUNTS = "tests/pipelines/test_account_history.py"
+CONTAINMENT = "jobs/joins/containment.py"
+OF_CONTAINMENT = "tests/rules/test_containment.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
+    Mutant(
+        "units stay with the meter that counts them, too",
+        CONTAINMENT,
+        'quantity=pl.col("quantity") - pl.col("part")',
+        'quantity=pl.col("quantity")',
+        (f"{OF_CONTAINMENT}::test_cached_tokens_with_a_price_leave_the_input_tokens",),
+    ),
+    Mutant(
+        "units leave each meter that counts them, too, and not the nearest with a price",
+        CONTAINMENT,
+        '        .unique(["row", "meter"], keep="first", maintain_order=True)\n',
+        "",
+        (f"{OF_CONTAINMENT}::test_each_unit_is_billed_by_the_innermost_meter_with_a_price_and_by_no_other",),
+    ),
+    Mutant(
+        "units leave without a look at the convention",
+        CONTAINMENT,
+        'whole_of.get(meter.sums or "") != whole.sums',
+        "meter.sums is None",
+        (f"{OF_CONTAINMENT}::test_a_source_that_counts_beside_has_both_quantities_billed",),
+    ),
     Mutant(
         "epoch not checked, in Postgres",
         OWNERSHIP,

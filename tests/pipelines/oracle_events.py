@@ -171,6 +171,11 @@ def _completion(data: dict[str, Any]) -> str | None:
         "invalid_tokens": lambda: not all(_is_integer(count) and 0 <= count <= 10**10 for count in tokens),
         "invalid_cached": lambda: not isinstance(data.get("cached"), bool | None),
         "invalid_latency": lambda: latency is not None and not (is_number and 0 <= latency <= 10**12),
+        # Cached tokens are a part of the input.
+        "inconsistent_quantities": lambda: (
+            None not in (data.get("input_tokens"), data.get("cached_tokens"))
+            and data["cached_tokens"] > data["input_tokens"]
+        ),
     }
     return next((reason for reason, holds in problems.items() if holds()), None)
 

@@ -51,6 +51,7 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
         "status": "completed" if ends else None,
         "quantity:gpu_seconds": Decimal(row.lsn) / 8 if ends else None,
         "text:region": f"region-{row.lsn}" if begins else "of the completion",
+        "reported:quantity_includes": f"convention-{row.lsn}" if ends else None,
         "event_time": START + timedelta(minutes=row.lsn),
         "received_at": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row.received_us),
         "timeout_us": row.timeout_us,
@@ -168,9 +169,16 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "first_received_at": None,
             "quantity:gpu_seconds": Decimal("0.25"),
             "text:region": "region-1",
+            "reported:quantity_includes": "convention-2",
             "timeout_us": TIMEOUTS_US[0],
         }
     ]
+
+
+def test_a_match_reads_quantities_by_the_convention_of_what_reported_them() -> None:
+    [found] = resolved([record(row_of(1, Side.COMPLETION, 0)), record(row_of(2, Side.BOTH, 2))], None)
+    assert (found["request_lsn"], found["completion_lsn"]) == (2, 1)
+    assert (found["quantity:gpu_seconds"], found["reported:quantity_includes"]) == (Decimal("0.125"), "convention-1")
 
 
 def test_a_missing_part_makes_the_outcome_a_fact_after_the_timeout() -> None:

@@ -65,6 +65,10 @@ def test_each_meter_that_is_accepted_has_a_sentence_with_its_source_aggregation_
         assert "declared no more" not in sentence
 
 
+BILLED_ONCE = (
+    "where an event's convention has them within input_tokens, the price of cached_tokens bills them, and without one "
+    "input_tokens does; where it has them beside, both bill what they report"
+)
 MISSING = "more than 1 % of requests without it raise UnmeteredUsage"
 
 
@@ -81,7 +85,7 @@ MISSING = "more than 1 % of requests without it raise UnmeteredUsage"
             [
                 "cached_tokens adds up cached_tokens of each outcome, priced per token by plan and model",
                 "input_tokens counts these units, too, so totals of the unit leave them out",
-                "where both have a price, both bill them",
+                BILLED_ONCE,
                 MISSING,
             ],
         ),

@@ -22,6 +22,7 @@ from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
 from jobs.runtime.meters import OF_OUTCOMES
 from jobs.streams import ACCOUNTS, PRICES, USAGE
+from metering.contracts.includes import COLUMN
 from metering.contracts.schema import COLUMNS, RESERVED
 from metering.words import Family
 
@@ -33,7 +34,7 @@ ON_THE_WAY = (
 OF_PRICES = ("unit_price", "version_lsn", "settled_lsn", "decided_lsn", "event_us", "effective_us", "versions")
 NAMES = {*USAGE.names, *CARRIED, *ON_THE_WAY, *OF_PRICES, "key_hash", "gpu_seconds"} - RESERVED - COLUMNS.keys()
 IN_FORCE = {"effective_from": NOON, "deleted": False, "currency": "EUR", "plan": "pro"}
-EVENT = {"account": "acme", "request_id": "r", "model": "sonnet", "event_time": NOON, "received_at": NOON}
+EVENT = {"account": "acme", "request_id": "r", "model": "sonnet", "event_time": NOON, "received_at": NOON, COLUMN: None}
 
 
 def counted(config: JoinsConfig, **said: Any) -> dict[str, Any]:

@@ -162,6 +162,7 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
             expected[meter] += Decimal(quantity or 0)
     counted: dict[str, Decimal] = defaultdict(Decimal)
     accounts = {*traffic.catalog.accounts, traffic.catalog.unknown_account}
+    elsewhere = set()
     for total in truth["totals"]:
         quantity = Decimal(total["quantity"])
         counted[total["meter"]] += quantity
@@ -173,6 +174,11 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
         is_unpriced = is_unknown or total["model"] == "aurora-preview" or total["model"] is None
         if is_late:  # see test_traffic_late
             is_unknown, is_unpriced = total["currency"] is None, total["price_from"] is None
+        if total["unit_price"] == "0" and total["price_from"] is None:
+            # Another meter bills it.
+            elsewhere.add((total["meter"], is_unpriced))
+            assert amount == 0
+            continue
         assert is_unpriced == (total["price_from"] is None) == (total["unit_price"] is None)
         assert amount == (0 if is_unpriced else quantity * Decimal(total["unit_price"]))
         assert is_unknown == (total["currency"] is None)
@@ -181,6 +187,9 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
         if straggler["decision"] == "drop":
             counted[straggler["meter"]] += Decimal(straggler["quantity"])
     assert counted == expected
+    # Parts with a price leave the whole, and only those without one are billed by it.
+    assert {("input_tokens", False), ("output_tokens", False), ("cached_tokens", True)} <= elsewhere
+    assert not elsewhere & {("cached_tokens", False), ("reasoning_tokens", False)}
 
 
 def test_a_price_is_the_one_in_force_at_the_event() -> None:

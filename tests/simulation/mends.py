@@ -158,8 +158,8 @@ MENDS = (
     _mend(
         "a straggler has another currency",
         "jobs/billing/fold.py",
-        "       decision, trim_scale(quantity), unit_price, currency, price_version, cause, corrects",
-        "       decision, trim_scale(quantity), unit_price, 'XXX', price_version, cause, corrects",
+        "       currency, cause, corrects_lsns::bigint[], day,",
+        "       'XXX', cause, corrects_lsns::bigint[], day,",
     ),
     _mend(
         "an amount is made of a rounded quantity",
@@ -182,8 +182,8 @@ MENDS = (
     _mend(
         "a quantity has the price of another meter",
         f"{JOINS}/pricing.py",
-        "units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)",
-        "units = prices.as_of(metered.filter(has_price), seen_from).select(_LISTED)"
+        "units = prices.as_of(metered.filter(has_price), seen_from).select(LISTED)",
+        "units = prices.as_of(metered.filter(has_price), seen_from).select(LISTED)"
         '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
     _mend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -16,12 +17,12 @@ from jobs.streams import CatalogTopic
 from metering.joining import Decision, Side, step
 from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
-from metering.pricing import Version, account_as_of, price_as_of
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of, price_as_of
 from metering.windows import tumbling
 from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
-from tests.simulation.oracle_of_waiting import first_decision, settled_in
+from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
 
 SIDES = {Family.REQUEST: Side.REQUEST, Family.COMPLETION: Side.COMPLETION, Family.BOTH: Side.BOTH}
 FOR_EVER_US = 10**16
@@ -80,22 +81,54 @@ def prices(found: Found) -> Iterator[str]:
             waited = usage["received_at"] - max(part["received_at"] for part in parts)
             first = max(part["first_received_at"] or part["received_at"] for part in parts)
             wanted["first_received_at"] = first + waited
-        entries: dict[str, tuple[Any, ...]] = {}
-        for meter, quantity in quantities(meters, usage["outcome"], completion).items():
-            unit = None
-            if usage["outcome"] in BILLED and quantity is not None:
-                unit = price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
-            amount = None if unit is None or unit.value is None or quantity is None else unit.value * quantity
-            entries[meter] = (quantity, None if unit is None else unit.lsn, unit and unit.value, amount)
+        counted = quantities(meters, usage["outcome"], completion)
+        units = {
+            meter: price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
+            for meter, quantity in counted.items()
+            if usage["outcome"] in BILLED and quantity is not None
+        }
+        entries = list(entries_of(meters, counted, units, completion))
         wrong = {name: (usage[name], value) for name, value in wanted.items() if usage[name] != value}
         told = [(entry["meter"], tuple(entry[name] for name in ENTRY)) for entry in usage["meters"] or []]
-        if sorted(told) != sorted(entries.items()):
+        if sorted(told, key=repr) != sorted(entries, key=repr):
             wrong["meters"] = (told, entries)
         if wrong:
             yield f"I10: usage {usage['lsn']} of {usage['outcome']} says (instead of): {wrong}"
         # Which batch decided it, a match tells by itself: what is kept by lsn of the journal is what it was counted by.
         if usage["outcome"] == Outcome.MATCHED and rules_at(found.timeouts, decided)["meters"] != meters:
             yield f"I10: usage {usage['lsn']} was counted by {meters}, but {found.timeouts} is kept for lsn {decided}"
+
+
+def entries_of(
+    meters: Meters, counted: Mapping[str, Any], units: Mapping[str, Version[Any] | None], completion: Row | None
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Each meter's ENTRY: a unit is billed once, by the most specific meter that has a price."""
+    includes = json.loads((completion or {}).get("quantity_includes") or "{}")
+    whole_of = {part: whole for whole, parts in includes.items() for part in parts}
+
+    def wholes(name: str) -> Iterator[str]:
+        within = meters[name].get("within")
+        if within is not None and whole_of.get(meters[name]["sums"], "") == meters[within]["sums"]:
+            yield from ([within] if counted.get(within) else [])
+            yield from wholes(within)
+
+    left: Counter[str] = Counter()
+    for name in counted:
+        above = list(wholes(name))
+        if counted[name] and above and units.get(name) is not None:
+            left[next((whole for whole in above if units.get(whole) is not None), above[-1])] += counted[name]
+    for name, quantity in counted.items():
+        unit, is_met = units.get(name), bool(quantity and list(wholes(name)))
+        if is_met and unit is None:
+            yield name, (quantity, BILLED_IN_WHOLE, Decimal(0), Decimal(0))
+            continue
+        part = min(left[name], quantity or 0)
+        if part:
+            yield name, (part, BILLED_AS_PART, Decimal(0), Decimal(0))
+        if not part or quantity != part:
+            own = None if quantity is None else quantity - part
+            amount = None if unit is None or unit.value is None or own is None else unit.value * own
+            yield name, (own, None if unit is None else unit.lsn, unit and unit.value, amount)
 
 
 BILLED = (Outcome.MATCHED, Outcome.ABANDONED)
@@ -180,14 +213,14 @@ def windows(found: Found) -> Iterator[str]:
                 came = arrival(first, window, grace)
             decision = None
             if came is Arrival.STRAGGLER:
-                decision = settled.get((usage["lsn"], meter)) or first_decision(held, usage, entry)
+                decision = settled.get((usage["lsn"], meter)) or straggler_decision(held, usage, meter)
             if not is_judged:
                 named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
                 of_named = {row["decision"] for row in named if row is not None}
                 decision = next((one for one in BY_WEIGHT if one in of_named), None)
             is_late = is_judged and decision is None and first >= window.end
             if decision is not None and quantity:
-                stragglers[usage["lsn"], meter] = {
+                row = {
                     "decision": decision,
                     "quantity": quantity,
                     "amount": amount,
@@ -196,6 +229,10 @@ def windows(found: Found) -> Iterator[str]:
                     "price_version": version,
                     **{name: usage[name] for name in COPIED},
                 }
+                # What another meter bills comes after the rest, and is a part of its straggler.
+                first_entry = stragglers.setdefault((usage["lsn"], meter), row)
+                if first_entry is not row:
+                    first_entry["quantity"] += quantity
             if decision is not None and decision not in IN_WINDOWS:
                 continue
             key = (window.start, usage["account"], usage["model"], meter, usage["currency"], version)

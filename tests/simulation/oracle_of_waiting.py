@@ -49,6 +49,12 @@ def first_decision(held: Held, usage: Row, entry: Row) -> str:
     return "hold" if entry["quantity"] and _hold(held, entry["meter"]).holds(entry["amount"], age) else "correct"
 
 
+def straggler_decision(held: Held, usage: Row, meter: str) -> str:
+    """What is decided of all entries of a meter: it waits if one of them does."""
+    each = [first_decision(held, usage, entry) for entry in usage["meters"] if entry["meter"] == meter]
+    return "hold" if "hold" in each else each[0]
+
+
 def settled_in(found: Found) -> dict[Key, str]:
     """By usage lsn and meter what became of those that waited; those that would not have are here in vain."""
     by_lsn = {usage["lsn"]: usage for usage in found.outcomes}

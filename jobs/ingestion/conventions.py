@@ -1,0 +1,116 @@
+"""Which quantities of an event are part of others: its contract says it, or a convention of its source.
+
+What a row's convention said is kept in the row (`quantity_includes`), so nothing that is configured later changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.ingestion.listed import is_listed
+from jobs.ingestion.violations import Rule
+from jobs.runtime.rules_in_force import Rules
+from metering.contracts.includes import COLUMN, INCLUDES, Includes, includes_of, text_of
+from metering.contracts.model import Contract, Field, Kind
+from metering.contracts.shipped import shipped
+from metering.words import Reason
+
+FIELD = pa.field(COLUMN, pa.string())
+NUMBERS = (Kind.INTEGER, Kind.DECIMAL)
+_SUM = pl.Decimal(38, 6)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What events of some sources report, whatever the contract of their type says."""
+
+    source: str
+    """A pattern (`listed`)."""
+    type: str | None
+    """None: of every type."""
+    includes: Includes
+
+
+def kept(rules: Rules) -> tuple[Convention, ...]:
+    """The conventions of sources under rules of ingestion (`IngestionConfig.deciding`)."""
+    return tuple(
+        Convention(each["source"], each["type"], includes_of(each["includes"])) for each in rules.get("conventions", ())
+    )
+
+
+class Conventions:
+    """The first convention of an event's source and type holds, else that of its contract."""
+
+    def __init__(self, of_sources: Sequence[Convention] = ()) -> None:
+        self._of_sources = tuple(of_sources)
+
+    def among(self, events: pl.DataFrame, contract: Contract) -> tuple[pl.Series, list[Includes]]:
+        """Events (column `source`) of a contract → the number of the convention of each, and the conventions."""
+        of_type = [each for each in self._of_sources if each.type in (None, contract.type)]
+        found = [contract.includes, *(each.includes for each in of_type)]
+        number = pl.Series([0], dtype=pl.Int32).new_from_index(0, len(events))
+        for place, each in reversed(list(enumerate(of_type, start=1))):
+            its_own = pl.Series([place], dtype=pl.Int32).new_from_index(0, len(events))
+            number = its_own.zip_with(is_listed(events["source"], [each.source]), number)
+        return number, found
+
+
+def refuse_unknown_quantities(of_sources: Iterable[Includes], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError for a column that no contract gives as a number, and that no shipped contract speaks of."""
+    given = {field.column for each in contracts.values() for field in each.fields if field.kind in NUMBERS}
+    spoken_of = {name for document in shipped().values() for name in _names(includes_of(document.get(INCLUDES, {})))}
+    for includes in (*(each.includes for each in contracts.values()), *of_sources):
+        for name in _names(includes):
+            if name not in given | spoken_of:
+                raise ValueError(
+                    f"{INCLUDES} names {name}, which no contract gives as a number; it can name "
+                    f"{', '.join(sorted(given | spoken_of))}"
+                )
+
+
+def _names(includes: Includes) -> list[str]:
+    return [name for whole, parts in includes for name in (whole, *parts)]
+
+
+def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> Iterator[Rule]:
+    """An event whose parts are together more than the whole breaks one; a whole that is not reported has no limit."""
+    for place, whole, parts in _known(contract, found):
+        total = reduce(lambda one, other: one + other, (_reported(part).fill_null(0) for part in parts))
+        names = " + ".join(part.pointer for part in parts)
+        yield Rule(
+            ((pl.lit(number) == place) & (total > _reported(whole))).fill_null(value=False),
+            Reason.INCONSISTENT_QUANTITIES,
+            f"{contract.type} {whole.pointer}",
+            f"at least {names}, part of it by x-weir-includes",
+            whole.pointer,
+            pl.col(whole.pointer),
+            whole.kind,
+        )
+
+
+def column_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> pl.Expr:
+    """The journal's column: what the event's convention says, where it reports any part of another quantity."""
+    said = pl.lit(None, pl.String)
+    for place in range(len(found)):
+        parts = [part for known, _, of_whole in _known(contract, found) if known == place for part in of_whole]
+        if parts:
+            is_reported = pl.any_horizontal((_reported(part) > 0).fill_null(value=False) for part in parts)
+            said = pl.when((pl.lit(number) == place) & is_reported).then(pl.lit(text_of(found[place]))).otherwise(said)
+    return said.alias(COLUMN)
+
+
+def _known(contract: Contract, found: Sequence[Includes]) -> list[tuple[int, Field, list[Field]]]:
+    """(Number of the convention, field of a whole, those of its parts), as far as the contract has them."""
+    fields: Mapping[str, Field] = {field.column: field for field in contract.fields if field.kind in NUMBERS}
+    listed = [(place, whole, parts) for place, includes in enumerate(found) for whole, parts in includes]
+    known = [(place, fields.get(whole), [fields[p] for p in parts if p in fields]) for place, whole, parts in listed]
+    return [(place, whole, parts) for place, whole, parts in known if whole is not None and parts]
+
+
+def _reported(field: Field) -> pl.Expr:
+    return pl.col(field.pointer).cast(_SUM)

@@ -1,0 +1,87 @@
+"""A unit is billed once, by the most specific meter that has a price: what leaves the quantity of a meter above it.
+
+Where an event's convention says that one quantity is part of another, and a meter of the part is `within` a meter of
+the whole, the units of the part leave the whole as soon as the part has a price; without one the whole bills them. What
+another meter bills stays as an entry of no version (BILLED_AS_PART, BILLED_IN_WHOLE) at a unit price of 0: all entries
+of a meter are what was reported, and those of a version are what is billed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import polars as pl
+
+from jobs.joins.memory import INCLUDED
+from metering.contracts.includes import whole_of_parts
+from metering.meters import Declaration
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
+
+LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
+
+
+def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.DataFrame:
+    """LISTED, each row and meter once, and the outcomes that have these rows' numbers → LISTED, by row and meter.
+
+    The units of a meter with a price leave the nearest meter above it that has one; where none has, the highest, so
+    that nobody says of them that they have no price. What is billed of a meter is never below 0.
+    """
+    if INCLUDED not in outcomes.columns or outcomes[INCLUDED].null_count() == len(outcomes):
+        return listed.sort("row", "meter")
+    said = outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), INCLUDED)
+    above = _above(outcomes[INCLUDED].drop_nulls().unique().sort(), tuple(meters))
+    is_priced = pl.col("version_lsn").is_not_null()
+    reported = listed.filter(pl.col("quantity") > 0)
+    met = (
+        reported.select("row", "meter", is_priced.alias("has_price"), part="quantity")
+        .join(said, on="row")
+        .join(above, on=[INCLUDED, "meter"])
+        .join(reported.select("row", is_priced.alias("is_priced"), whole="meter"), on=["row", "whole"])
+    )
+    rank = pl.when("is_priced").then("steps").otherwise(len(above) + 1 - pl.col("steps"))
+    left = (
+        met.filter("has_price")
+        .sort("row", "meter", rank)
+        .unique(["row", "meter"], keep="first", maintain_order=True)
+        .group_by("row", meter="whole")
+        .agg(pl.sum("part"))
+    )
+    wholly = met.filter(~pl.col("has_price")).select("row", "meter", in_whole=pl.lit(value=True)).unique()
+    both = listed.join(left, on=["row", "meter"], how="left").join(wholly, on=["row", "meter"], how="left")
+    in_whole = pl.col("in_whole").fill_null(value=False)
+    is_left = pl.col("part").is_not_null() & ~in_whole
+    part = pl.when(is_left).then(pl.min_horizontal("part", "quantity")).otherwise(0)
+    both = both.with_columns(part=part.cast(listed.schema["quantity"]), in_whole=in_whole)
+    rest = both.with_columns(quantity=pl.col("quantity") - pl.col("part")).filter(
+        ~pl.col("in_whole") & ((pl.col("part") == 0) | (pl.col("quantity") != 0))
+    )
+    elsewhere = both.filter((pl.col("part") > 0) | pl.col("in_whole")).with_columns(
+        quantity=pl.when("in_whole").then("quantity").otherwise("part"),
+        version_lsn=pl.when("in_whole").then(BILLED_IN_WHOLE).otherwise(BILLED_AS_PART).cast(pl.Int64),
+        unit_price=pl.lit(0, pl.Int64).cast(listed.schema["unit_price"]),
+    )
+    both = pl.concat([rest.select(LISTED), elsewhere.select(LISTED)])
+    return both.sort("row", "meter", pl.col("version_lsn").le(0).fill_null(value=False))
+
+
+def _above(said: pl.Series, meters: tuple[Declaration, ...]) -> pl.DataFrame:
+    """Texts of conventions → (the text, meter, whole, steps): every meter that counts a meter's units, too."""
+    found = [
+        (text, meter.name, whole, steps)
+        for text in said
+        for meter in meters
+        for steps, whole in _wholes(text, meter, meters)
+    ]
+    schema = {INCLUDED: pl.String, "meter": pl.String, "whole": pl.String, "steps": pl.Int64}
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _wholes(text: str, meter: Declaration, meters: tuple[Declaration, ...]) -> Iterator[tuple[int, str]]:
+    """By the number of steps the meters above one, as long as both the meters and the convention say so."""
+    known, whole_of = {each.name: each for each in meters}, whole_of_parts(text)
+    for steps in range(1, len(meters)):
+        whole = known.get(meter.within or "")
+        if whole is None or whole.sums is None or whole_of.get(meter.sums or "") != whole.sums:
+            return
+        yield steps, whole.name
+        meter = whole

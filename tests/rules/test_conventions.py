@@ -1,0 +1,93 @@
+"""Promise: which quantities are part of others says the source, else the contract, and each row keeps what was said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.runtime.rules_in_force import Held
+from metering.contracts.schema import contracts_of
+from metering.contracts.shipped import shipped
+from tests.corpus.documents import completion, encoded
+from tests.pipelines.ingestion import rows_of
+
+TYPE = "ai.inference.completion.v1"
+OPENAI = {"input_tokens": ["cache_write_tokens", "cached_tokens"], "output_tokens": ["reasoning_tokens"]}
+WRITES = {
+    "$id": TYPE,
+    "allOf": [{"$ref": f"weir:{TYPE}"}],
+    "properties": {
+        "data": {"properties": {"cache_write_tokens": {"type": "integer", "x-weir-column": "cache_write_tokens"}}}
+    },
+}
+
+
+def judged(config: dict[str, Any], source: str = "openai/1", **tokens: int | None) -> tuple[str | None, Any]:
+    """(Why an event is rejected, the convention that its row keeps)."""
+    [row] = rows_of([encoded({**completion(**tokens), "source": source})], IngestionConfig.model_validate(config))
+    kept = row["quantity_includes"]
+    return row["reason"], None if kept is None else json.loads(kept)
+
+
+def test_a_row_that_reports_a_part_keeps_the_convention_of_its_contract() -> None:
+    assert judged({}, input_tokens=10, cached_tokens=10) == (None, OPENAI)
+
+
+@pytest.mark.parametrize("cached", [0, None])
+def test_a_row_without_a_part_needs_none(cached: int | None) -> None:
+    assert judged({}, input_tokens=10, cached_tokens=cached) == (None, None)
+
+
+def test_more_parts_than_whole_is_a_dead_letter_and_a_whole_that_is_not_reported_has_no_limit() -> None:
+    assert judged({}, input_tokens=9, cached_tokens=10)[0] == "inconsistent_quantities"
+    assert judged({}, input_tokens=None, cached_tokens=10) == (None, OPENAI)
+
+
+def test_all_direct_parts_are_added_up() -> None:
+    config = {"contracts": [WRITES]}
+    assert judged(config, input_tokens=10, cached_tokens=6, cache_write_tokens=4)[0] is None
+    assert judged(config, input_tokens=10, cached_tokens=6, cache_write_tokens=5)[0] == "inconsistent_quantities"
+
+
+def test_a_contract_that_replaces_a_shipped_one_inherits_its_convention_unless_it_says_its_own() -> None:
+    own = {key: said for key, said in shipped()[TYPE].items() if key != "x-weir-includes"}
+    for document, includes in ((own, OPENAI), (WRITES, OPENAI), ({**WRITES, "x-weir-includes": {}}, {})):
+        contract = contracts_of([document], shipped())[TYPE]
+        assert {whole: sorted(parts) for whole, parts in contract.includes} == includes
+
+
+def test_the_first_convention_of_a_source_comes_before_the_contracts() -> None:
+    beside = {"source": "anthropic/*", "includes": {}}
+    of_type = {"source": "anthropic/eu", "type": TYPE, "includes": {"output_tokens": ["cached_tokens"]}}
+    config = {"conventions": [of_type, beside]}
+    said = {"input_tokens": 100, "cached_tokens": 90, "output_tokens": 95}
+    assert judged(config, "anthropic/eu", **said) == (None, {"output_tokens": ["cached_tokens"]})
+    assert judged(config, "anthropic/us", **said) == (None, None)
+    assert judged(config, "openai/1", **said) == (None, OPENAI)
+    assert judged(config, "anthropic/us", input_tokens=1, cached_tokens=90, output_tokens=2)[0] is None
+
+
+def test_a_convention_of_a_column_that_nobody_gives_is_refused_with_those_that_it_can_name() -> None:
+    convention = {"source": "*", "includes": {"input_tokens": ["cachd_tokens"]}}
+    with pytest.raises(ValidationError, match="names cachd_tokens, which no contract gives as a number; it can name"):
+        IngestionConfig.model_validate({"conventions": [convention]})
+
+
+def test_an_installation_that_was_begun_without_conventions_goes_on_without_until_it_says_so() -> None:
+    config = IngestionConfig()
+    new, upgraded = config.settled((), is_new=True), config.settled((Held(1, {"contracts": {}}),), is_new=False)
+    assert (new.shipped_conventions, upgraded.shipped_conventions) == (True, False)
+    assert config.settled((), is_new=False).shipped_conventions is False
+    for settled in (new, upgraded):
+        again = config.settled((Held(1, settled.deciding),), is_new=False)
+        assert again.deciding == settled.deciding
+    # The release before reads the rules that are kept of what was upgraded.
+    assert "x-weir-includes" not in json.dumps(upgraded.deciding)
+    turned_on = IngestionConfig(shipped_conventions=True)
+    assert turned_on.settled((Held(1, upgraded.deciding),), is_new=False) == turned_on
+    assert config.settled((Held(1, turned_on.deciding),), is_new=False).shipped_conventions is True
+    assert judged({"shipped_conventions": False}, input_tokens=9, cached_tokens=10) == (None, None)
