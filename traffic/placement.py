@@ -47,6 +47,8 @@ class Policy:
     exact_horizon_seconds: int = 3_600
     device_patterns: tuple[str, ...] = ()
     meters: tuple[Meter, ...] = DEFAULT
+    counts_parts_twice: bool = False
+    """Whether the conventions of shipped contracts do not hold: a part is billed beside its whole."""
     knows_seconds: bool = False
     """Whether it reads the completions of the gateway that speaks of seconds."""
 
@@ -66,6 +68,7 @@ class Policy:
             late_policy={**jobs.get("billing", {}).get("late_policy", {}), **late},
             device_patterns=tuple(ingestion.get("clocks", {}).get("device", ())),
             meters=tuple(Meter.of(name, meter) for name, meter in sorted(said.items())) or DEFAULT,
+            counts_parts_twice=ingestion.get("shipped_conventions") is False,
             knows_seconds=CONTRACT in ingestion.get("contracts", ()),
         )
 

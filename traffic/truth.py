@@ -163,7 +163,8 @@ def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
         found = _quantities(traffic, outcome)
         prices = {meter: catalog.price(outcome.account, outcome.model, meter, outcome.event_ms) for meter in found}
         priced = {meter for meter, price in prices.items() if price is not None}
-        elsewhere = billed_elsewhere(placement.policy.meters, found, priced)
+        policy = placement.policy
+        elsewhere = {} if policy.counts_parts_twice else billed_elsewhere(policy.meters, found, priced)
         for meter, quantity in found.items():
             if not quantity:
                 continue

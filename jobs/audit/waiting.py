@@ -89,8 +89,8 @@ def _without_small(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     held, rest = rows.filter(_IS_HELD), rows.filter(~_IS_HELD)
     worth = held.select("quantity", "unit_price", "hold_above").iter_rows()
     # Of a meter of which another bills a part, both parts must be.
-    each_is_small = pl.Series([_is_small(*each) for each in worth], dtype=pl.Boolean)
-    is_small = held.select(pl.lit(each_is_small).all().over("usage_lsn", "meter")).to_series()
+    each_is_small = pl.Series("is_small", [_is_small(*each) for each in worth], dtype=pl.Boolean)
+    is_small = held.with_columns(each_is_small).select(pl.col("is_small").all().over("usage_lsn", "meter")).to_series()
     goes = held.filter(is_small).with_columns(
         decision=pl.lit(CHANGES_A_WINDOW),
         hold_until=pl.lit(None, INSTANT),

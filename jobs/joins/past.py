@@ -13,6 +13,7 @@ from jobs.joins.memory import CARRIED, Memory, Schema, column_of
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import History
+from metering.contracts.includes import COLUMN
 from metering.words import BILLABLE, Disposition, UsageCause
 
 CLOCK_SKEW = timedelta(days=1)
@@ -26,7 +27,12 @@ def columns_read(schema: Schema) -> tuple[str, ...]:
 
 
 def as_carried(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """Rows of the journal with the names and types under which they are remembered."""
+    """Rows of the journal with the names and types under which they are remembered.
+
+    Rows of a journal that has no column of conventions yet have none.
+    """
+    if COLUMN not in rows.columns:
+        rows = rows.with_columns(pl.lit(None, pl.String).alias(COLUMN))
     return rows.with_columns(
         pl.col(column_of(name)).cast(schema[name]).alias(name) for name in schema if name not in CARRIED
     )

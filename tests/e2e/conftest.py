@@ -29,6 +29,8 @@ CONFIG = {
     "jobs": {
         "ingestion": {
             "contracts": [CONTRACT],
+            # Turned on with the upgrade: what the older release has metered stays.
+            "shipped_conventions": True,
             "backfill": {"sources": ["history/*"], "accept_past_seconds": 366 * 86_400},
         },
         "joins": {"completion_timeout_seconds": 120},

@@ -39,11 +39,12 @@ LIMIT_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Stack:
-    """What `meters`, `dimensions` and `contracts` of a configuration declare."""
+    """What `meters`, `dimensions`, `contracts` and `conventions` of a configuration declare."""
 
     meters: Mapping[str, Any]
     dimensions: tuple[str, ...] = ()
     contracts: tuple[dict[str, Any], ...] = ()
+    conventions: tuple[dict[str, Any], ...] = ()
 
     def config(self, of: type[Any], **more: Any) -> Any:
         """The configuration of a job."""
@@ -63,7 +64,7 @@ def billed(
 
     Returns what was judged of them: all columns, and `lsn`.
     """
-    ingestion: IngestionConfig = stack.config(IngestionConfig, contracts=stack.contracts)
+    ingestion: IngestionConfig = stack.config(IngestionConfig, contracts=stack.contracts, conventions=stack.conventions)
     joins: JoinsConfig = stack.config(JoinsConfig)
     first = len(unit_prices) + 2
     rows = judged(events, ingestion).with_columns(

@@ -81,6 +81,7 @@ def test_every_row_keeps_its_quantity_and_its_amount_to_the_last_digit(
         assert new.pop("cause", "stream") == "stream"
         assert new.pop("version", 0) == 0
         assert new.pop("unit_price") == (None if version is None else PRICES[version])
+        assert new.pop("contained_quantity", 0) == 0, "no meter billed what another one counts"
         later = [new.pop(name) for name in new.keys() - old.keys()]
         assert set(later) <= {None}, "what was not kept then is not known now"
         assert new == {name: value for name, value in old.items() if name != "price_version"}

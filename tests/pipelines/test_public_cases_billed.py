@@ -59,7 +59,7 @@ def prices(model: str, **unit_prices: str) -> dict[tuple[str, str], str]:
 
 
 def test_each_kind_of_prompt_token_that_is_declared_beside_the_others_has_its_own_price(database: str) -> None:
-    """As of providers that report fresh, read and written tokens apart."""
+    """As of providers that report fresh, read and written tokens apart: their source says so."""
     meters = METERS | CACHE_WRITES
     meters["cached_tokens"] = {"unit": "token", "sum": "cached_tokens"}
     tokens = {"input_tokens": 90, "cached_tokens": 6_000, "cache_write_tokens": 800, "output_tokens": 12}
@@ -71,13 +71,33 @@ def test_each_kind_of_prompt_token_that_is_declared_beside_the_others_has_its_ow
         output_tokens="0.000015",
         requests="0",
     )
-    billed(database, Stack(meters, contracts=(OWN,)), [event("r1", "opus", tokens)], **TERMS, unit_prices=of_plan)
+    stack = Stack(meters, contracts=(OWN,), conventions=({"source": "gateway/*", "includes": {}},))
+    billed(database, stack, [event("r1", "opus", tokens)], **TERMS, unit_prices=of_plan)
     found = by_meter(listed(database, OF_THE_MONTH))
     assert found == {
         "requests": (1, 0, 0),
         **{meter: (n, n * Decimal(of_plan["opus", meter]), 0) for meter, n in tokens.items()},
     }
     assert sum(amount for _, amount, _ in found.values()) == Decimal("0.00525")
+
+
+def test_cached_tokens_are_billed_at_their_price_and_not_as_input_tokens_too(database: str) -> None:
+    """As of providers that report the cached ones as a part of the prompt."""
+    of_plan = prices(
+        "large", input_tokens="0.000003", cached_tokens="0.0000015", output_tokens="0.000012", requests="0"
+    )
+    used = event("r1", "large", {"input_tokens": 1_500, "cached_tokens": 1_024, "output_tokens": 200})
+    billed(database, Stack(METERS), [used], **TERMS, unit_prices=of_plan)
+    rows = {row["meter"]: row for row in listed(database, OF_THE_MONTH)}
+    reported_and_billed = {meter: (row["quantity"], row["billed_quantity"]) for meter, row in rows.items()}
+    assert reported_and_billed == {
+        "requests": (1, 1),
+        "input_tokens": (1_500, 476),
+        "cached_tokens": (1_024, 1_024),
+        "output_tokens": (200, 200),
+    }
+    assert {row["unpriced_quantity"] for row in rows.values()} == {0}
+    assert sum(row["amount"] for row in rows.values()) == Decimal("0.005364")
 
 
 def test_tokens_of_reasoning_are_shown_within_the_output_and_billed_once(database: str) -> None:
@@ -88,8 +108,7 @@ def test_tokens_of_reasoning_are_shown_within_the_output_and_billed_once(databas
     found = by_meter(listed(database, OF_THE_MONTH))
     assert found["output_tokens"] == (500, Decimal("0.0002"), 0)
     assert found["input_tokens"] == (20, Decimal("0.000001"), 0)
-    quantity, amount, _ = found["reasoning_tokens"]
-    assert (quantity, amount or 0) == (440, 0)
+    assert found["reasoning_tokens"] == (440, 0, 0), "the output has their price: they are no money, nor unpriced"
 
 
 def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobodys_is_nobodys(database: str) -> None:
