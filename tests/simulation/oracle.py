@@ -126,7 +126,7 @@ def _rules(found: Found, world: World) -> Iterator[str]:
     graces |= {"meter_grace_seconds": own} if own else {}
     graces |= {"hold": holds} if holds else {}
     graces |= {} if billing.history_until is None else {"history_until": rfc3339(billing.history_until)}
-    counted = {name: {"unit": m.unit, "sums": m.sum, "expected": _is_expected(m)} for name, m in _meters(joins)}
+    counted = {name: _counts(meter) for name, meter in _meters(joins)}
     for name, history, configured in (
         ("joins", found.timeouts, {**timeouts, "meters": counted, "dimensions": list(joins.dimensions)}),
         ("billing", found.graces, graces),
@@ -153,6 +153,11 @@ def _held(billing: BillingConfig, meter: MeterConfig) -> Row:
     said: Row = {"seconds": hold.seconds, "expires": hold.expires, "above_age_seconds": hold.above_age_seconds}
     said |= {"above_amount": None if hold.above_amount is None else str(hold.above_amount)}
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _counts(meter: MeterConfig) -> Row:
+    said: Row = {"unit": meter.unit, "sums": meter.sum, "expected": _is_expected(meter)}
+    return said if meter.within is None else {**said, "within": meter.within}
 
 
 def _is_expected(meter: MeterConfig) -> bool:
