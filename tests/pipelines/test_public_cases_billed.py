@@ -88,7 +88,7 @@ def test_cached_tokens_are_billed_at_their_price_and_not_as_input_tokens_too(dat
     )
     used = event("r1", "large", {"input_tokens": 1_500, "cached_tokens": 1_024, "output_tokens": 200})
     billed(database, Stack(METERS), [used], **TERMS, unit_prices=of_plan)
-    rows = {row["meter"]: row for row in listed(database, OF_THE_MONTH)}
+    rows: dict[Any, Any] = {row["meter"]: row for row in listed(database, OF_THE_MONTH)}
     reported_and_billed = {meter: (row["quantity"], row["billed_quantity"]) for meter, row in rows.items()}
     assert reported_and_billed == {
         "requests": (1, 1),

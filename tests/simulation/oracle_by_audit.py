@@ -26,6 +26,7 @@ from tests.simulation.oracle_of_money import (
     FOR_EVER_US,
     SIDES,
     Meters,
+    entries_of,
     metered_by,
     quantities,
     signed,
@@ -35,6 +36,8 @@ from tests.simulation.oracle_of_pairs import Event, answered
 from tests.simulation.world import World
 
 CONTRACTED = "contracted"
+CONVENTION = '{"input_tokens": ["cached_tokens"], "output_tokens": ["reasoning_tokens"]}'
+"""Of the contract that `declared.OTHER` builds on."""
 Parts = tuple[int | None, int | None]
 
 
@@ -84,7 +87,7 @@ def _contracted(found: Found, position: int) -> Iterator[Row]:
     for row in found.journal:
         is_unknown = row["disposition"] == Disposition.ACCEPTED and row["family"] is None and row["type"] == OTHER_TYPE
         if is_unknown and any(row["lsn"] < first for first in came):
-            yield {**row, "family": Family.BOTH.value, CONTRACTED: True}
+            yield {**row, "family": Family.BOTH.value, "quantity_includes": CONVENTION, CONTRACTED: True}
 
 
 class _Truth:
@@ -138,13 +141,17 @@ class _Truth:
         at, model = said["event_time"], None if request is None else request["model"]
         contract = account_as_of(self._accounts[said["account"]], at, FOR_EVER_US)
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
-        billed = {}
-        for meter, quantity in quantities(meters, fate, completion).items():
-            known = self._prices[plan, model, meter, currency] if fate in BILLED else ()
-            version = price_as_of(known, at, decided, seen_from=FOR_EVER_US)
+        counted = quantities(meters, fate, completion)
+        units = {
+            meter: price_as_of(self._prices[plan, model, meter, currency], at, decided, seen_from=FOR_EVER_US)
+            for meter, quantity in counted.items()
+            if fate in BILLED and quantity is not None
+        }
+        billed: dict[Any, Decimal] = defaultdict(Decimal)
+        for meter, (quantity, _, unit_price, _) in entries_of(meters, counted, units, completion):
             if quantity:
-                billed[meter, currency, version and version.value, at, model] = quantity
-        return billed
+                billed[meter, currency, unit_price, at, model] += quantity
+        return dict(billed)
 
 
 def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime], late: set[int]) -> list[Decision]:

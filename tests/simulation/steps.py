@@ -80,7 +80,11 @@ class Send:
             data |= {"user_id": f"u{self.request % 2}", "model": "slow" if self.request % 3 == 0 else "fast"}
         if self.kind != "request":
             data |= {"status": "completed", "input_tokens": self.tokens, "output_tokens": self.request}
-            data |= {"reasoning_tokens": self.reasoning}
+            # Of every second request half of the input is cached, which has a price of its own.
+            data |= {
+                "reasoning_tokens": self.reasoning,
+                "cached_tokens": self.tokens and self.request % 2 * self.tokens // 2,
+            }
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
