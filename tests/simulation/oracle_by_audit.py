@@ -86,8 +86,19 @@ def _contracted(found: Found, position: int) -> Iterator[Row]:
     ]
     for row in found.journal:
         is_unknown = row["disposition"] == Disposition.ACCEPTED and row["family"] is None and row["type"] == OTHER_TYPE
-        if is_unknown and any(row["lsn"] < first for first in came):
-            yield {**row, "family": Family.BOTH.value, "quantity_includes": CONVENTION, CONTRACTED: True}
+        if is_unknown and any(row["lsn"] < first for first in came) and not _has_more_parts_than_whole(row):
+            yield {
+                **row,
+                "family": Family.BOTH.value,
+                "quantity_includes": row["cached_tokens"] and CONVENTION,
+                CONTRACTED: True,
+            }
+
+
+def _has_more_parts_than_whole(row: Row) -> bool:
+    """Such an event the contract does not take. It does not read tokens of reasoning."""
+    part, whole = row["cached_tokens"], row["input_tokens"]
+    return part is not None and whole is not None and part > whole
 
 
 class _Truth:
