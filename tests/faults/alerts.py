@@ -26,6 +26,7 @@ def _of(server: str) -> frozenset[Struck]:
 BY_TRAFFIC = frozenset(
     {"LateRateHigh", "DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "WaitingRequestsGrowing"}
     | {"OutcomesUnpaired", "StragglersDropped", "DroppedMoney", "UnpricedUsage", "SourceSilent", "SequenceGap"}
+    | {"UnmeteredUsage"}
 )
 BY_FAULTS: Mapping[str, frozenset[Struck]] = {
     **dict.fromkeys(("FreshnessBurnFast", "FreshnessBurnSlow", "ApplicationDown", "ApplicationStalled"), EVERY),
@@ -46,7 +47,7 @@ NEVER = frozenset(
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
-    | {"PriceJump", "UnmeteredUsage", "DatabaseFillsDisk", "DatabaseDiskFull"}
+    | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 
