@@ -20,6 +20,7 @@ CAUSES: Mapping[str, str] = {
     UsageCause.REJOINED: "late partner",
     UsageCause.REPRICED: "late price",
     UsageCause.CONTRACTED: "late contract",
+    UsageCause.RESTATED: "better report",
 }
 """Why a closed window changed, as pages say it."""
 

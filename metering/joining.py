@@ -2,13 +2,14 @@
 
 Pairing is a fold over the rows of one key in lsn order. Only a row that *won* its side can meet later ones, and only
 ones within its timeout, so a winner older than the frontier by more than that may be forgotten. joins decides
-keys that nobody contests as columns (`pairs`); all others are folded here. What the stream gave up may be one pair
-all the same: the audit joins it by `rejoin`.
+keys that nobody contests as columns (`pairs`); all others are folded here.
+
+A report that another may beat (`merit` below FINAL) waits as long as its request. What waits of a key is known from the
+rows that no outcome names (`waiting`), so a start needs to know no more.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,21 +30,37 @@ class Side(StrEnum):
         return Side.COMPLETION if self is Side.REQUEST else Side.REQUEST
 
 
+FINAL = 15
+"""The `merit` of a report that nothing beats, and of rows for which the first one counts."""
+
+
 @dataclass(frozen=True, order=True)
 class Row:
-    """An accepted event of one key (account, request_id): when it was received, and how long it waits."""
+    """An accepted event of one key (account, request_id): when it was received, and how long it waits.
+
+    `merit`: that of its report (`ranking.merit`); of two lesser ones with the same the later counts (`occurred_us`).
+    """
 
     lsn: int
     side: Side
     received_us: int
     timeout_us: int
+    merit: int = FINAL
+    occurred_us: int = 0
+
+    @property
+    def value(self) -> tuple[int, int]:
+        """The greater report counts; of equal ones the first."""
+        return self.merit, self.occurred_us if self.merit < FINAL else 0
 
 
 @dataclass(frozen=True)
 class Winner:
     """A row that counts for its side. `partner` is the lsn it was matched with; None while it waits.
 
-    Once matched, both rows of a pair have the timeout within which they met.
+    Once matched, both rows of a pair have the timeout within which they met. A lesser report (`value` below FINAL) that
+    answers a request (`asked_by`) waits until that is over: a better one takes its place. An event of both sides
+    (`is_both`) that is a lesser one asks itself.
     """
 
     lsn: int
@@ -51,17 +68,30 @@ class Winner:
     received_us: int
     timeout_us: int
     partner: int | None = None
+    value: tuple[int, int] = (FINAL, 0)
+    is_both: bool = False
+    asked_by: int | None = None
 
     def near(self, row: Row) -> bool:
         """Whether `row` came within the winner's timeout; a request that joins a completion, within its own too."""
         within_us = self.timeout_us
-        if self.partner is None and self.side is Side.COMPLETION and row.side is not Side.COMPLETION:
+        if self.is_waiting and self.side is Side.COMPLETION and row.side is not Side.COMPLETION:
             within_us = min(within_us, row.timeout_us)
         return abs(self.received_us - row.received_us) <= within_us
 
     def over(self, frontier_us: int) -> bool:
         """Whether nothing that is received from now on can be near."""
         return self.received_us + self.timeout_us < frontier_us
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the other side; a request may have a report that waits with it."""
+        return self.partner is None and self.asked_by is None
+
+    @property
+    def is_lesser(self) -> bool:
+        """Whether a better report may take its place."""
+        return self.partner is None and self.side is Side.COMPLETION and self.value < (FINAL, 0)
 
 
 @dataclass(frozen=True)
@@ -83,6 +113,8 @@ class Winners:
     def __init__(self, winners: Iterable[Winner] = ()) -> None:
         self._places: dict[tuple[Side, int, int], list[Winner]] = {}
         self._timeouts_us: set[int] = set()
+        self._waiting: dict[tuple[Side, int], Winner] = {}
+        self._reports: dict[int, Winner] = {}
         for winner in winners:
             self.add(winner)
 
@@ -93,11 +125,32 @@ class Winners:
         """A row has won its side."""
         self._timeouts_us.add(winner.timeout_us)
         self._places.setdefault(_place(winner), []).append(winner)
+        if winner.partner is None:
+            self._waiting[winner.side, winner.lsn] = winner
+        if winner.asked_by is not None:
+            self._reports[winner.asked_by] = winner
 
-    def match(self, winner: Winner, partner: int, timeout_us: int) -> None:
-        """A waiting winner has met its partner."""
+    def remove(self, winner: Winner) -> None:
+        """It has won nothing any more."""
         self._places[_place(winner)].remove(winner)
-        self.add(replace(winner, partner=partner, timeout_us=timeout_us))
+        self._waiting.pop((winner.side, winner.lsn), None)
+        if winner.asked_by is not None:
+            self._reports.pop(winner.asked_by)
+
+    def match(self, request: Winner, report: Winner, timeout_us: int) -> list[Decision]:
+        """Two that wait are one pair; of two events of both sides the report is one by itself."""
+        decided = [_matched(request.lsn, report.lsn)]
+        for winner in (request, report):
+            if self._waiting.get((winner.side, winner.lsn)) == winner:
+                self.remove(winner)
+        if request.is_both and report.is_both:
+            decided = [_matched(report.lsn, report.lsn)]
+            decided += [] if request.lsn == report.lsn else [_superseded(request)]
+            request = replace(report, side=Side.REQUEST)
+            timeout_us = report.timeout_us
+        for winner, partner in ((request, report), (report, request)):
+            self.add(replace(winner, timeout_us=timeout_us, partner=partner.lsn, value=(FINAL, 0), asked_by=None))
+        return decided
 
     def near(self, row: Row) -> list[Winner]:
         """All that came within the timeout of `row`."""
@@ -110,34 +163,28 @@ class Winners:
             if winner.near(row)
         ]
 
+    def request_of(self, report: Winner) -> Winner | None:
+        """The request that a lesser report answers; both wait."""
+        return None if report.asked_by is None else self._waiting[Side.REQUEST, report.asked_by]
+
+    def report_of(self, request: Winner) -> Winner | None:
+        """The best report so far that answers a request that waits."""
+        return self._reports.get(request.lsn)
+
 
 def _place(winner: Winner) -> tuple[Side, int, int]:
     return winner.side, winner.timeout_us, winner.received_us // winner.timeout_us
 
 
-def fold(winners: Winners, row: Row) -> Decision | None:
-    """Take `row` among the winners, or not; what is decided at once: a match, or that the row is superseded."""
+def fold(winners: Winners, row: Row) -> list[Decision]:
+    """Take `row` among the winners, or not; what is decided at once: a match, and what is superseded."""
     near = winners.near(row)
     side = _acts_as(row.side, near)
-    if side is Side.BOTH:
-        for each in (Side.REQUEST, Side.COMPLETION):
-            winners.add(Winner(row.lsn, each, row.received_us, row.timeout_us, row.lsn))
-        return Decision(Outcome.MATCHED, row.lsn, row.lsn)
-    partner = min((w for w in near if w.side is side.other and w.partner is None), key=lambda w: w.lsn, default=None)
-    if any(winner.side is side for winner in near) or (row.side is Side.BOTH and partner is None):
-        return Decision(
-            Outcome.SUPERSEDED,
-            row.lsn if row.side is not Side.COMPLETION else None,
-            row.lsn if row.side is not Side.REQUEST else None,
-        )
-    if partner is None:
-        winners.add(Winner(row.lsn, side, row.received_us, row.timeout_us))
-        return None
-    within_us = partner.timeout_us if side is Side.COMPLETION else min(row.timeout_us, partner.timeout_us)
-    winners.match(partner, row.lsn, within_us)
-    winners.add(Winner(row.lsn, side, row.received_us, within_us, partner.lsn))
-    request, completion = (row.lsn, partner.lsn) if side is Side.REQUEST else (partner.lsn, row.lsn)
-    return Decision(Outcome.MATCHED, request, completion)
+    if side is Side.REQUEST:
+        return _ask(winners, row, near)
+    if side is Side.COMPLETION:
+        return _report(winners, row, near)
+    return _ask_itself(winners, row)
 
 
 def _acts_as(side: Side, near: list[Winner]) -> Side:
@@ -149,91 +196,129 @@ def _acts_as(side: Side, near: list[Winner]) -> Side:
     return Side.REQUEST if near else Side.BOTH
 
 
-def fold_all(memory: Iterable[Winner], rows: Iterable[Row]) -> tuple[Winners, list[Decision]]:
-    """The winners after `rows` of one key, and what was decided at once."""
-    winners = Winners(memory)
-    decided = [fold(winners, row) for row in sorted(rows)]
-    return winners, [decision for decision in decided if decision is not None]
+def _ask_itself(winners: Winners, row: Row) -> list[Decision]:
+    """An event of both sides: a lesser one waits for a better one."""
+    request, report = _winner(row, Side.REQUEST, row.timeout_us), _winner(row, Side.COMPLETION, row.timeout_us, row.lsn)
+    if not report.is_lesser:
+        return winners.match(request, report, row.timeout_us)
+    winners.add(request)
+    winners.add(report)
+    return []
+
+
+def _ask(winners: Winners, row: Row, near: list[Winner]) -> list[Decision]:
+    """A request, or what is the request of a completion; it gets the best report that waits for one."""
+    reports = [winner for winner in near if winner.side is Side.COMPLETION and winner.is_waiting]
+    is_taken = any(winner.side is Side.REQUEST or _answers_itself(winners, winner) for winner in near)
+    if is_taken or (row.side is Side.BOTH and not reports):
+        return [_superseded(row)]
+    if not reports:
+        winners.add(_winner(row, Side.REQUEST, row.timeout_us))
+        return []
+    best = max(reports, key=lambda winner: (winner.value, -winner.lsn))
+    if row.side is Side.BOTH and row.value > best.value:
+        return [*_removed(winners, reports), *_ask_itself(winners, row)]
+    request, within_us = _winner(row, Side.REQUEST, row.timeout_us), min(row.timeout_us, best.timeout_us)
+    # Of a completion that waits less than its request a better one would come too late.
+    if not best.is_lesser or within_us < row.timeout_us:
+        return winners.match(request, best, within_us)
+    decided = _removed(winners, [winner for winner in reports if winner is not best])
+    winners.remove(best)
+    winners.add(request)
+    winners.add(replace(best, timeout_us=within_us, asked_by=row.lsn))
+    return decided
+
+
+def _report(winners: Winners, row: Row, near: list[Winner]) -> list[Decision]:
+    """A completion, or what completes a request: it takes the place of lesser ones, and decides if nothing beats it."""
+    requests = [winner for winner in near if winner.side is Side.REQUEST and winner.partner is None]
+    request = min(requests, key=lambda winner: winner.lsn, default=None)
+    rivals = [winner for winner in near if winner.side is Side.COMPLETION]
+    before = None if request is None else winners.report_of(request)
+    rivals += [] if before is None or before in rivals else [before]
+    is_open = all(w.is_lesser and w.value < row.value and winners.request_of(w) in (None, request) for w in rivals)
+    if not is_open or (row.side is Side.BOTH and request is None):
+        return [_superseded(row)]
+    decided = _removed(winners, rivals)
+    if request is None:
+        winners.add(_winner(row, Side.COMPLETION, row.timeout_us))
+        return decided
+    # Of two events of both sides the better one is a pair by itself, with its own timeout.
+    within_us = row.timeout_us if row.side is Side.BOTH and request.is_both else request.timeout_us
+    report = _winner(row, Side.COMPLETION, within_us, request.lsn)
+    if not report.is_lesser:
+        return [*decided, *winners.match(request, report, within_us)]
+    winners.add(report)
+    return decided
+
+
+def _answers_itself(winners: Winners, winner: Winner) -> bool:
+    """Whether it is an event of both sides that is the best report of another one."""
+    request = winners.request_of(winner)
+    return winner.is_both and request is not None and request.is_both
+
+
+def _winner(row: Row, side: Side, timeout_us: int, asked_by: int | None = None) -> Winner:
+    value = row.value if side is Side.COMPLETION else (FINAL, 0)
+    asked_by = asked_by if value < (FINAL, 0) else None
+    return Winner(row.lsn, side, row.received_us, timeout_us, None, value, row.side is Side.BOTH, asked_by)
+
+
+def _removed(winners: Winners, reports: Iterable[Winner]) -> list[Decision]:
+    """A better report has come; an event of both sides that asks itself goes on asking."""
+    gone = list(reports)
+    for report in gone:
+        winners.remove(report)
+    return [_superseded(report) for report in gone if report.asked_by != report.lsn]
+
+
+def _matched(request_lsn: int, completion_lsn: int) -> Decision:
+    return Decision(Outcome.MATCHED, request_lsn, completion_lsn)
+
+
+def _superseded(row: Row | Winner) -> Decision:
+    is_both = row.side is Side.BOTH if isinstance(row, Row) else row.is_both
+    begins, ends = is_both or row.side is Side.REQUEST, is_both or row.side is Side.COMPLETION
+    return Decision(Outcome.SUPERSEDED, row.lsn if begins else None, row.lsn if ends else None)
+
+
+def fold_all(winners: Winners, rows: Iterable[Row]) -> list[Decision]:
+    """Take rows of one key among the winners; what is decided at once."""
+    return [decision for row in sorted(rows) for decision in fold(winners, row)]
+
+
+def waiting(rows: Iterable[Row]) -> tuple[Winner, ...]:
+    """What waits of a key, of the rows that no outcome names: a start knows no more of it."""
+    winners = Winners()
+    fold_all(winners, rows)
+    return tuple(winners)
+
+
+def give_up(winners: Winners, frontier_us: int | None) -> list[Decision]:
+    """What is decided by the frontier, as nothing that is received from now on changes it.
+
+    A request that is over has the best report that came, or is abandoned; a completion without a request is orphaned.
+    `frontier_us` is None until there is one: then nobody gives up waiting.
+    """
+    if frontier_us is None:
+        return []
+    decided = []
+    for winner in [w for w in winners if w.is_waiting and w.over(frontier_us)]:
+        report = winners.report_of(winner)
+        if winner.side is Side.COMPLETION:
+            decided.append(Decision(Outcome.ORPHANED, None, winner.lsn))
+        elif report is None:
+            decided.append(Decision(Outcome.ABANDONED, winner.lsn, None))
+        else:
+            decided += winners.match(winner, report, report.timeout_us)
+    return decided
 
 
 def step(
     memory: Iterable[Winner], rows: Iterable[Row], frontier_us: int | None
 ) -> tuple[tuple[Winner, ...], list[Decision]]:
-    """One batch of one key: what to remember, and every outcome that `rows` and the frontier decide.
-
-    `frontier_us` is None until there is one: then nobody gives up waiting.
-    """
-    winners, decisions = fold_all(memory, rows)
-    if frontier_us is None:
-        return tuple(winners), decisions
-    over = [winner for winner in winners if winner.over(frontier_us)]
-    decisions += [_alone(winner) for winner in over if winner.partner is None]
-    return tuple(winner for winner in winners if not winner.over(frontier_us)), decisions
-
-
-def _alone(winner: Winner) -> Decision:
-    if winner.side is Side.REQUEST:
-        return Decision(Outcome.ABANDONED, winner.lsn, None)
-    return Decision(Outcome.ORPHANED, None, winner.lsn)
-
-
-@dataclass(frozen=True)
-class Decided:
-    """A row that joins decided: it was matched, or given up (`is_alone`: abandoned or orphaned).
-
-    `first_received_us`: of a redriven dead letter or a backfilled record its first reception, else its reception.
-    `is_late`: a contract that came after it decided it.
-    """
-
-    lsn: int
-    side: Side
-    first_received_us: int
-    is_alone: bool
-    is_late: bool = False
-
-
-def rejoin(rows: Iterable[Decided], reach_us: int) -> Iterator[tuple[int, int]]:
-    """The rows of one key → the pairs (request lsn, completion lsn) among those that were given up, each row once.
-
-    A completion answers the latest request that was first received before it, else the earliest one after it; a
-    request is answered by the earliest completion after it, else by the latest one before it. Both are at most
-    `reach_us` apart, and no match lies between them. A completion that precedes its request has no match of the key
-    within reach, either: it rather reports that match once more.
-
-    Rows are taken in lsn order, late ones last, so a pair stays one whatever becomes known later.
-    """
-    matched_us: list[int] = []
-    waiting: dict[Side, list[tuple[int, int]]] = {Side.REQUEST: [], Side.COMPLETION: []}
-    for row in sorted(rows, key=lambda row: (row.is_late, row.lsn)):
-        if not row.is_alone:
-            insort(matched_us, row.first_received_us)
-            continue
-        candidates = waiting[row.side.other]
-        place = _partner(row, candidates, matched_us, reach_us)
-        if place is None:
-            insort(waiting[row.side], (_DIRECTION[row.side] * row.first_received_us, row.lsn))
-            continue
-        _, partner = candidates.pop(place)
-        yield (row.lsn, partner) if row.side is Side.REQUEST else (partner, row.lsn)
-
-
-_DIRECTION = {Side.REQUEST: 1, Side.COMPLETION: -1}
-"""Requests wait by time and completions by time reversed: whichever comes, what precedes its place is in causal order
-with it, the nearest one last."""
-
-
-def _partner(row: Decided, candidates: list[tuple[int, int]], matched_us: list[int], reach_us: int) -> int | None:
-    """The place of the row's partner among `candidates` of the other side (by time in their direction, lsn)."""
-    direction, at_us = _DIRECTION[row.side.other], row.first_received_us
-    place = bisect_left(candidates, (direction * at_us + 1, 0))
-    if place > 0:
-        first_us, last_us = sorted((at_us, direction * candidates[place - 1][0]))
-        has_match = bisect_left(matched_us, last_us) > bisect_right(matched_us, first_us)
-        if last_us - first_us <= reach_us and not has_match:
-            return place - 1
-    if place < len(candidates):
-        first_us, last_us = sorted((at_us, direction * candidates[place][0]))
-        has_match = bisect_right(matched_us, last_us + reach_us) > bisect_left(matched_us, first_us - reach_us)
-        if last_us - first_us <= reach_us and not has_match:
-            return place
-    return None
+    """One batch of one key: what to remember, and every outcome that `rows` and the frontier decide."""
+    winners = Winners(memory)
+    decided = [*fold_all(winners, rows), *give_up(winners, frontier_us)]
+    kept = (w for w in winners if w.asked_by is not None or frontier_us is None or not w.over(frontier_us))
+    return tuple(kept), decided

@@ -120,6 +120,14 @@ class Status(StrEnum):
     ERROR = "error"
 
 
+class UsageSource(StrEnum):
+    """Whose count a completion reports."""
+
+    PROVIDER = "provider"
+    ESTIMATED = "estimated"
+    PARTIAL = "partial"
+
+
 class Outcome(StrEnum):
     """What became of a request or completion."""
 
@@ -143,6 +151,8 @@ class UsageCause(StrEnum):
     """A price came after the usage that it is for, or holds from before it."""
     CONTRACTED = "contracted"
     """The contract of a type came after its events."""
+    RESTATED = "restated"
+    """A better report of the request came after one that was billed."""
     DECIDED = "decided"
     """Nothing is billed: somebody has decided about a straggler that waits (`corrects_lsns`). Also its `outcome`."""
 

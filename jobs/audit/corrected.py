@@ -16,7 +16,8 @@ from jobs.audit.differences import COMPARED, beside, differs, told
 from jobs.audit.late_versions import priced_later
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, said, timed
 from jobs.audit.rejoined import may_rejoin, rejoined
-from jobs.joins.memory import KEY
+from jobs.audit.restated import ranked_keys, restated, with_groups
+from jobs.joins.memory import KEY, TEXT
 from jobs.streams import USAGE
 from metering.words import Outcome, UsageCause
 
@@ -54,7 +55,8 @@ def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, 
     changed = standing.now.filter(pl.col("cause") != UsageCause.STREAM.value)
     negated = standing.stream.join(standing.now, on=OUTCOME, how="anti", nulls_equal=True)
     contracted = carried.filter(IS_CONTRACTED)
-    found = (repeats(carried), contracted, changed, negated, may_rejoin(expected), priced_later(expected, pinned))
+    again = (repeats(carried), contracted, ranked_keys(carried, pinned), may_rejoin(expected))
+    found = (*again, changed, negated, priced_later(expected, pinned))
     return pl.concat([rows.select(KEY) for rows in found]).unique()
 
 
@@ -75,9 +77,9 @@ def corrections(
 
     The differences are those that have no known cause; a key with one of them has no corrections.
     """
-    every = decided(timed(carried, pinned), pinned) if carried[IS_CONTRACTED].any() else expected
-    rows = timed(carried.join(repeats(carried), on="lsn", how="anti"), pinned)
-    once = decided(rows, pinned)
+    every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
+    first = carried.join(repeats(carried), on="lsn", how="anti")
+    rows, once = timed(first, pinned), decided(first, pinned)
     pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).iter_rows()
     # What still waits may become a partner of what came: the next audit knows.
     waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
@@ -85,15 +87,20 @@ def corrections(
         done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
         return corrections(done, made, standing.without(waiting), pinned)
     late = set(carried.filter(IS_CONTRACTED)["lsn"])
-    joined = rejoined(once, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs, late)
+    ranked = ranked_keys(carried, pinned)
+    left = once.join(ranked, on=KEY, how="anti")
+    pairs_made = rejoined(left, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs, late)
+    best, members = restated(rows.join(ranked, on=KEY, how="semi"), carried, pinned)
+    joined = pl.concat([pairs_made, best.select(pairs_made.columns)])
     must = _must(joined, carried, standing, pinned)
-    both = _with_own_days(_with_pairs(_moving(beside(standing.now, must)), expected), standing.now)
+    moving = _with_pairs(_moving(beside(standing.now, must)), expected)
+    both = _with_own_days(with_groups(moving, members), standing.now)
     known = {
         "is_contracted": _otherwise(expected, every),
         "is_repeated": _otherwise(every, once),
         "is_joined": _otherwise(once, joined),
     }
-    judged = _judged(both, known)
+    judged = _judged(both, known, _said_by_another(once, best))
     faults = judged.filter(pl.col("is_fault"))
     sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
@@ -110,6 +117,15 @@ def _must(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pin
     put = standing.first.join(contracted, on=OUTCOME, how="semi", nulls_equal=True)
     found = pl.concat([standing.stream.select(*OUTCOME, "usage_lsn"), put.select(*OUTCOME, "usage_lsn")])
     return said(outcomes, found, pinned, seen_from=pinned.position)
+
+
+def _said_by_another(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes (OUTCOME) of the same parts whose model or dimensions are those of another part."""
+    names = ("model", "user_id", *(name for name in after.columns if name.startswith(TEXT)))
+    both = before.join(after, on=[*OUTCOME, "outcome"], how="inner", suffix="_after", nulls_equal=True)
+    return both.filter(pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_after")) for name in names)).select(
+        OUTCOME
+    )
 
 
 def _otherwise(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
@@ -156,11 +172,13 @@ def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_own_days(both: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """The same with `has_own_day` of what stands (`differences.standing`); of the stream I10 compares the day."""
-    if "has_own_day" not in now.columns:
-        return both.with_columns(has_own_day=pl.lit(value=False))
-    own = both.join(now.select("usage_lsn", "has_own_day"), on="usage_lsn", how="left")
-    return own.with_columns(pl.col("has_own_day").fill_null(value=False))
+    """The same with `cause_found` and `has_own_day` (`differences.standing`) of what stands.
+
+    Of the stream I10 compares the day.
+    """
+    own = pl.col("has_own_day") if "has_own_day" in now.columns else pl.lit(value=False)
+    stands = both.join(now.select("usage_lsn", cause_found="cause", has_own_day=own), on="usage_lsn", how="left")
+    return stands.with_columns(pl.col("has_own_day").fill_null(value=False))
 
 
 def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -169,14 +187,15 @@ def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
     return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
 
 
-def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_another: pl.DataFrame) -> pl.DataFrame:
     """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
 
     Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
-    (`known`: OUTCOME of each) may come, go or become something else. What stays the same outcome of the same parts says
-    the same for ever, but for its price; so whatever else it says was never right.
+    (`known`: OUTCOME of each) may come, go or become something else; and those of a key of which the best report bills.
+    What stays the same outcome of the same parts says the same for ever, but for its price; so whatever else it says
+    was never right. Only what the stream has `said_by_another` part is restated once.
     """
-    for name, outcomes in known.items():
+    for name, outcomes in {**known, "is_by_another": said_by_another}.items():
         named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
             pl.col(name).fill_null(value=False)
@@ -185,16 +204,27 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> pl.DataFra
     is_otherwise = pl.col("is_same") & (
         pl.any_horizontal(*(differs(name) for name in (*_AS_DECIDED, "counted"))) | is_on_another_day
     )
-    is_untrue = is_otherwise & ~differs("outcome") & (pl.col("outcome") != Outcome.SUPERSEDED.value)
+    is_by_another = pl.col("is_by_another") & pl.col("cause_found").eq_missing(UsageCause.STREAM.value)
+    stays = ~differs("outcome") & ~is_by_another
+    is_untrue = is_otherwise & stays & (pl.col("outcome") != Outcome.SUPERSEDED.value)
+    is_ranked = pl.col("group").is_not_null()
+    is_restated = pl.col("is_replaced") | (is_otherwise & is_by_another)
+    restated_as = (
+        pl.when(is_restated).then(pl.lit(UsageCause.RESTATED.value)).otherwise(pl.lit(UsageCause.DUPLICATE.value))
+    )
     is_priced_otherwise = pl.col("is_same") & (differs("priced") | differs("currency"))
     changes = pl.col("goes") | pl.col("comes") | (is_otherwise & ~is_untrue)
     cause = (
         pl.when(changes & pl.col("is_joined") & pl.col("is_pair"))
         .then(pl.lit(UsageCause.REJOINED.value))
+        .when(changes & pl.col("is_joined") & is_ranked)
+        .then(restated_as)
         .when(changes & pl.col("is_repeated"))
         .then(pl.lit(UsageCause.DUPLICATE.value))
         .when(changes & pl.col("is_contracted"))
         .then(pl.lit(UsageCause.CONTRACTED.value))
+        .when(changes & is_ranked)
+        .then(restated_as)
         .when(is_priced_otherwise & ~is_otherwise)
         .then(pl.lit(UsageCause.REPRICED.value))
     )
@@ -208,22 +238,29 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> pl.DataFra
 
 def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
     """What goes, or is replaced → rows that take back what stands."""
-    rows = now.drop("cause").join(sound.select("usage_lsn", "cause"), on="usage_lsn", how="inner")
+    rows = now.drop("cause").join(sound.select("usage_lsn", "cause", "group"), on="usage_lsn", how="inner")
     return rows.with_columns(sign=pl.lit(-1, pl.Int32), corrects_lsns=pl.concat_list("usage_lsn"))
 
 
 def _put(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
     """What comes, or is put in the place of what stood → rows that name those that it replaces.
 
-    They copy the day of what occurred when they did: of the completion, and of a request without one.
+    They copy the day of what occurred when they did: of the completion, and of a request without one. A report that
+    bills from now on also names all that its request billed before.
     """
-    rows = must.join(sound.select(*OUTCOME, "cause"), on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
+    comes = sound.select(*OUTCOME, "cause", "group")
+    rows = must.join(comes, on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
     occurred = pl.coalesce("completion_lsn", "request_lsn")
     parts = [rows.select("row", *KEY, lsn=part, occurred=pl.col(part) == occurred) for part in PARTS]
     gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part) for part in PARTS]
+    shared = pl.concat(parts).join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner").drop("lsn")
+    billing = rows.filter(pl.col("outcome") != Outcome.SUPERSEDED.value).select(
+        "row", *KEY, "group", occurred=pl.lit(value=False)
+    )
+    before = negated.filter(pl.col("cause") == UsageCause.RESTATED.value)
+    of_request = billing.join(before.select(*KEY, "group", "usage_lsn", "day"), on=[*KEY, "group"], how="inner")
     replaced = (
-        pl.concat(parts)
-        .join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner")
+        pl.concat([shared, of_request.select(shared.columns)])
         .sort("row", "usage_lsn")
         .group_by("row", maintain_order=True)
         .agg(
@@ -234,13 +271,13 @@ def _put(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.D
     return (
         rows.join(replaced, on="row", how="left")
         .with_columns(pl.coalesce("day_before", "day").alias("day"), sign=pl.lit(1, pl.Int32))
-        .drop("row", "day_before")
+        .drop("row", "day_before", "group")
     )
 
 
 def as_rows(made: pl.DataFrame) -> pa.Table:
     """What `corrections` gave, as CORRECTIONS; columns that only earlier releases filled are null in others."""
-    table = made.drop("usage_lsn", "count", strict=False).to_arrow()
+    table = made.drop("usage_lsn", "count", "group", strict=False).to_arrow()
     have = set(table.column_names)
     columns = [
         table[field.name].cast(field.type) if field.name in have else pa.nulls(len(table), field.type)

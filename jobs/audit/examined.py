@@ -9,6 +9,7 @@ from jobs.audit.corrected import Standing, as_rows, corrections, repeats, suspec
 from jobs.audit.differences import DIFFERENCES, differences, net, standing
 from jobs.audit.priced import otherwise_priced
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, SAID, Pinned, recomputed
+from jobs.audit.restated import REPORT
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
@@ -36,7 +37,7 @@ USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", "logg
 
 def journal_read(pinned: Pinned) -> tuple[str, ...]:
     """The columns of the journal that `examined` wants."""
-    return (*columns_read(pinned.schema), "identity")
+    return tuple(dict.fromkeys((*columns_read(pinned.schema), *REPORT)))
 
 
 def examined(
@@ -56,7 +57,8 @@ def examined(
     `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
     `without` (KEY): of these nothing is put right.
     """
-    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
+    kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
+    kinds |= {"identity": pl.Binary(), "usage_source": pl.String()}
     if IS_CONTRACTED not in journal.columns:
         journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]

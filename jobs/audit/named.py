@@ -12,20 +12,37 @@ from metering.words import UsageCause
 def misnamed(usage: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """Rows of usage of whole keys → those that an audit put and that do not name what they replace.
 
-    That is what was taken back with them and has a part of theirs; `taken` (lsn, OUTCOME, `named`) are the rows that
-    take back, each with the one that it does. Who names too few would be billed whatever was decided of the others.
+    That is what was taken back with them and has a part of theirs, or was restated; `taken` (lsn, OUTCOME, `named`) are
+    the rows that take back, each with the one that it does. Who names too few would be billed whatever was decided of
+    the others.
     """
     placed = _by_commit(usage.filter(pl.col("cause") != UsageCause.STREAM.value))
     put = placed.filter(pl.col("sign") > 0)
     gone = taken.select("lsn", "named", *OUTCOME).join(placed.select("lsn", "commit"), on="lsn", how="inner")
-    must = (
+    owed = (
         _by_part(put.select("lsn", "commit", *OUTCOME))
         .join(_by_part(gone.drop("lsn")), on=[*KEY, "commit", "part"], how="inner")
-        .group_by("lsn")
-        .agg(must=pl.col("named").unique().sort())
+        .select("lsn", "named")
+        .unique()
     )
-    said = pl.when(pl.col("corrects_lsns").list.len() > 0).then(pl.col("corrects_lsns").list.sort())
-    return put.join(must, on="lsn", how="left").filter(said.ne_missing(pl.col("must")))
+    said = put.select("lsn", *KEY, "commit", named="corrects_lsns").explode("named").drop_nulls("named")
+    lacking = owed.join(said, on=["lsn", "named"], how="anti")
+    # What a better report takes the place of shares no part with it: one that bills from then on names it.
+    restated = placed.filter((pl.col("cause") == UsageCause.RESTATED.value) & (pl.col("sign") < 0)).select("lsn")
+    of_request = gone.join(restated, on="lsn", how="semi").select(*KEY, "commit", "named").unique()
+    unknown = said.join(owed, on=["lsn", "named"], how="anti").join(
+        of_request, on=[*KEY, "commit", "named"], how="anti"
+    )
+    forgotten = of_request.join(said, on=[*KEY, "commit", "named"], how="anti")
+    is_wrong = pl.col("lsn").is_in(pl.concat([lacking["lsn"], unknown["lsn"]]).implode())
+    return put.filter(is_wrong | _is_of(put, forgotten))
+
+
+def _is_of(put: pl.DataFrame, commits: pl.DataFrame) -> pl.Series:
+    """Which rows an audit has put in these commits (KEY, commit)."""
+    keys = commits.select(*KEY, "commit").unique().with_columns(is_of_it=pl.lit(value=True))
+    found = put.join(keys, on=[*KEY, "commit"], how="left", maintain_order="left")
+    return found["is_of_it"].fill_null(value=False)
 
 
 def _by_commit(rows: pl.DataFrame) -> pl.DataFrame:

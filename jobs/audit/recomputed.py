@@ -19,9 +19,9 @@ from jobs.joins.catalog_versions import Versions, account_versions, price_versio
 from jobs.joins.memory import Schema, carried
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
-from jobs.joins.timeouts import Timeouts
+from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.meters import restored
-from jobs.runtime.rules_in_force import History, Rules
+from jobs.runtime.rules_in_force import History, Rules, rules_at
 from jobs.streams import ACCOUNTS, PRICES
 from metering.meters import REPORTED_COLUMNS, columns_of
 
@@ -34,6 +34,7 @@ PARTS = ("request_lsn", "completion_lsn")
 OUTCOME = ("account", "request_id", *PARTS)
 """By what it is known."""
 REJOIN_WITHIN = timedelta(days=35)
+MICROSECOND = timedelta(microseconds=1)
 IS_CONTRACTED = "is_contracted"
 """Whether the contract of a row's type came after the row (`contracted.py`)."""
 MOST_ROWS = 250_000
@@ -67,6 +68,19 @@ class Pinned:
     """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
     most_rows: int = MOST_ROWS
     """About so many rows are put right at once, or those of a key in each part of the keys."""
+
+    @property
+    def ranked_from(self) -> int | None:
+        """From which lsn of the journal on the best report of a request bills; None: of none."""
+        return next((held.first for held in self.history if held.rules.get("best_report_bills")), None)
+
+    def reach_us(self, lsn: int) -> int:
+        """How much later than this row others of its request may be first received: what held for it, in microseconds.
+
+        Rules of a release that kept no such limit have that of the configuration.
+        """
+        seconds = rules_at(self.history, lsn).get("rejoin_seconds")
+        return self.rejoin_within // MICROSECOND if seconds is None else seconds * SECOND_US
 
     @cached_property
     def accounts_known(self) -> Versions:
@@ -145,7 +159,9 @@ def _by_rules(outcomes: pl.DataFrame, pinned: Pinned) -> Iterator[tuple[pl.DataF
     if IS_CONTRACTED not in outcomes.columns:
         outcomes = outcomes.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     is_alone = pl.any_horizontal(pl.col(name).is_null() for name in PARTS)
-    tells = pl.col(IS_CONTRACTED) | (is_alone & pl.col("usage_lsn").is_not_null())
+    # Who waited was decided by the driver of then.
+    has_waited = (is_alone | pl.col("is_lesser")) & pl.col("usage_lsn").is_not_null()
+    tells = pl.col(IS_CONTRACTED) | has_waited
     by_usage = _place(pl.col("usage_lsn").fill_null(_NEXT), [first for first, _ in pinned.metered])
     by_journal = _place(decided, [held.first for held in pinned.history])
     every = [held.rules for held in pinned.history] + [rules for _, rules in pinned.metered]

@@ -10,7 +10,8 @@ import polars as pl
 from jobs.audit.recomputed import PARTS
 from jobs.joins.memory import KEY
 from jobs.joins.pairs import FOUND, paired
-from metering.joining import Decided, Side, rejoin
+from metering.joining import Side
+from metering.rejoining import Decided, rejoin
 from metering.words import Outcome
 
 _TOLD = (Outcome.ABANDONED.value, Outcome.ORPHANED.value, Outcome.MATCHED.value)
@@ -34,8 +35,8 @@ def rejoined(
     """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
 
     Pairs of such that are `standing` in usage stay, whatever is known since. The rest is joined by
-    `metering.joining.rejoin`, by when its rows were first received: that of a redriven or backfilled record is the time
-    at which it would have met its partner. `late`: lsns of rows whose contract came after them.
+    `metering.rejoining.rejoin`, by when its rows were first received: that of a redriven or backfilled record is the
+    time at which it would have met its partner. `late`: lsns of rows whose contract came after them.
     """
     concerned = outcomes.join(may_rejoin(outcomes), on=KEY, how="semi")
     if concerned.is_empty():

@@ -21,6 +21,8 @@ class JoinsConfig(JobConfig):
     """`jobs.joins.config`."""
 
     DECIDING: ClassVar[tuple[str, ...]] = ("completion_timeout_seconds", "completion_timeouts")
+    DECIDING_REPORTS: ClassVar[tuple[str, ...]] = ("best_report_bills", "rejoin_seconds")
+    """Where the best report bills: also how far apart the reports of a request may be."""
 
     completion_timeout_seconds: int = Field(
         default=600,
@@ -49,6 +51,15 @@ class JoinsConfig(JobConfig):
         "first received at most this long apart; in seconds, at most 366 days. What is one pair already stays one.",
     )
 
+    best_report_bills: bool = Field(
+        default=False,
+        description="Whether of several reports of a request the best one bills, whichever came first: completed "
+        "before cancelled before error, the provider's count before an estimated and a partial one. A lesser report "
+        "then waits as long as its request, and the audit corrects what came later, within `rejoin_seconds`. It holds "
+        "for what comes after it is turned on. Turn it on when no earlier release will be started again: that would "
+        "refuse the corrections.",
+    )
+
     @property
     def rejoin_within(self) -> timedelta:
         """The same as a duration."""
@@ -56,8 +67,10 @@ class JoinsConfig(JobConfig):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With what the meters count, and what goes with an outcome."""
-        return {**super().deciding, "meters": stored(self.declared), "dimensions": list(self.dimensions)}
+        """With what the meters count, what goes with an outcome, and which report of it bills."""
+        names = self.DECIDING_REPORTS if self.best_report_bills else ()
+        reports = {name: getattr(self, name) for name in names}
+        return {**super().deciding, "meters": stored(self.declared), "dimensions": list(self.dimensions), **reports}
 
     @property
     def carried(self) -> Schema:

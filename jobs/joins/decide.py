@@ -57,9 +57,9 @@ def decide(
     memory is freed of what is over; it may still be larger.
     """
     frontier = held_frontier(journal, ends_table=ends_table, before=known.frontier, preceding=known.preceding_frontier)
-    timeout_us = Timeouts(known.history).of_row()
+    waiting = Timeouts(known.history).of_row()
     paired = as_carried(journal.filter(is_paired()).with_columns(family()), known.memory.schema)
-    involved = known.memory.involved(paired.with_columns(timeout_us), frontier)
+    involved = known.memory.involved(paired.with_columns(waiting), frontier)
     outcomes = resolve(involved, frontier)
     memory = known.memory.after(involved, outcomes, frontier).within(limit_bytes, frontier)
     history = known.history

@@ -33,12 +33,13 @@ CARRIED: Schema = {
     "received_at": pl.Datetime("us", "UTC"),
     "first_received_at": pl.Datetime("us", "UTC"),
     "timeout_us": pl.Int64,
+    "merit": pl.Int8,
     "remembered": pl.Boolean,
     "decided_side": pl.String,
 }
-"""Rows of the journal with how long they wait, whether an earlier batch held them, and `decided_side`: null while a row
-waits, else the side on which it won its key. Of a decided row only KEY, lsn, received_at and timeout_us are kept. The
-columns that a configuration names follow (`carried`)."""
+"""Rows of the journal with how long they wait, what their report is worth (`ranking.merit`), whether an earlier batch
+held them, and `decided_side`: null while a row waits, else the side on which it won its key. Of a decided row only KEY,
+lsn, received_at and timeout_us are kept. The columns that a configuration names follow (`carried`)."""
 
 
 def carried(reported: Iterable[str], dimensions: Iterable[str]) -> Schema:
@@ -63,7 +64,11 @@ def quantity_of(column: str) -> str:
 
 def text_of(column: str) -> str:
     """The same of a dimension."""
-    return f"text:{column}"
+    return f"{TEXT}{column}"
+
+
+TEXT = "text:"
+"""How names of dimensions begin (`text_of`)."""
 
 
 def column_of(name: str) -> str:

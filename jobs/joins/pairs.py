@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 
 import polars as pl
 
 from jobs.joins.memory import CARRIED, KEY, column_of, text_of
-from metering.joining import Row, Side, Winner, fold_all
+from jobs.runtime.delta.table import microseconds_of
+from metering.joining import FINAL, Row, Side, Winner, step, waiting
 from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
 
 SIDES = {Family.REQUEST.value: Side.REQUEST, Family.COMPLETION.value: Side.COMPLETION, Family.BOTH.value: Side.BOTH}
@@ -45,52 +48,55 @@ def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     is_uncontested = (pl.col("decided") == 0) & ((pl.col("rows") == 1) | is_couple)
     uncontested = counted.filter(is_uncontested)
     contested = rows.join(counted.filter(~is_uncontested), on=KEY, how="semi")
-    is_apart = is_couple & (pl.col("apart_us") > _within_us(rows, uncontested))
+    is_apart = is_couple & (pl.col("apart_us") > _times_us(rows, uncontested)[0])
     apart = uncontested.filter(is_apart)
     no_row = pl.lit(None, pl.UInt32)
     found = [uncontested.filter(~is_apart), apart.with_columns(completion=no_row), apart.with_columns(request=no_row)]
     return paired(rows, pl.concat([part.select(*FOUND) for part in found])), contested
 
 
-def folded(contested: pl.DataFrame) -> pl.DataFrame:
-    """Rows of contested keys → `paired` rows, by `rules.fold`; what was decided before is not told again.
+def folded(contested: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
+    """Rows of contested keys → `paired` rows of what is decided, by `joining.step`; what was before is not told again.
 
     Row by row: contested keys are few, and one of a whole batch costs no more than as many of a few rows.
     """
     ordered = contested.sort(*KEY, "lsn")
-    columns = ("family", "lsn", "remembered", "decided_side", "timeout_us")
-    received_us = ordered["received_at"].dt.epoch("us")
-    listed = zip(ordered.select(KEY).iter_rows(), received_us, ordered.select(columns).iter_rows(), strict=True)
+    columns = ("family", "lsn", "remembered", "decided_side", "timeout_us", "merit")
+    received_us, occurred_us = (ordered[name].dt.epoch("us") for name in ("received_at", "event_time"))
+    listed = zip(
+        ordered.select(KEY).iter_rows(), received_us, occurred_us, ordered.select(columns).iter_rows(), strict=True
+    )
     numbers = {lsn: number for number, lsn in enumerate(ordered["lsn"])}
+    frontier_us = None if frontier is None else microseconds_of(frontier)
     found: list[tuple[str, str, int | None, int | None, bool]] = []
     for key, of_key in groupby(listed, key=lambda row: row[0]):
-        memory, rows = [], []
-        for _, received, (of_row, lsn, is_remembered, decided_side, timeout_us) in of_key:
+        memory: list[Winner] = []
+        before: list[Row] = []
+        rows: list[Row] = []
+        for _, received, occurred, (of_row, lsn, is_remembered, decided_side, timeout_us, merit) in of_key:
             # What was decided before has no family any more: it is known by the side on which it won.
             side = SIDES.get(of_row, Side.BOTH)
-            if not is_remembered:
-                rows.append(Row(lsn, side, received, timeout_us))
-            elif decided_side is None:
-                memory.append(Winner(lsn, side, received, timeout_us))
+            if decided_side is None:
+                (before if is_remembered else rows).append(Row(lsn, side, received, timeout_us, merit, occurred))
             else:
                 won = [Side.REQUEST, Side.COMPLETION] if decided_side == Side.BOTH else [Side(decided_side)]
                 memory += [Winner(lsn, each, received, timeout_us, partner=0) for each in won]
-        winners, decisions = fold_all(memory, rows)
+        _, decisions = step([*memory, *waiting(before)], rows, frontier_us)
         told = [(d.request_lsn, d.completion_lsn, d.fate is Outcome.SUPERSEDED) for d in decisions]
-        waiting = [winner for winner in winners if winner.partner is None]
-        told += [(w.lsn, None, False) if w.side is Side.REQUEST else (None, w.lsn, False) for w in waiting]
         found += [(*key, q and numbers[q], c and numbers[c], superseded) for q, c, superseded in told]
     return paired(ordered, pl.DataFrame(found, schema=FOUND, orient="row"))
 
 
-def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """What was found (FOUND) with the values of its rows.
+def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = False) -> pl.DataFrame:
+    """What was found (FOUND) with the values of its rows; `is_of_report`: of a pair, texts are the completion's
+    where it has them.
 
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
     first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
     (the completion's, else the request's), user_id and model of the request, status and quantities of the completion,
     dimensions (the request's, else the completion's), timeout_us (how long the row waits that is there, or within which
-    both meet) and superseded; null on a side that is missing.
+    both meet), until_us (when F passes it the outcome is decided; null: it is at once), is_lesser (another report may
+    beat the completion's) and superseded; null on a side that is missing.
     """
     request, completion = found["request"], found["completion"]
     received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]
@@ -98,6 +104,7 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     came_back = rows["first_received_at"].is_not_null()
     any_came_back = pl.any_horizontal([pl.lit(came_back.gather(side)) for side in (request, completion)])
     last_us = pl.max_horizontal([pl.lit(first_us.gather(side)) for side in (request, completion)])
+    own = (completion, request) if is_of_report else (request, completion)
     return found.select(
         *KEY,
         rows["lsn"].gather(request).alias("request_lsn"),
@@ -106,29 +113,48 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         received_us.gather(completion).alias("completion_us"),
         pl.when(any_came_back).then(last_us).alias("first_us"),
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
-        *[rows[name].gather(request) for name in ("user_id", "model")],
+        *[_of_request(rows[name], request, completion if is_of_report else request) for name in ("user_id", "model")],
         rows["status"].gather(completion),
-        *[_named(rows[name], request, completion) for name in rows.columns if name not in CARRIED],
-        _within_us(rows, found).alias("timeout_us"),
+        *[_named(rows[name], completion, own) for name in rows.columns if name not in CARRIED],
+        *_times_us(rows, found),
+        pl.lit(rows["merit"].gather(completion) < FINAL).fill_null(value=False).alias("is_lesser"),
         "superseded",
     )
 
 
-def _named(values: pl.Series, request: pl.Series, completion: pl.Series) -> pl.Expr:
-    """What a configuration names: a quantity is what the completion reports, a dimension what either says."""
-    reported = pl.lit(values.gather(completion))
+def _of_request(values: pl.Series, request: pl.Series, preferred: pl.Series) -> pl.Expr:
+    """What an outcome with a request says: the preferred row where it does, else the request."""
+    asked = pl.lit(values.gather(request))
+    said = pl.when(pl.lit(request.is_not_null())).then(pl.lit(values.gather(preferred)))
+    return pl.coalesce(said, asked).alias(values.name)
+
+
+def _named(values: pl.Series, completion: pl.Series, either: Sequence[pl.Series]) -> pl.Expr:
+    """What a configuration names: a quantity is what the completion reports, a text what the first of both says."""
     if values.name == text_of(column_of(values.name)):
-        return pl.coalesce(pl.lit(values.gather(request)), reported).alias(values.name)
-    return reported.alias(values.name)
+        return pl.coalesce(pl.lit(values.gather(side)) for side in either).alias(values.name)
+    return pl.lit(values.gather(completion)).alias(values.name)
 
 
-def _within_us(rows: pl.DataFrame, found: pl.DataFrame) -> pl.Expr:
-    """How long the row waits that is there; of both, within what they meet.
+def _times_us(rows: pl.DataFrame, found: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """`timeout_us` and `until_us` of `paired`.
 
-    That is the request's; where it came after its completion, the completion must still have waited.
+    Rows meet within the request's timeout; where it came after its completion, the completion must still have waited.
+    A lesser report waits until its request is over, but where it is over before that.
     """
-    (request_lsn, request_us), (completion_lsn, completion_us) = (
-        (rows["lsn"].gather(found[side]), rows["timeout_us"].gather(found[side])) for side in ("request", "completion")
+    received_us = rows["received_at"].dt.epoch("us")
+    (asked_lsn, asked_us, own_us), (lsn, report_us, waits_us) = (
+        [pl.lit(values.gather(found[side])) for values in (rows["lsn"], received_us, rows["timeout_us"])]
+        for side in ("request", "completion")
     )
-    is_request_first = pl.lit(request_lsn) <= pl.lit(completion_lsn)
-    return pl.when(is_request_first).then(request_us).otherwise(pl.min_horizontal(request_us, completion_us))
+    within_us = pl.when(asked_lsn <= lsn).then(own_us).otherwise(pl.min_horizontal(own_us, waits_us))
+    is_lesser = pl.lit(rows["merit"].gather(found["completion"])) < FINAL
+    is_near = ((report_us - asked_us).abs() <= within_us) & (within_us >= own_us)
+    is_alone = asked_lsn.is_null() | lsn.is_null()
+    until_us = (
+        pl.when(is_alone)
+        .then(pl.coalesce(asked_us, report_us) + within_us)
+        .when(is_lesser & is_near)
+        .then(asked_us + within_us)
+    )
+    return within_us.alias("timeout_us"), until_us.alias("until_us")

@@ -18,12 +18,13 @@ from metering.words import BILLABLE, Disposition, UsageCause
 
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
-_ADDED = ("timeout_us", "remembered", "decided_side")
+_ADDED = ("timeout_us", "merit", "remembered", "decided_side")
+_RANKED_BY = "usage_source"
 
 
 def columns_read(schema: Schema) -> tuple[str, ...]:
     """Of the journal, for what is remembered of a row (`memory.carried`)."""
-    return tuple(dict.fromkeys(("type", *(column_of(name) for name in schema if name not in _ADDED))))
+    return tuple(dict.fromkeys(("type", _RANKED_BY, *(column_of(name) for name in schema if name not in _ADDED))))
 
 
 def as_carried(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
@@ -95,7 +96,7 @@ def _candidates(past: Past, timeouts: Timeouts) -> list[pl.DataFrame]:
     stored = past.journal.collect_schema().names()
     # joins may start before ingestion has given an older journal the columns of this version.
     read = columns_read(past.schema)
-    kinds = {column_of(name): kind for name, kind in past.schema.items()}
+    kinds = {_RANKED_BY: pl.String, **{column_of(name): kind for name, kind in past.schema.items()}}
     added = [pl.lit(None, kinds[name]).alias(name) for name in read if name not in stored]
     journal = past.journal.with_columns(added)
     found = [journal.filter(part & below).select(read).with_columns(family()).collect() for part in parts]

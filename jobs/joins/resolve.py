@@ -9,7 +9,7 @@ import polars as pl
 from jobs.joins.pairs import folded, split
 from metering.words import Outcome
 
-_MADE_HERE = ("request_us", "completion_us", "first_us", "superseded")
+_MADE_HERE = ("request_us", "completion_us", "first_us", "until_us", "superseded")
 
 
 def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
@@ -24,28 +24,27 @@ def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
     gives up waiting.
     """
     pairs, contested = split(rows)
-    each = pairs if contested.is_empty() else pl.concat([pairs, folded(contested)])
-    begun, ended = pl.col("request_lsn").is_not_null(), pl.col("completion_lsn").is_not_null()
-    last_us = pl.max_horizontal("request_us", "completion_us")
-    over_us = last_us + pl.col("timeout_us")
     frontier_us = pl.lit(frontier, pl.Datetime("us", "UTC")).dt.epoch("us")
+    each = pairs.filter(pl.col("until_us").is_null() | (pl.col("until_us") < frontier_us))
+    return as_outcomes(each if contested.is_empty() else pl.concat([each, folded(contested, frontier)]))
+
+
+def as_outcomes(decided: pl.DataFrame) -> pl.DataFrame:
+    """What `pairs.paired` found, all of it decided → one row per outcome, as `resolve` has it."""
+    begun, ended = pl.col("request_lsn").is_not_null(), pl.col("completion_lsn").is_not_null()
     outcome = (
         pl.when("superseded")
         .then(pl.lit(Outcome.SUPERSEDED.value))
         .when(begun & ended)
         .then(pl.lit(Outcome.MATCHED.value))
-        .when(over_us < frontier_us)
-        .then(pl.when(begun).then(pl.lit(Outcome.ABANDONED.value)).otherwise(pl.lit(Outcome.ORPHANED.value)))
+        .when(begun)
+        .then(pl.lit(Outcome.ABANDONED.value))
+        .otherwise(pl.lit(Outcome.ORPHANED.value))
     )
-    is_alone = pl.col("outcome").is_in([Outcome.ABANDONED.value, Outcome.ORPHANED.value])
-    waited_us = pl.when(is_alone).then("timeout_us").otherwise(0)
-    instant = pl.Datetime("us", "UTC")
-    return (
-        each.with_columns(outcome.alias("outcome"))
-        .filter(pl.col("outcome").is_not_null())
-        .with_columns(
-            received_at=(last_us + waited_us).cast(instant),
-            first_received_at=(pl.col("first_us") + waited_us).cast(instant),
-        )
-        .drop(_MADE_HERE)
-    )
+    last_us, instant = pl.max_horizontal("request_us", "completion_us"), pl.Datetime("us", "UTC")
+    waited_us = pl.when("superseded").then(0).otherwise(pl.coalesce(pl.col("until_us") - last_us, 0))
+    return decided.with_columns(
+        outcome=outcome,
+        received_at=(last_us + waited_us).cast(instant),
+        first_received_at=(pl.col("first_us") + waited_us).cast(instant),
+    ).drop(_MADE_HERE)

@@ -1,6 +1,7 @@
 """How long a row waits for its partner: a request its model's timeout, a completion the longest there is.
 
-Each row waits what was configured when it came (by lsn), so a changed timeout decides nothing again.
+Each row waits what was configured when it came (by lsn), so a changed timeout decides nothing again. So does whether a
+better report may take its place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from jobs.runtime.rules_in_force import History
+from metering.joining import FINAL
+from metering.ranking import OF_COMPLETED, OF_PROVIDER, OF_SOURCE, OF_STATUS
 from metering.words import Family
 
 SECOND_US = 1_000_000
@@ -22,6 +25,8 @@ class Configured:
     first: int
     default_us: int
     by_model_us: dict[str, int]
+    ranks: bool = False
+    """Whether a better report may take the place of a lesser one."""
 
     @property
     def longest_us(self) -> int:
@@ -45,15 +50,18 @@ class Timeouts:
                 held.first,
                 held.rules["completion_timeout_seconds"] * SECOND_US,
                 {model: seconds * SECOND_US for model, seconds in held.rules["completion_timeouts"].items()},
+                bool(held.rules.get("best_report_bills")),
             )
             for held in history
         )
 
-    def of_row(self) -> pl.Expr:
-        """`timeout_us` of a row (lsn, family, model)."""
+    def of_row(self) -> list[pl.Expr]:
+        """`timeout_us` and `merit` of a row (lsn, family, model, status, usage_source)."""
         completion = pl.col("family") == Family.COMPLETION
         own = pl.when(completion).then(self._of_completion("lsn")).otherwise(self._of_request("lsn"))
-        return own.alias("timeout_us")
+        final, ranked = pl.lit(FINAL, pl.Int8), _merit()
+        merit = self._since("lsn", [ranked if configured.ranks else final for configured in self.configured])
+        return [own.alias("timeout_us"), merit.alias("merit")]
 
     def of_pair(self) -> pl.Expr:
         """`timeout_us` of a matched pair (request_lsn, completion_lsn, model), as `pairs.pair_timeout` has it."""
@@ -72,3 +80,9 @@ class Timeouts:
         for configured, later in zip(self.configured[1:], values[1:], strict=True):
             value = pl.when(pl.col(lsn) >= configured.first).then(later).otherwise(value)
         return value
+
+
+def _merit() -> pl.Expr:
+    """`ranking.merit` of a row."""
+    status = pl.col("status").replace_strict(OF_STATUS, default=OF_COMPLETED, return_dtype=pl.Int8)
+    return status + pl.col("usage_source").replace_strict(OF_SOURCE, default=OF_PROVIDER, return_dtype=pl.Int8)

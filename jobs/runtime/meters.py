@@ -15,7 +15,18 @@ from metering.meters import DEFAULT, LARGEST_QUANTITY, MOST_METERS, QUANTITY_DEC
 from metering.words import LatePolicy
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
-    *("row", "request_us", "completion_us", "superseded", "timeout_us", "remembered", "decided_side")
+    *(
+        "row",
+        "request_us",
+        "completion_us",
+        "superseded",
+        "timeout_us",
+        "until_us",
+        "merit",
+        "is_lesser",
+        "remembered",
+        "decided_side",
+    )
 }
 """What outcomes say of their own, also on their way into usage: people would take a meter of such a column for it."""
 LONGEST_GRACE_SECONDS = 2_678_400

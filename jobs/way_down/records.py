@@ -147,7 +147,7 @@ class Tables:
     def _with_parted(self, lsns: set[int]) -> set[int]:
         """The lsns of usage, and those of what was billed of the other part of a pair before it was put together."""
         rows = self.usage.by_lsn(lsns, ("lsn", "cause", "request_lsn", "completion_lsn"))
-        pairs = rows.filter(pl.col("cause") == UsageCause.REJOINED)
+        pairs = rows.filter(pl.col("cause").is_in([UsageCause.REJOINED.value, UsageCause.RESTATED.value]))
         parts = {*pairs["request_lsn"].drop_nulls(), *pairs["completion_lsn"].drop_nulls()}
         return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
 

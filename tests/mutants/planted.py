@@ -18,7 +18,7 @@ class Mutant:
 
 OWNERSHIP = "jobs/runtime/postgres/ownership.py"
 DELTA = "jobs/runtime/delta/table.py"
-JOINING = "metering/joining.py"
+REJOINING = "metering/rejoining.py"
 POSTGRES_SINK = "jobs/runtime/postgres/sink.py"
 OF_SINK = "tests/streaming/test_postgres_sink.py"
 OF_OWNERSHIP = "tests/streaming/test_ownership.py"
@@ -325,7 +325,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pair across a match",
-        JOINING,
+        REJOINING,
         "has_match = bisect_left(matched_us, last_us) > bisect_right(matched_us, first_us)",
         "has_match = False",
         (
@@ -335,14 +335,14 @@ MUTANTS = (
     ),
     Mutant(
         "a second report of a match is the answer to the next request",
-        JOINING,
+        REJOINING,
         "bisect_right(matched_us, last_us + reach_us) > bisect_left(matched_us, first_us - reach_us)",
         "bisect_left(matched_us, last_us) > bisect_right(matched_us, first_us)",
         (f"{OF_AUDIT_PAIRS}[reported_twice-HandMade]",),
     ),
     Mutant(
         "a request that comes back waits for a completion that was given up",
-        JOINING,
+        REJOINING,
         "candidates = waiting[row.side.other]",
         "candidates = waiting[row.side.other] if row.side is Side.COMPLETION else []",
         (
@@ -352,7 +352,7 @@ MUTANTS = (
     ),
     Mutant(
         "a completion answers the first request of its id",
-        JOINING,
+        REJOINING,
         "            return place - 1\n",
         "            return 0\n",
         (
@@ -362,7 +362,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pair depends on what arrives later",
-        JOINING,
+        REJOINING,
         "key=lambda row: (row.is_late, row.lsn)",
         "key=lambda row: row.first_received_us",
         (f"{OF_REJOINING}::test_what_was_one_pair_stays_one_whatever_arrives_later",),
@@ -427,6 +427,27 @@ MUTANTS = (
         "    if len(waiting):\n",
         "    if False:\n",
         (f"{OF_AUDITS_WHENEVER}::test_what_waits_is_left_alone_until_it_is_decided",),
+    ),
+    Mutant(
+        "the stream keeps the first of two lesser reports",
+        "metering/joining.py",
+        "w.is_lesser and w.value < row.value and",
+        "False and",
+        ("tests/rules/test_join_rules.py::test_the_best_report_that_comes_while_the_request_waits_counts",),
+    ),
+    Mutant(
+        "the later report bills, however it ended",
+        "metering/ranking.py",
+        "return worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side",
+        "return self.occurred_us, is_report and self.has_quantities, worth, self.identity, self.side",
+        ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_look_at_all_rows_says",),
+    ),
+    Mutant(
+        "a better report is billed whatever was decided of the one before",
+        "jobs/audit/corrected.py",
+        "pl.concat([shared, of_request.select(shared.columns)])",
+        "pl.concat([shared])",
+        ("tests/pipelines/test_audit_restated.py::test_a_better_report_names_what_was_billed_before_it",),
     ),
     Mutant(
         "a pair that stands is put together anew",

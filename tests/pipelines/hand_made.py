@@ -92,6 +92,12 @@ class HandMade:
         """Its completion is accepted, with 100 output tokens."""
         self._event(at, Family.COMPLETION, identity, first, request_id=name, status="completed", output_tokens=100)
 
+    def event(
+        self, at: timedelta, kind: str, identity: str, *, occurred: timedelta, name: str = "r", **data: Any
+    ) -> None:
+        """An event of a family that says when it occurred, and what else it reports."""
+        self._event(at, Family(kind), identity, None, event_time=START + occurred, request_id=name, **data)
+
     def unknown(self, at: timedelta, *, name: str) -> None:
         """An event of a type without a contract, accepted as it is: the same content whenever it comes."""
         data = {"request_id": name, "model": "m", "status": "completed", "output_tokens": 100}
@@ -113,7 +119,8 @@ class HandMade:
         digest = sha256((identity or f"{self._next_lsn}").encode()).digest()[:16]
         said = {"type": f"ai.inference.{kind}.v1", "family": kind.value, "account": "a", "user_id": "u"}
         came_back = {} if first is None else {"first_received_at": START + first}
-        self._logged(at, event_time=START + (first or at), identity=digest, **said, **came_back, **data)
+        at_once = {"event_time": START + (first or at), "identity": digest}
+        self._logged(at, **at_once | said | came_back | data)
 
     def _logged(self, at: timedelta, **row: Any) -> int:
         instant, lsn = START + at, self._next_lsn
@@ -133,13 +140,13 @@ class HandMade:
             rows.clear()
         usage = open_table(self.tables, Table.USAGE)
         if usage is None:
-            said = {"from": 1, "since": START.isoformat(), "rules": self._config.deciding}
-            first: Row = {"rules": json.dumps({IN_FORCE: [said]})}
             self._append(Table.USAGE, [], {LSN: 1, "removed": 0})
             usage = open_table(self.tables, Table.USAGE)
             assert usage is not None
-        else:
-            first = {}
+        first: Row = {}
+        if usage.transaction_version(TRANSACTION) is None:
+            said = {"from": 1, "since": START.isoformat(), "rules": self._config.deciding}
+            first = {"rules": json.dumps({IN_FORCE: [said]})}
         rows = self._decided(usage, frontier)
         lsn = usage.transaction_version(LSN) or 1
         numbered = [

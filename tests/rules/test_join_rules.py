@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.joining import Decision, Row, Side, Winner, step
+from metering.joining import FINAL, Decision, Row, Side, Winner, step, waiting
 from metering.words import Outcome
 
 SECOND_US = 1_000_000
 TIMEOUT_S = 3
 TIMEOUTS_S = (3, 1, 6)
 R, C, U = Side.REQUEST, Side.COMPLETION, Side.BOTH
-Event = tuple[Side, float] | tuple[Side, float, float]
+LESSER, LEAST = FINAL - 4, FINAL - 6
+"""Merits of an answer that was cancelled, and of one of which only a partial count is known."""
+Event = tuple[Side, float] | tuple[Side, float, float] | tuple[Side, float, float, int]
 Winners = tuple[Winner, ...]
 
 
@@ -24,9 +26,10 @@ def at(seconds: float) -> int:
 
 
 def rows_of(*events: Event) -> list[Row]:
-    """Rows with lsn 1, 2, …; an event is its side, when it was received and how long it waits, if not as all."""
+    """Rows with lsn 1, 2, …; an event is its side, when it was received, how long it waits, if not as all, and what its
+    report is worth, if another beats it."""
     return [
-        Row(lsn, event[0], at(event[1]), at(event[2] if len(event) > 2 else TIMEOUT_S))
+        Row(lsn, event[0], at(event[1]), at(event[2] if len(event) > 2 else TIMEOUT_S), *event[3:])
         for lsn, event in enumerate(events, start=1)
     ]
 
@@ -36,7 +39,12 @@ def decisions(*events: Event, frontier: float | None = None) -> list[Decision]:
 
 
 keys = st.lists(
-    st.tuples(st.sampled_from(Side), st.integers(0, 14), st.sampled_from(TIMEOUTS_S)),
+    st.tuples(
+        st.sampled_from(Side),
+        st.integers(0, 14),
+        st.sampled_from(TIMEOUTS_S),
+        st.sampled_from([FINAL, FINAL, LESSER, LEAST]),
+    ),
     max_size=10,
 )
 """Any row may wait any timeout: of its model, or what held before a change."""
@@ -73,13 +81,24 @@ def test_outcomes_are_the_same_however_the_rows_are_cut_into_batches(
     assert set(memory) == set(memory_at_once)
 
 
+@given(cut_keys())
+def test_what_waits_is_known_from_the_rows_that_no_outcome_names(
+    case: tuple[list[Row], list[tuple[list[Row], int]], int],
+) -> None:
+    """A start knows no more than those: what has waited and is gone has left nothing behind."""
+    rows, _, last = case
+    memory, _ = step((), rows, last)
+    undecided = {winner for winner in memory if winner.partner is None}
+    assert set(waiting(row for row in rows if row.lsn in {winner.lsn for winner in undecided})) == undecided
+
+
 @given(keys, st.integers(0, 30))
 def test_every_row_ends_in_exactly_one_outcome_or_waits(events: list[Event], frontier: int) -> None:
     rows = rows_of(*events)
     memory, decided = step((), rows, at(frontier))
     named = Counter(lsn for d in decided for lsn in {d.request_lsn, d.completion_lsn} - {None})
-    waiting = Counter(winner.lsn for winner in memory if winner.partner is None)
-    assert named + waiting == Counter(row.lsn for row in rows)
+    undecided = Counter({winner.lsn for winner in memory if winner.partner is None})
+    assert named + undecided == Counter(row.lsn for row in rows)
 
 
 @given(keys)
@@ -185,3 +204,35 @@ def test_a_key_of_a_whole_batch_is_folded_in_linear_time(apart_s: float) -> None
     events: list[Event] = [((R, C)[n % 2], n * apart_s, (1, 6)[n % 2]) for n in range(20_000)]
     _, decided = step((), rows_of(*events), None)
     assert len({lsn for d in decided for lsn in (d.request_lsn, d.completion_lsn)}) <= len(events) + 1
+
+
+@pytest.mark.parametrize(
+    ("events", "decided"),
+    [
+        # An error and then the answer: decided when that comes.
+        ([(U, 0, 3, LEAST), (U, 1)], [(Outcome.MATCHED, 2, 2), (Outcome.SUPERSEDED, 1, 1)]),
+        ([(R, 0), (C, 1, 3, LEAST), (C, 2)], [(Outcome.SUPERSEDED, None, 2), (Outcome.MATCHED, 1, 3)]),
+        ([(R, 0), (U, 1, 3, LEAST), (U, 2)], [(Outcome.SUPERSEDED, 2, 2), (Outcome.MATCHED, 1, 3)]),
+        # Nothing better comes: the best that did, when the request is over.
+        ([(R, 0), (C, 1, 3, LEAST), (C, 2, 3, LESSER)], [(Outcome.SUPERSEDED, None, 2), (Outcome.MATCHED, 1, 3)]),
+        ([(R, 0), (C, 1, 3, LESSER), (C, 2, 3, LEAST)], [(Outcome.SUPERSEDED, None, 3), (Outcome.MATCHED, 1, 2)]),
+        ([(U, 0, 3, LEAST)], [(Outcome.MATCHED, 1, 1)]),
+        # What comes after that is too late for the stream.
+        ([(R, 0), (C, 1, 3, LEAST), (C, 3.5)], [(Outcome.SUPERSEDED, None, 3), (Outcome.MATCHED, 1, 2)]),
+    ],
+)
+def test_the_best_report_that_comes_while_the_request_waits_counts(
+    events: list[Event], decided: list[tuple[Outcome, int | None, int | None]]
+) -> None:
+    assert decisions(*events, frontier=100) == [Decision(*each) for each in decided]
+
+
+def test_a_lesser_report_is_decided_no_sooner_than_its_request_is_over() -> None:
+    assert decisions((R, 0), (C, 2, 3, LEAST), frontier=3) == []
+    assert decisions((R, 0), (C, 2, 3, LEAST), frontier=3.000001) == [Decision(Outcome.MATCHED, 1, 2)]
+
+
+def test_a_key_of_thousands_of_lesser_reports_is_folded_in_a_moment() -> None:
+    rows = [Row(lsn, U, at(lsn / 10_000), at(TIMEOUT_S), LEAST, lsn) for lsn in range(1, 20_001)]
+    _, decided = step((), rows, at(100))
+    assert Counter(decision.fate for decision in decided) == {Outcome.SUPERSEDED: 19_999, Outcome.MATCHED: 1}

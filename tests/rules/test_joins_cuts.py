@@ -19,16 +19,19 @@ from jobs.joins.decide import Known, decide
 from jobs.joins.memory import CARRIED
 from jobs.joins.past import Past, columns_read, is_paired
 from jobs.joins.resolve import resolve
+from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.rules_in_force import Held, History, rules_at
-from metering.joining import Row, Side, step
-from metering.words import Disposition, EventType, UsageCause
+from metering.joining import FINAL, Row, Side, step
+from metering.ranking import merit
+from metering.words import Disposition, EventType, Status, UsageCause, UsageSource
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}
 RULES = [
-    {"completion_timeout_seconds": default, "completion_timeouts": models}
+    {"completion_timeout_seconds": default, "completion_timeouts": models, **ranks}
     for default in (1, 3, 6)
     for models in ({}, {"slow": 5}, {"slow": 1})
+    for ranks in ({}, {"best_report_bills": False}, {"best_report_bills": True})
 ]
 JOURNAL = pl.Schema(
     {
@@ -39,6 +42,8 @@ JOURNAL = pl.Schema(
         "log_date": pl.Date,
     }
 )
+STATUSES = st.sampled_from([None, *Status])
+SOURCES = st.sampled_from([None, *UsageSource])
 Told = Counter[tuple[str, int | None, int | None]]
 
 
@@ -57,7 +62,8 @@ def journals(draw: st.DrawFn) -> pl.DataFrame:
             if draw(st.booleans()):
                 of_side = {"type": "com.example.declared", "family": side.value}
             key = {**of_side, "side": side.value, "request_id": f"r{draw(st.integers(0, 2))}"}
-            lane.append({**key, "model": None if side is Side.COMPLETION else model, "second": second})
+            report = {"status": draw(STATUSES), "usage_source": draw(SOURCES)} if side is not Side.REQUEST else {}
+            lane.append({**key, **report, "model": None if side is Side.COMPLETION else model, "second": second})
         lanes.append([*lane, {"type": EventType.HEARTBEAT.value, "second": second + 1000}])
     rows: list[dict[str, Any]] = []
     latest: dict[int, int] = {}
@@ -133,7 +139,9 @@ def recomputed(journal: pl.DataFrame, history: History) -> Told:
         longest_s = max(default_s, *models_s.values(), 0)
         seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
         received_us = (row["received_at"] - START) // timedelta(microseconds=1)
-        keys[row["request_id"]].append(Row(row["lsn"], side, received_us, seconds * 1_000_000))
+        worth = merit(row["status"], row["usage_source"]) if rules.get("best_report_bills") else FINAL
+        timed = Row(row["lsn"], side, received_us, seconds * 1_000_000, worth, microseconds_of(row["event_time"]))
+        keys[row["request_id"]].append(timed)
     decided = [decision for rows in keys.values() for decision in step((), rows, 10**15)[1]]
     return Counter((d.fate.value, d.request_lsn, d.completion_lsn) for d in decided)
 
@@ -157,7 +165,7 @@ def test_oracle_any_cut_restart_and_change_of_timeouts_gives_the_outcomes_of_the
 
 
 def test_before_the_first_outcome_another_timeout_decides_all_rows_that_wait() -> None:
-    one, three = RULES[0], RULES[3]
+    one, three = RULES[0], RULES[9]
     places: list[tuple[str | None, int]] = [("r0", 0), ("r0", 2), ("r1", 0), ("r1", 2), ("r0", 0), (None, 1000)]
     rows = [
         {
@@ -168,6 +176,7 @@ def test_before_the_first_outcome_another_timeout_decides_all_rows_that_wait() -
             "request_id": request_id,
             "model": "m",
             "received_at": START + timedelta(seconds=second),
+            "event_time": START + timedelta(seconds=second),
             "frontier": START + timedelta(seconds=1000 if request_id is None else 0),
             "disposition": Disposition.ACCEPTED,
             "log_date": START.date(),

@@ -15,7 +15,7 @@ import pytest
 from jobs.joins.memory import Memory, carried
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
-from metering.joining import Decision, Row, Side, Winner, step
+from metering.joining import FINAL, Decision, Row, Side, Winner, step
 from metering.words import EventType, Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,8 +34,8 @@ def us(instant: datetime) -> int:
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def row_of(lsn: int, side: Side, seconds: float, timeout_us: int = TIMEOUTS_US[0]) -> Row:
-    return Row(lsn, side, us(at(seconds)), timeout_us)
+def row_of(lsn: int, side: Side, seconds: float, timeout_us: int = TIMEOUTS_US[0], merit: int = FINAL) -> Row:
+    return Row(lsn, side, us(at(seconds)), timeout_us, merit, us(START + timedelta(minutes=lsn)))
 
 
 def record(row: Row, account: str = "a", decided: Side | None = None, *, is_remembered: bool = False) -> dict[str, Any]:
@@ -55,6 +55,7 @@ def record(row: Row, account: str = "a", decided: Side | None = None, *, is_reme
         "event_time": START + timedelta(minutes=row.lsn),
         "received_at": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row.received_us),
         "timeout_us": row.timeout_us,
+        "merit": row.merit,
         "remembered": is_remembered or decided is not None,
         "decided_side": decided and decided.value,
     }
@@ -80,11 +81,15 @@ class Universe:
         earlier = {row.lsn: row for row in self.before}
         # A row that was matched waits what its pair has; one that waits, what it came with.
         kept = [
-            (replace(earlier[winner.lsn], timeout_us=winner.timeout_us), _decided(self.memory, winner.lsn))
+            (_kept(earlier[winner.lsn], winner), _decided(self.memory, winner.lsn))
             for winner in {winner.lsn: winner for winner in self.memory}.values()
         ]
         remembered = [record(row, account, side, is_remembered=True) for row, side in kept]
         return [*remembered, *(record(row, account) for row in self.after)]
+
+
+def _kept(row: Row, winner: Winner) -> Row:
+    return row if winner.partner is None else replace(row, timeout_us=winner.timeout_us)
 
 
 def _decided(memory: Winners, lsn: int) -> Side | None:
@@ -99,9 +104,10 @@ def universe(random: Random, cut_at: datetime, first_lsn: int) -> Universe:
     seconds = [random.randint(0, 14) for _ in sides]
     if random.random() < 0.5:
         seconds.sort()
+    merits = random.choices([FINAL, 14, 10, 7], weights=[3, 1, 1, 1], k=len(sides))
     waits = [max(TIMEOUTS_US) if side is Side.COMPLETION else random.choice(TIMEOUTS_US) for side in sides]
-    early = [event for event in zip(sides, seconds, waits, strict=True) if at(event[1]) < cut_at]
-    late = [event for event in zip(sides, seconds, waits, strict=True) if at(event[1]) >= cut_at]
+    early = [event for event in zip(sides, seconds, waits, merits, strict=True) if at(event[1]) < cut_at]
+    late = [event for event in zip(sides, seconds, waits, merits, strict=True) if at(event[1]) >= cut_at]
     rows = [row_of(lsn, *event) for lsn, event in enumerate([*early, *late], start=first_lsn)]
     before, after = rows[: len(early)], rows[len(early) :]
     memory, _ = step((), before, us(cut_at))
@@ -171,6 +177,7 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "text:region": "region-1",
             "reported:quantity_includes": "convention-2",
             "timeout_us": TIMEOUTS_US[0],
+            "is_lesser": False,
         }
     ]
 

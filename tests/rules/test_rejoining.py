@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metering.joining import Decided, Side, rejoin
+from metering.joining import Side
+from metering.rejoining import Decided, rejoin
 from tests.simulation.oracle_of_pairs import Event, answered
 
 REQUEST, COMPLETION = Side.REQUEST, Side.COMPLETION

@@ -24,6 +24,7 @@ from jobs.runtime.meters import OF_OUTCOMES
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.contracts.includes import COLUMN
 from metering.contracts.schema import COLUMNS, RESERVED
+from metering.joining import FINAL
 from metering.words import Family
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -40,7 +41,7 @@ EVENT = {"account": "acme", "request_id": "r", "model": "sonnet", "event_time": 
 def counted(config: JoinsConfig, **said: Any) -> dict[str, Any]:
     accounts = pa.Table.from_pylist([{**IN_FORCE, "lsn": 1, "account": "acme"}], schema=ACCOUNTS)
     prices = [{**IN_FORCE, "lsn": 2, "model": "sonnet", "meter": "units", "unit_price": Decimal("0.5")}]
-    row = {**EVENT, "lsn": 3, "family": Family.BOTH, "timeout_us": 1, "remembered": False, **said}
+    row = {**EVENT, "lsn": 3, "family": Family.BOTH, "timeout_us": 1, "merit": FINAL, "remembered": False, **said}
     known = as_carried(pl.DataFrame([row], infer_schema_length=None), config.carried)
     outcomes = resolve(
         known.select(
@@ -86,7 +87,8 @@ def test_a_column_of_any_name_is_told_once_with_its_outcome_in_later_batches(nam
         row = {**EVENT, "lsn": lsn, "family": family, "request_id": "r" if lsn < 3 else f"r{lsn}", "received_at": at}
         batch = pl.DataFrame([{**row, name: said, "units": Decimal(lsn), **nothing}])
         known = as_carried(batch.with_columns(pl.col(name).cast(pl.String)), config.carried)
-        involved = memory.involved(known.with_columns(timeout_us=pl.lit(60_000_000, pl.Int64)), NOON)
+        waits = {"timeout_us": pl.lit(60_000_000, pl.Int64), "merit": pl.lit(FINAL, pl.Int8)}
+        involved = memory.involved(known.with_columns(**waits), NOON)
         outcomes = resolve(involved, NOON)
         memory = memory.after(involved, outcomes, NOON)
         told += outcomes.with_columns(dimensions([name])).to_dicts()

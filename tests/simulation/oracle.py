@@ -103,7 +103,8 @@ def _rules(found: Found, world: World) -> Iterator[str]:
     assert isinstance(joins, JoinsConfig)
     assert isinstance(billing, BillingConfig)
     assert isinstance(sessionization, SessionizationConfig)
-    timeouts = joins.model_dump(mode="json", include={"completion_timeout_seconds", "completion_timeouts"})
+    reports = {"best_report_bills", "rejoin_seconds"} if joins.best_report_bills else set()
+    timeouts = joins.model_dump(mode="json", include={"completion_timeout_seconds", "completion_timeouts"} | reports)
     policies = {
         name: meter.late_policy or billing.late_policy.get(name, LatePolicy.CORRECT) for name, meter in _meters(billing)
     }

@@ -14,7 +14,7 @@ from typing import Any
 from jobs.audit.recomputed import REJOIN_WITHIN
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.rules_in_force import read_history, rules_at
-from metering.joining import Decision, step
+from metering.joining import FINAL, Decision, step
 from metering.joining import Row as TimedRow
 from metering.pricing import account_as_of, price_as_of
 from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
@@ -31,8 +31,10 @@ from tests.simulation.oracle_of_money import (
     quantities,
     signed,
     versions,
+    worth,
 )
 from tests.simulation.oracle_of_pairs import Event, answered
+from tests.simulation.oracle_of_reports import Reported, billed
 from tests.simulation.world import World
 
 CONTRACTED = "contracted"
@@ -125,18 +127,47 @@ class _Truth:
         decisions = step((), map(self._timed, counted.values()), FOR_EVER_US)[1]
         first_received = {lsn: row["first_received_at"] or row["received_at"] for lsn, row in counted.items()}
         late = {lsn for lsn, row in counted.items() if CONTRACTED in row}
-        for decision in _rejoined(decisions, first_received, late):
+        is_ranked = self._is_ranked(rows)
+        joined = self._best(counted) if is_ranked else _rejoined(decisions, first_received, late)
+        for decision in joined:
             parts = decision.request_lsn, decision.completion_lsn
             request, completion = (None if lsn is None else counted[lsn] for lsn in parts)
+            if is_ranked and request is not None and completion is not None and completion["model"] is not None:
+                request = {**request, "model": completion["model"]}
             yield parts, self._billed(decision.fate, parts, request, completion)
+
+    def _is_ranked(self, rows: list[Row]) -> bool:
+        """Whether all rows came after the best report was to bill; what a contract takes later says nothing of it."""
+        begins = (held.first for held in self._found.timeouts if held.rules.get("best_report_bills"))
+        first = next(begins, FOR_EVER_US)
+        known = [row["lsn"] for row in rows if CONTRACTED not in row] or [row["lsn"] for row in rows]
+        return bool(min(known) >= first)
+
+    def _best(self, counted: Mapping[int, Row]) -> Iterator[Decision]:
+        """What bills of a key whose best report does."""
+        rows = []
+        for lsn, row in counted.items():
+            received = microseconds_of(row["first_received_at"] or row["received_at"])
+            sums = [meter["sums"] for meter in rules_at(self._found.timeouts, lsn)["meters"].values()]
+            is_counted = any(column is not None and row[column] is not None for column in sums)
+            said = row["identity"], row["status"], row["usage_source"], is_counted
+            rows.append(Reported(lsn, row["family"], received, microseconds_of(row["event_time"]), *said))
+        for request, report in billed(rows, REJOIN_WITHIN // timedelta(microseconds=1)):
+            fates = {(True, False): Outcome.ABANDONED, (False, True): Outcome.ORPHANED}
+            yield Decision(fates.get((report is None, request is None), Outcome.MATCHED), request, report)
+
+    def _is_lesser(self, completion: Row | None) -> bool:
+        """Whether the stream waited for a better report."""
+        return completion is not None and worth(completion, rules_at(self._found.timeouts, completion["lsn"])) < FINAL
 
     def _timed(self, row: Row) -> TimedRow:
         rules = rules_at(self._found.timeouts, row["lsn"])
         default_s, models_s = rules["completion_timeout_seconds"], rules["completion_timeouts"]
         is_completion = row["family"] == Family.COMPLETION
         seconds = max(default_s, *models_s.values(), 0) if is_completion else models_s.get(row["model"], default_s)
-        received_us = microseconds_of(row["received_at"])
-        return TimedRow(row["lsn"], SIDES[Family(row["family"])], received_us, seconds * 1_000_000)
+        times_us = microseconds_of(row["received_at"]), seconds * 1_000_000
+        side, occurred_us = SIDES[Family(row["family"])], microseconds_of(row["event_time"])
+        return TimedRow(row["lsn"], side, *times_us, worth(row, rules), occurred_us)
 
     def _billed(self, fate: Outcome, parts: Parts, request: Row | None, completion: Row | None) -> dict[Any, Decimal]:
         said = completion or request
@@ -146,7 +177,7 @@ class _Truth:
         if CONTRACTED in said or (request is not None and CONTRACTED in request):
             # When it was judged, no driver has said anything of it.
             meters = self._first_meters.get(parts, meters)
-        elif None in parts:
+        elif None in parts or self._is_lesser(completion):
             # Who gave it up said what is counted of it.
             meters = self._meters.get(parts, meters)
         at, model = said["event_time"], None if request is None else request["model"]

@@ -14,10 +14,11 @@ from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.rules_in_force import held_at, parse_history, rules_at
 from jobs.streams import CatalogTopic
-from metering.joining import Decision, Side, step
+from metering.joining import FINAL, Decision, Side, step
 from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of, price_as_of
+from metering.ranking import merit
 from metering.windows import tumbling
 from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.metered import EARLIER
@@ -46,7 +47,8 @@ def outcomes(found: Found) -> Iterator[str]:
         longest_s = max(default_s, *models_s.values(), 0)
         side = SIDES[Family(row["family"])]
         seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
-        timed = TimedRow(row["lsn"], side, microseconds_of(row["received_at"]), seconds * 1_000_000)
+        times_us = microseconds_of(row["received_at"]), seconds * 1_000_000
+        timed = TimedRow(row["lsn"], side, *times_us, worth(row, rules), microseconds_of(row["event_time"]))
         keys[row["account"], row["request_id"]].append(timed)
     wanted: Counter[Decision] = Counter()
     for rows in keys.values():
@@ -58,6 +60,11 @@ def outcomes(found: Found) -> Iterator[str]:
     )
     if told != wanted:
         yield f"I4: outcomes {list((told - wanted).elements())} instead of {list((wanted - told).elements())}"
+
+
+def worth(row: Row, rules: Mapping[str, Any]) -> int:
+    """What a row's report is worth to the stream, by the rules that it found."""
+    return merit(row["status"], row["usage_source"]) if rules.get("best_report_bills") else FINAL
 
 
 def prices(found: Found) -> Iterator[str]:
@@ -95,7 +102,9 @@ def prices(found: Found) -> Iterator[str]:
         if wrong:
             yield f"I10: usage {usage['lsn']} of {usage['outcome']} says (instead of): {wrong}"
         # Which batch decided it, a match tells by itself: what is kept by lsn of the journal is what it was counted by.
-        if usage["outcome"] == Outcome.MATCHED and rules_at(found.timeouts, decided)["meters"] != meters:
+        rules = rules_at(found.timeouts, decided)
+        is_at_once = completion is not None and worth(completion, rules_at(found.timeouts, completion["lsn"])) == FINAL
+        if usage["outcome"] == Outcome.MATCHED and is_at_once and rules["meters"] != meters:
             yield f"I10: usage {usage['lsn']} was counted by {meters}, but {found.timeouts} is kept for lsn {decided}"
 
 

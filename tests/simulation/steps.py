@@ -55,6 +55,8 @@ class Send:
     again: int = 0
     reasoning: int | None = None
     seconds: float | None = None
+    status: str = "completed"
+    usage_source: str | None = None
 
     def do(self, world: World) -> str:
         """Append it."""
@@ -79,7 +81,8 @@ class Send:
         if self.kind != "completion":
             data |= {"user_id": f"u{self.request % 2}", "model": "slow" if self.request % 3 == 0 else "fast"}
         if self.kind != "request":
-            data |= {"status": "completed", "input_tokens": self.tokens, "output_tokens": self.request}
+            data |= {"status": self.status, "usage_source": self.usage_source}
+            data |= {"input_tokens": self.tokens, "output_tokens": self.request}
             # Of every second request half of the input is cached, which has a price of its own.
             data |= {
                 "reasoning_tokens": self.reasoning,

@@ -1,0 +1,107 @@
+"""Which of several reports of a request bills: the best one, whichever was received first.
+
+Rows of one key (account, request id) are one request while they were first received within reach of the earliest of
+them; then the next one begins. So what a key bills is a function of the set of its rows, and of no order of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from metering.joining import Side
+from metering.words import Status, UsageSource
+
+OF_STATUS = {Status.CANCELLED.value: 8, Status.ERROR.value: 4}
+"""What a report is worth by its status; any other, or none, has completed."""
+OF_COMPLETED = 12
+OF_SOURCE = {UsageSource.ESTIMATED.value: 2, UsageSource.PARTIAL.value: 1}
+"""And by whose count it is; any other, or none, is the provider's."""
+OF_PROVIDER = 3
+Rank = tuple[int, bool, int, bytes, str]
+
+
+def merit(status: str | None, usage_source: str | None) -> int:
+    """What a report is worth: by its status, and within that by whose count it is; `joining.FINAL` is the most."""
+    return OF_STATUS.get(status or "", OF_COMPLETED) + OF_SOURCE.get(usage_source or "", OF_PROVIDER)
+
+
+@dataclass(frozen=True)
+class Received:
+    """A row of one key: when it was first received and when it occurred, and what it reports.
+
+    A request reports nothing. A completion without a status has completed; a count without a source is the provider's.
+    """
+
+    lsn: int
+    side: Side
+    first_received_us: int
+    occurred_us: int
+    identity: bytes
+    status: str | None = None
+    usage_source: str | None = None
+    has_quantities: bool = False
+
+    @property
+    def rank(self) -> Rank:
+        """The higher one bills: by status, source of the count, whether there is one, time, identity.
+
+        A request ranks below all reports, as one that was abandoned.
+        """
+        is_report = self.side is not Side.REQUEST
+        worth = merit(self.status, self.usage_source) if is_report else 0
+        return worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side
+
+    @property
+    def order(self) -> tuple[int, int, bytes, str]:
+        """By first reception. What came at one instant is in the order of its time and identity, not of its lsn."""
+        return self.first_received_us, self.occurred_us, self.identity, self.side
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What one request comes to: the rows that bill, and all others, which bill nothing.
+
+    `request`, `completion`: the lsns of the outcome's parts, None where it has none; of a report that is both sides and
+    answers no other request they are the same.
+    """
+
+    request: int | None
+    completion: int | None
+    superseded: tuple[Received, ...]
+
+
+def ranked(rows: Iterable[Received], reach_us: Callable[[int], int]) -> Iterator[Ranked]:
+    """The rows of one key, each event once, in any order → its requests. `reach_us` of an lsn: what held for it."""
+    group: list[Received] = []
+    for row in sorted(rows, key=lambda row: row.order):
+        if group and row.first_received_us - group[0].first_received_us > reach_us(group[0].lsn):
+            yield _request(group)
+            group = []
+        group.append(row)
+    if group:
+        yield _request(group)
+
+
+def _request(group: Sequence[Received]) -> Ranked:
+    """One request, of its rows by first reception."""
+    best = max(group, key=lambda row: row.rank)
+    if best.side is Side.REQUEST:
+        return Ranked(best.lsn, None, tuple(row for row in group if row is not best))
+    asked = _answered(best, group)
+    superseded = tuple(row for row in group if row is not best and row is not asked)
+    return Ranked(None if asked is None else asked.lsn, best.lsn, superseded)
+
+
+def _answered(report: Received, group: Sequence[Received]) -> Received | None:
+    """The request that a report answers: the latest received before it, else the earliest after it.
+
+    One that is both sides answers itself where nobody asked; else it also says that a request began.
+    """
+    asked = [row for row in group if row.side is Side.REQUEST]
+    if not asked:
+        if report.side is Side.BOTH:
+            return report
+        asked = [row for row in group if row.side is Side.BOTH]
+    before = [row for row in asked if row.first_received_us <= report.first_received_us]
+    return before[-1] if before else next(iter(asked), None)

@@ -1,0 +1,71 @@
+"""What the stream gave up and is one pair all the same: the audit joins it, where not the best report bills."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from metering.joining import Side
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A row that joins decided: it was matched, or given up (`is_alone`: abandoned or orphaned).
+
+    `first_received_us`: of a redriven dead letter or a backfilled record its first reception, else its reception.
+    `is_late`: a contract that came after it decided it.
+    """
+
+    lsn: int
+    side: Side
+    first_received_us: int
+    is_alone: bool
+    is_late: bool = False
+
+
+def rejoin(rows: Iterable[Decided], reach_us: int) -> Iterator[tuple[int, int]]:
+    """The rows of one key → the pairs (request lsn, completion lsn) among those that were given up, each row once.
+
+    A completion answers the latest request that was first received before it, else the earliest one after it; a
+    request is answered by the earliest completion after it, else by the latest one before it. Both are at most
+    `reach_us` apart, and no match lies between them. A completion that precedes its request has no match of the key
+    within reach, either: it rather reports that match once more.
+
+    Rows are taken in lsn order, late ones last, so a pair stays one whatever becomes known later.
+    """
+    matched_us: list[int] = []
+    waiting: dict[Side, list[tuple[int, int]]] = {Side.REQUEST: [], Side.COMPLETION: []}
+    for row in sorted(rows, key=lambda row: (row.is_late, row.lsn)):
+        if not row.is_alone:
+            insort(matched_us, row.first_received_us)
+            continue
+        candidates = waiting[row.side.other]
+        place = _partner(row, candidates, matched_us, reach_us)
+        if place is None:
+            insort(waiting[row.side], (_DIRECTION[row.side] * row.first_received_us, row.lsn))
+            continue
+        _, partner = candidates.pop(place)
+        yield (row.lsn, partner) if row.side is Side.REQUEST else (partner, row.lsn)
+
+
+_DIRECTION = {Side.REQUEST: 1, Side.COMPLETION: -1}
+"""Requests wait by time and completions by time reversed: whichever comes, what precedes its place is in causal order
+with it, the nearest one last."""
+
+
+def _partner(row: Decided, candidates: list[tuple[int, int]], matched_us: list[int], reach_us: int) -> int | None:
+    """The place of the row's partner among `candidates` of the other side (by time in their direction, lsn)."""
+    direction, at_us = _DIRECTION[row.side.other], row.first_received_us
+    place = bisect_left(candidates, (direction * at_us + 1, 0))
+    if place > 0:
+        first_us, last_us = sorted((at_us, direction * candidates[place - 1][0]))
+        has_match = bisect_left(matched_us, last_us) > bisect_right(matched_us, first_us)
+        if last_us - first_us <= reach_us and not has_match:
+            return place - 1
+    if place < len(candidates):
+        first_us, last_us = sorted((at_us, direction * candidates[place][0]))
+        has_match = bisect_right(matched_us, last_us + reach_us) > bisect_left(matched_us, first_us - reach_us)
+        if last_us - first_us <= reach_us and not has_match:
+            return place
+    return None

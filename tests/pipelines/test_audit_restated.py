@@ -1,0 +1,148 @@
+"""The best report of a request bills, whatever was received first: what an audit makes of several.
+
+Each history is audited once at its end and after every step, its events in any order: all bill the same, and another
+audit appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
+from tests.simulation.audits import audit
+
+Row = dict[str, Any]
+Event = tuple[str, timedelta, Row]
+
+
+def usage(at: timedelta, status: str, tokens: int | None = None, **said: Any) -> Event:
+    """A report that is a request and its completion in one."""
+    return "both", at, {"status": status, "output_tokens": tokens, "model": "m", **said}
+
+
+def request(at: timedelta, model: str = "m") -> Event:
+    return "request", at, {"model": model}
+
+
+def completion(at: timedelta, status: str, tokens: int | None = None, **said: Any) -> Event:
+    return "completion", at, {"status": status, "output_tokens": tokens, **said}
+
+
+def happened(
+    world: HandMade, events: Sequence[Event], *, is_audited_each_time: bool = False, apart: timedelta = HOUR
+) -> HandMade:
+    """All of them are received, so long after one another; each occurred when it says."""
+    for model, price in (("m", "0.01"), ("big", "0.2")):
+        world.price(timedelta(), price, begins=timedelta(), model=model)
+    for number, (kind, at, said) in enumerate(events, 1):
+        received = DAY + number * apart
+        world.event(received, kind, f"{kind} {at} {sorted(said.items())}", occurred=at, **said)
+        world.joined(received + apart / 2)
+        if is_audited_each_time:
+            audited(world, received + apart / 2)
+    world.joined(2 * DAY)
+    audited(world, 2 * DAY)
+    return world
+
+
+def audited(world: HandMade, at: timedelta) -> int:
+    """How many rows an audit appends; it finds no fault."""
+    said = audit(world.tables, START + at)
+    if said is None:
+        return 0  # Nothing is decided yet.
+    assert [fault for fault in said.faults if isinstance(fault, dict)] == []
+    return said.appended
+
+
+def stands(world: HandMade) -> dict[tuple[Any, ...], Decimal]:
+    """What is billed, by model, minute and meter."""
+    rows = pl.DataFrame(DeltaTable(f"{world.tables}/usage").to_pyarrow_table()).explode("meters").unnest("meters")
+    minutes = (pl.col("event_time") - START).dt.total_minutes().alias("minute")
+    counted = rows.group_by("model", minutes, "meter").agg(net=(pl.col("sign") * pl.col("quantity")).sum())
+    return {tuple(key): net for *key, net in counted.filter(pl.col("net") != 0).iter_rows()}
+
+
+ERROR, DONE = usage(MINUTE, "error"), usage(3 * MINUTE, "completed", 100)
+HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
+    "errors and then an answer": ([ERROR, usage(2 * MINUTE, "error"), DONE], ("m", 3, 100)),
+    "an error that occurred after the answer": ([usage(9 * MINUTE, "error", 7), DONE], ("m", 3, 100)),
+    "a partial count and then the provider's": (
+        [
+            usage(MINUTE, "completed", 1, usage_source="partial"),
+            usage(MINUTE, "completed", 500, usage_source="provider"),
+        ],
+        ("m", 1, 500),
+    ),
+    "a call that was logged twice": (
+        [usage(MINUTE, "completed", 121), usage(2 * MINUTE, "completed", 121)],
+        ("m", 2, 121),
+    ),
+    "a report without a count": ([usage(MINUTE, "completed", 5), usage(2 * MINUTE, "completed")], ("m", 1, 5)),
+    "cancelled, and an error": ([usage(MINUTE, "cancelled", 3), usage(2 * MINUTE, "error", 9)], ("m", 1, 3)),
+    "one request, two completions": (
+        [request(timedelta()), completion(MINUTE, "error"), completion(2 * MINUTE, "completed", 100)],
+        ("m", 2, 100),
+    ),
+    "a router's request, and the model that answered": (
+        [request(timedelta(), "big"), usage(MINUTE, "completed", 10)],
+        ("m", 1, 10),
+    ),
+    "two attempts that nobody answered": ([request(MINUTE), request(2 * MINUTE)], ("m", 2, None)),
+}
+
+
+@pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
+@pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
+@pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)
+def test_the_best_report_bills_whatever_was_received_first(
+    events: list[Event],
+    billed: tuple[str, int, int | None],
+    tmp_path: Path,
+    apart: timedelta,
+    *,
+    is_audited_each_time: bool,
+) -> None:
+    model, minute, tokens = billed
+    must = {(model, minute, "requests"): 1} | ({} if tokens is None else {(model, minute, "output_tokens"): tokens})
+    orders = list(permutations(events))
+    for number, received in enumerate([orders[0], orders[len(orders) // 2], orders[-1]]):
+        world = HandMade(tmp_path / str(number), best_report_bills=True)
+        happened(world, received, is_audited_each_time=is_audited_each_time, apart=apart)
+        assert stands(world) == must, received
+        assert audited(world, 3 * DAY) == 0
+
+
+def test_a_better_report_names_what_was_billed_before_it(tmp_path: Path) -> None:
+    """So it inherits what was decided of that: a straggler that was dropped stays so."""
+    events = [usage(MINUTE, "completed", 7), usage(3 * MINUTE, "completed", 100)]
+    world = happened(HandMade(tmp_path, best_report_bills=True), events, apart=MINUTE)
+    rows = DeltaTable(f"{world.tables}/usage").to_pyarrow_table().to_pylist()
+    billed = {row["lsn"] for row in rows if row["cause"] == "stream" and row["outcome"] == "matched"}
+    assert len(billed) == 1
+    (best,) = [row for row in rows if row["cause"] == "restated" and row["outcome"] == "matched" and row["sign"] > 0]
+    assert billed <= set(best["corrects_lsns"])
+
+
+def test_what_came_before_the_best_report_was_to_bill_stays_as_it_was(tmp_path: Path) -> None:
+    world = happened(HandMade(tmp_path), [ERROR, DONE], is_audited_each_time=True)
+    assert stands(world) == {("m", 1, "requests"): 1, ("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
+
+
+def test_what_the_stream_waited_for_the_audit_leaves_as_it_is(tmp_path: Path) -> None:
+    """A call that fails and succeeds on retry, and a partial count before the provider's."""
+    partial = [usage(minute * MINUTE, "completed", minute, usage_source="partial") for minute in (1, 2)]
+    for number, lesser in enumerate(([ERROR, usage(2 * MINUTE, "error")], partial)):
+        world = HandMade(tmp_path / str(number), best_report_bills=True)
+        happened(world, [*lesser, DONE], apart=MINUTE)
+        assert stands(world) == {("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
+        rows = DeltaTable(f"{world.tables}/usage").to_pyarrow_table().to_pylist()
+        assert {row["cause"] for row in rows} == {"stream"}

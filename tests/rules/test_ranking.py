@@ -1,0 +1,81 @@
+"""Which report of a request bills: a rule of sets, beside the same in other words."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metering.joining import FINAL, Side
+from metering.ranking import Ranked, Received, merit, ranked
+from metering.words import Status, UsageSource
+from tests.simulation.oracle_of_reports import Reported, billed
+
+REACH = st.sampled_from([0, 1, 3, 10, 100])
+ROWS = st.lists(
+    st.builds(
+        Received,
+        lsn=st.just(0),
+        side=st.sampled_from(Side),
+        first_received_us=st.integers(0, 20),
+        occurred_us=st.integers(0, 3),
+        identity=st.just(b""),
+        status=st.sampled_from([None, *Status]),
+        usage_source=st.sampled_from([None, *UsageSource]),
+        has_quantities=st.booleans(),
+    ),
+    max_size=12,
+).map(
+    lambda rows: [
+        Received(lsn, row.side, row.first_received_us, row.occurred_us, bytes([lsn * 37 % 101]), *said(row))
+        for lsn, row in enumerate(rows, 1)
+    ]
+)
+
+
+def said(row: Received) -> tuple[str | None, str | None, bool]:
+    return row.status, row.usage_source, row.has_quantities
+
+
+def requests(rows: list[Received], reach: int) -> list[Ranked]:
+    return list(ranked(rows, lambda _: reach))
+
+
+@settings(max_examples=400)
+@given(ROWS, REACH)
+def test_oracle_what_bills_is_what_a_look_at_all_rows_says(rows: list[Received], reach: int) -> None:
+    told = [
+        Reported(row.lsn, row.side.value, row.first_received_us, row.occurred_us, row.identity, *said(row))
+        for row in rows
+    ]
+    assert [(one.request, one.completion) for one in requests(rows, reach)] == list(billed(told, reach))
+
+
+@given(ROWS, REACH, st.randoms())
+def test_what_bills_does_not_depend_on_the_order_of_the_rows(
+    rows: list[Received], reach: int, chance: random.Random
+) -> None:
+    assert requests(chance.sample(rows, len(rows)), reach) == requests(rows, reach)
+
+
+@given(ROWS, REACH)
+def test_each_row_is_in_one_request_and_bills_or_is_superseded(rows: list[Received], reach: int) -> None:
+    found = requests(rows, reach)
+    named = [lsn for one in found for lsn in {one.request, one.completion, *(row.lsn for row in one.superseded)}]
+    assert sorted(lsn for lsn in named if lsn is not None) == [row.lsn for row in rows]
+
+
+@pytest.mark.parametrize("status", [None, "completed"])
+@pytest.mark.parametrize("source", [None, "provider"])
+def test_nothing_beats_what_was_completed_by_the_providers_count(status: str | None, source: str | None) -> None:
+    assert merit(status, source) == FINAL
+
+
+def test_reports_rank_by_status_and_then_by_source() -> None:
+    in_order = [
+        (status, source) for status in ("error", "cancelled", None) for source in ("partial", "estimated", None)
+    ]
+    assert sorted(in_order, key=lambda said: merit(*said)) == in_order
+    assert len({merit(*said) for said in in_order}) == len(in_order)
