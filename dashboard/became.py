@@ -134,10 +134,11 @@ def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:
     for row in rows:
         for one in row["meters"]:
             counts = one["decision"] is None or one["decision"] in BILLED
-            if row["is_billed"] and counts and one["amount"] is not None:
+            # Where the account has no currency, units that another meter bills are worth 0 of none.
+            if row["is_billed"] and counts and one["amount"] is not None and row["currency"] is not None:
                 amounts[row["currency"]].append(EXACT.multiply(one["amount"], row["sign"]))
     unpriced = [spaced(one["meter"]) for one in billed if one["price_version"] is None]
-    if len(unpriced) == len(billed):
+    if len(unpriced) == len(billed) or not amounts:
         return "Counted without a price, so it costs nothing yet:"
     costs = " and ".join(money(total(found), currency) for currency, found in sorted(amounts.items()))
     return f"Billed: {costs}" + (f" (and {', '.join(unpriced)} without a price)" if unpriced else "")

@@ -15,7 +15,8 @@ from jobs.streams import QUANTITY
 SUM = pl.Decimal(38, QUANTITY.scale)
 EXACT = Context(prec=1_000, traps=[Inexact])
 Changed = Mapping[tuple[str, str], Decimal]
-"""Cause and currency → signed amount. What has no price is in none."""
+"""Cause and currency → signed amount. What has no price is in none, nor is what has no currency: it is worth nothing,
+and has a unit price of 0 where another meter bills its units."""
 _READ = ("outcome", "sign", "cause", "currency", *METERED_COLUMNS)
 
 
@@ -29,7 +30,7 @@ def money_by_cause(rows: pa.Table) -> Changed:
     quantity = pl.col("quantity").cast(SUM)
     summed = (
         metered(pl.DataFrame(rows).select(name for name in _READ if name in rows.column_names).lazy())
-        .filter(pl.col("unit_price").is_not_null() & pl.col("quantity").is_not_null())
+        .filter(pl.all_horizontal(pl.col("unit_price", "quantity", "currency").is_not_null()))
         .group_by("cause", "currency", "unit_price")
         .agg(pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity).sum().alias("quantity"))
         .collect()

@@ -74,9 +74,9 @@ MEANINGS: Mapping[str, str] = {
     "x-weir-family": "what the event is to usage: "
     + ", ".join(f"`{family}`" for family in Family)
     + ". Beside `$id`; taken from the contract that it builds on, when left out",
-    INCLUDES: 'which of the reported quantities are part of others, by columns: `{"input_tokens": '
-    '["cached_tokens"]}`. Beside `$id`; taken from the contract that it builds on or replaces, when left out; `{}`: '
-    "none is part of another",
+    INCLUDES: "which of the reported quantities are part of others, by columns: "
+    f"`{json.dumps(shipped()[EXAMPLE['$id']][INCLUDES])}`. Beside `$id`; taken from the contract that it builds on or "
+    "replaces, when left out; `{}`: none is part of another",
     "x-weir-column": "the journal's column that the field fills: a-z, 0-9 and _, at most 63. Every field needs one, "
     "and no two of a contract the same. One column holds one type in all contracts",
     "x-weir-max-bytes": f"most bytes of a string, in UTF-8: 1 to {MAX_NAME_BYTES} ({MAX_NAME_BYTES} when left out)",

@@ -24,12 +24,19 @@ from dashboard.settings import Settings
 from dashboard.views.event import event_link, unusable
 from jobs.streams import Table
 from metering.meters import Meter
+from metering.pricing import BILLED_IN_WHOLE
 from tests.dashboard.conftest import Pages, texts
 from tests.pipelines.billing import EXACT, NOON, usage_row
 from tests.pipelines.explaining import GRACE, PRICES, Metered, bill_all, commit, price_version, record, stored_usage
 
 EVENT_TIME = NOON + timedelta(seconds=7)
 DAYS = 3_650
+OF_NO_CURRENCY: dict[str, Any] = {
+    "price": None, "currency": None, "plan": None, "cached_tokens": 5,
+    **{f"cached_tokens_{name}": 0 for name in ("unit_price", "amount")},
+    "cached_tokens_price_version": BILLED_IN_WHOLE,
+}
+"""An account that the catalog did not know: no price, and cached tokens that the input tokens bill."""
 
 
 def event(lsn: int, **more: Any) -> dict[str, Any]:
@@ -84,6 +91,15 @@ def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
             [
                 of_r(price=PRICES[0]),
                 of_r(2, sign=-1, price=PRICES[0], cause="repriced", corrects_lsns=[1]),
+                of_r(3, cause="repriced", corrects_lsns=[1]),
+            ],
+            "Billed: 0.123456789012 EUR in the minute 2026-03-01 12:00 UTC (corrected), at price version 2.",
+        ),
+        ([of_r(**OF_NO_CURRENCY)], "Counted without a price, so it costs nothing yet"),
+        (
+            [
+                of_r(**OF_NO_CURRENCY),
+                of_r(2, sign=-1, cause="repriced", corrects_lsns=[1], **OF_NO_CURRENCY),
                 of_r(3, cause="repriced", corrects_lsns=[1]),
             ],
             "Billed: 0.123456789012 EUR in the minute 2026-03-01 12:00 UTC (corrected), at price version 2.",

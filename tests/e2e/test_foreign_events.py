@@ -74,6 +74,9 @@ class Foreign:
         model = self.rng.choices(MODELS, weights=[5, 2, 2, 1])[0]
         at = self.now - timedelta(milliseconds=self.rng.randrange(self.oldest_seconds * 1000))
         used = {meter: self.rng.choice([None, 0, self.rng.randrange(1, 10**5)]) for meter in METERS[1:]}
+        # Cached tokens are some of the input tokens, and are billed as cached wherever they have a price.
+        if used["cached_tokens"] and used["input_tokens"] is not None:
+            used["cached_tokens"] = self.rng.randrange(used["input_tokens"] + 1)
         asked: dict[str, Any] = {
             "request_id": f"{self.mark}:{number}",
             "model": model,
@@ -104,6 +107,11 @@ class Foreign:
                 total = self.totals[window, account, model, meter, currency]
                 total[0] += quantity
                 total[1] += quantity * self.prices.get((model, meter, currency), Decimal(0))
+        cached = used["cached_tokens"] if used["input_tokens"] else 0
+        if cached and (model, "cached_tokens", currency) in self.prices:
+            self.totals[window, account, model, "input_tokens", currency][1] -= (
+                cached * self.prices[model, "input_tokens", currency]
+            )
 
 
 @pytest.mark.timeout(600)

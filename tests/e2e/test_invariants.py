@@ -174,8 +174,8 @@ def test_i10_a_batch_and_a_replay_of_all_that_came_make_what_the_stream_made(sta
     An older release kept no rules: what began under it is not computed again.
     """
     audited = weir_at(stack.data_dir, "audit", "--format", "json")
+    assert audited.returncode == 0, audited.stdout + audited.stderr
     found = {row["check"]: row for row in json.loads(audited.stdout)}
-    assert audited.returncode == 0, found
     assert found["I10"]["holds"], found["I10"]
     made = table(stack, "usage").filter((pl.col("cause") == "stream") & pl.col("meters").is_not_null())
     assert 0 < 0.99 * len(made) < found["I10"]["examined"] <= len(made), (len(made), found["I10"]["examined"])

@@ -66,6 +66,12 @@ def test_two_commits_change_what_both_rows_do(one: list[dict[str, Any]], other: 
     assert {key: Fraction(amount) for key, amount in both.items()} == as_fractions([*one, *other])
 
 
+def test_units_that_another_meter_bills_change_no_money_where_the_account_has_no_currency() -> None:
+    contained = {"meter": "cached_tokens", "quantity": Decimal(7), "unit_price": Decimal(0)}
+    row = {"sign": 1, "cause": "rejoined", "currency": None, "outcome": "matched", "meters": [contained]}
+    assert money_by_cause(as_table([row])) == {}
+
+
 def test_rows_of_an_earlier_release_have_their_price_beside_the_meter() -> None:
     earlier = {
         "sign": -1,
