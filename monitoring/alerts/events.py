@@ -10,6 +10,9 @@ from monitoring.rule_file import Alert, Severity
 LATE_SECONDS = 30
 LATE_SHARE = 0.05
 UNPAIRED_SHARE = 0.05
+SUPERSEDED_SHARE = 0.02
+AUDITED_SECONDS = 2 * 3_600
+"""The chart audits the last day every hour."""
 FEWEST_EVENTS = 20
 MANY_WAITING = 100
 WAITING_SHARE = 0.5
@@ -126,6 +129,20 @@ EVENTS = (
         "Many requests or completions have no partner: {{ $labels.outcome }}",
         "Within half an hour {{ $value | humanizePercentage }} of the outcomes were {{ $labels.outcome }}."
         " The page Joins shows which models.",
+        timedelta(minutes=10),
+    ),
+    Alert(
+        "ReportsSuperseded",
+        Severity.TICKET,
+        'sum(increase(weir_join_outcomes_total{outcome="superseded"}[30m]))'
+        f" / sum(increase(weir_join_outcomes_total[30m])) > {SUPERSEDED_SHARE}"
+        f' and sum(increase(weir_join_outcomes_total{{outcome="superseded"}}[30m])) > {FEWEST_EVENTS}'
+        # What came since is looked at by the next one.
+        ' unless on () time() - max(weir_audit_proved_timestamp_seconds{audited="anything"})'
+        f" < {AUDITED_SECONDS}",
+        "Many reports come after their request was decided, and no audit has looked at them",
+        "Within half an hour {{ $value | humanizePercentage }} of the outcomes were superseded: what these reports say"
+        " is on no bill. Run `weir audit`.",
         timedelta(minutes=10),
     ),
 )

@@ -26,7 +26,7 @@ def _of(server: str) -> frozenset[Struck]:
 BY_TRAFFIC = frozenset(
     {"LateRateHigh", "DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "WaitingRequestsGrowing"}
     | {"OutcomesUnpaired", "StragglersDropped", "DroppedMoney", "UnpricedUsage", "SourceSilent", "SequenceGap"}
-    | {"UnmeteredUsage"}
+    | {"UnmeteredUsage", "ReportsSuperseded"}
 )
 BY_FAULTS: Mapping[str, frozenset[Struck]] = {
     **dict.fromkeys(("FreshnessBurnFast", "FreshnessBurnSlow", "ApplicationDown", "ApplicationStalled"), EVERY),

@@ -71,6 +71,11 @@ def shown_by(job: str) -> Series:
 
 
 IDLE = "weir_idle{}"
+# From minute 20 on every twentieth outcome is superseded: of the half hour before minute 30 that is more than 2 %.
+SUPERSEDED = {
+    of("weir_join_outcomes_total", outcome="superseded"): "0+50x20 1000+300x60",
+    of("weir_join_outcomes_total", outcome="matched"): "0+5950x20 119000+5700x60",
+}
 CASES = [
     # Billing's frontier stands still from minute 20 on, so it is stale from minute 21 on: 14.4 % of an hour later it
     # burns the budget too fast, 6 % of six hours later also slowly.
@@ -215,6 +220,12 @@ CASES = [
         },
         39,
         ({"outcome": "abandoned"},),
+    ),
+    Case(
+        "ReportsSuperseded",
+        {**SUPERSEDED, of("weir_audit_proved_timestamp_seconds", audited="anything"): f"-7300+0x{MINUTES}"},
+        40,
+        ({},),
     ),
     # A hundred outcomes a second, so for more than half of the ten minutes that each may wait.
     Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 30001+0x60"}, 16),
@@ -376,6 +387,11 @@ def test_a_stack_of_an_hour_that_nobody_audits_fires_nothing(tmp_path: Path) -> 
     never_audited = {of("weir_audit_proved_timestamp_seconds", audited=audited): f"20+0{STEADY}" for audited in Audited}
     never = [Firing("AuditOverdue", minute, ()) for minute in range(MINUTES + 1)]
     check(tmp_path, with_changes(never_audited), never, SEVERITIES)
+
+
+def test_superseded_reports_fire_nothing_where_audits_look_at_them(tmp_path: Path) -> None:
+    never = [Firing("ReportsSuperseded", minute, ()) for minute in range(MINUTES + 1)]
+    check(tmp_path, with_changes(SUPERSEDED), never, SEVERITIES)
 
 
 def test_answers_that_take_minutes_are_healthy_where_the_timeout_is_longer(tmp_path: Path) -> None:
