@@ -32,7 +32,10 @@ from tests.pipelines.explaining import GRACE, PRICES, Metered, bill_all, commit,
 EVENT_TIME = NOON + timedelta(seconds=7)
 DAYS = 3_650
 OF_NO_CURRENCY: dict[str, Any] = {
-    "price": None, "currency": None, "plan": None, "cached_tokens": 5,
+    "price": None,
+    "currency": None,
+    "plan": None,
+    "cached_tokens": 5,
     **{f"cached_tokens_{name}": 0 for name in ("unit_price", "amount")},
     "cached_tokens_price_version": BILLED_IN_WHOLE,
 }
