@@ -80,7 +80,7 @@ ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
 # Units that another meter bills are a row of their own in `staged`; here they are a part of their straggler.
 _OF_THE_REST = (
     f"coalesce(max({{value}}) FILTER (WHERE price_version > {BILLED_AS_PART}), "
-    f"CASE WHEN bool_and(price_version <= {BILLED_AS_PART}) THEN max({{value}}) END)"
+    f"CASE WHEN bool_and(coalesce(price_version <= {BILLED_AS_PART}, false)) THEN max({{value}}) END)"
 )
 
 # What was held is here already, and is decided once: null, which the table refuses, where it comes a second time.
@@ -111,11 +111,13 @@ ON CONFLICT (usage_lsn, meter) DO UPDATE SET
 # request never came. Units that another meter bills are counted with that meter; a straggler is counted once.
 COUNT = f"""
 SELECT meter, decision, late, price_version IS NULL AND model IS NOT NULL,
-       CASE WHEN decision IS NULL THEN coalesce(sum(metered_rows) FILTER (WHERE NOT is_contained), 0)
-            ELSE count(DISTINCT usage_lsn) FILTER (WHERE metered_rows > 0) END,
+       coalesce(sum(metered_rows) FILTER (WHERE NOT is_contained OR (decision IS NOT NULL AND is_alone)), 0),
        sum(unmetered_rows)
-FROM staged, LATERAL (SELECT coalesce(price_version <= {BILLED_AS_PART}, false) AS is_contained) AS of
-WHERE cause = %s GROUP BY 1, 2, 3, 4
+FROM (
+    SELECT *, coalesce(price_version <= {BILLED_AS_PART}, false) AS is_contained,
+           count(*) OVER (PARTITION BY usage_lsn, meter) = 1 AS is_alone
+    FROM staged WHERE cause = %s
+) AS of_stream GROUP BY 1, 2, 3, 4
 """
 
 

@@ -78,9 +78,12 @@ def _names(includes: Includes) -> list[str]:
 
 
 def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> Iterator[Rule]:
-    """An event whose parts are together more than the whole breaks one; a whole that is not reported has no limit."""
+    """An event whose parts are together more than the whole breaks one; a whole that is not reported has no limit.
+
+    A part below 0 is none, as it is for meters: it makes no room for others.
+    """
     for place, whole, parts in _known(contract, found):
-        total = reduce(lambda one, other: one + other, (_reported(part).fill_null(0) for part in parts))
+        total = reduce(lambda one, other: one + other, (pl.max_horizontal(_reported(part), 0) for part in parts))
         names = " + ".join(part.pointer for part in parts)
         yield Rule(
             ((pl.lit(number) == place) & (total > _reported(whole))).fill_null(value=False),

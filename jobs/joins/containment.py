@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from jobs.joins.memory import INCLUDED
-from metering.contracts.includes import whole_of_parts
+from metering.contracts.includes import wholes_of
 from metering.meters import Declaration
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 
@@ -24,7 +24,8 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
     """LISTED, each row and meter once, and the outcomes that have these rows' numbers → LISTED, by row and meter.
 
     The units of a meter with a price leave the nearest meter above it that has one; where none has, the highest, so
-    that nobody says of them that they have no price. What is billed of a meter is never below 0.
+    that nobody says of them that they have no price. Several meters of one column take its units away once. What is
+    billed of a meter is never below 0.
     """
     if INCLUDED not in outcomes.columns or outcomes[INCLUDED].null_count() == len(outcomes):
         return listed.sort("row", "meter")
@@ -43,6 +44,7 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
         met.filter("has_price")
         .sort("row", "meter", rank)
         .unique(["row", "meter"], keep="first", maintain_order=True)
+        .unique(["row", "whole", "column"], keep="any")
         .group_by("row", meter="whole")
         .agg(pl.sum("part"))
     )
@@ -65,23 +67,27 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
 
 
 def _above(said: pl.Series, meters: tuple[Declaration, ...]) -> pl.DataFrame:
-    """Texts of conventions → (the text, meter, whole, steps): every meter that counts a meter's units, too."""
+    """Texts of conventions → (the text, meter, its column, whole, steps): every meter that counts its units, too."""
     found = [
-        (text, meter.name, whole, steps)
+        (text, meter.name, meter.sums, whole, steps)
         for text in said
         for meter in meters
         for steps, whole in _wholes(text, meter, meters)
     ]
-    schema = {INCLUDED: pl.String, "meter": pl.String, "whole": pl.String, "steps": pl.Int64}
-    return pl.DataFrame(found, schema=schema, orient="row")
+    texts = dict.fromkeys((INCLUDED, "meter", "column", "whole"), pl.String)
+    return pl.DataFrame(found, schema={**texts, "steps": pl.Int64}, orient="row")
 
 
 def _wholes(text: str, meter: Declaration, meters: tuple[Declaration, ...]) -> Iterator[tuple[int, str]]:
-    """By the number of steps the meters above one, as long as both the meters and the convention say so."""
-    known, whole_of = {each.name: each for each in meters}, whole_of_parts(text)
+    """By the number of steps the meters above one that add up what its column is part of.
+
+    Either chain may have links that the other has not: cached audio is input where nothing meters all that was cached.
+    """
+    known, columns = {each.name: each for each in meters}, set(wholes_of(text, meter.sums or ""))
     for steps in range(1, len(meters)):
         whole = known.get(meter.within or "")
-        if whole is None or whole.sums is None or whole_of.get(meter.sums or "") != whole.sums:
+        if whole is None:
             return
-        yield steps, whole.name
+        if whole.sums in columns:
+            yield steps, whole.name
         meter = whole

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +69,15 @@ def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) 
     )
     with ExitStack() as held:
         held.callback(spark.stop)
-        ownership = until_done(
+        owned = until_done(
             lambda: _own(job, config, environment, clock),
             waiting,
             stopping,
             lambda: went_round(job.name, clock.now()),
         )
-        if ownership is None:
+        if owned is None:
             return
+        ownership, config = owned
         held.callback(ownership.close)
         reporter = Reporter(job, environment.postgres_url, ownership, waiting, clock)
         held.callback(reporter.close)
@@ -94,18 +94,21 @@ def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) 
         reporter.report_stopped()
 
 
-def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> Ownership:
-    """Take the job. Raises Refused when database or table has another schema, or the database another time.
+def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> tuple[Ownership, JobConfig]:
+    """Take the job, and settle what its configuration leaves open: whoever asks the database finds what is in force.
 
+    Raises Refused when database or table has another schema, or the database another time.
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """
     LOOP.comes_round_within(ROUND_SECONDS)
     refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max(_known_epochs(job, environment.tables), default=0)
+    if isinstance(job, TopicJob):
+        config = job.settle(config, environment.tables)
     ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
     declare(ownership.connection, config.declared)
-    return ownership
+    return ownership, config
 
 
 def _known_epochs(job: AnyJob, tables: str) -> Iterator[int]:
@@ -128,8 +131,6 @@ def _drive(
         raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
     LOOP.comes_round_within(START_SECONDS)
-    if isinstance(job, TopicJob):
-        context = replace(context, config=job.settle(context.config, context.environment.tables))
     with ExitStack() as held:
         start: Any = PostgresSink if isinstance(job, PostgresJob) else job.start
         sink = start(job, context)

@@ -60,9 +60,9 @@ def without_includes(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Ma
     return {name: {key: said for key, said in each.items() if key != INCLUDES} for name, each in documents.items()}
 
 
-def whole_of_parts(text: str) -> dict[str, str]:
-    """What `text_of` wrote: by column of a part, that of its whole."""
-    return {part: whole for whole, parts in json.loads(text).items() for part in parts}
+def wholes_of(text: str, column: str) -> tuple[str, ...]:
+    """Of what `text_of` wrote the columns that a column is part of, from the inside."""
+    return tuple(_above(column, {part: whole for whole, parts in json.loads(text).items() for part in parts}))
 
 
 def _above(name: str, wholes: Mapping[str, str]) -> Iterator[str]:

@@ -168,4 +168,6 @@ def _process(sink: Any, spark: SparkSession, tables: Path, job: TableJob[Any] | 
 
 
 def _rows(tables: Path, table: Table) -> pl.DataFrame:
-    return pl.DataFrame(DeltaTable(f"{tables}/{table}").to_pyarrow_table().cast(SCHEMAS[table])).sort("lsn")
+    schema = SCHEMAS[table]
+    rows = DeltaTable(f"{tables}/{table}").to_pyarrow_table(columns=schema.names).cast(schema)
+    return pl.DataFrame(rows).sort("lsn")

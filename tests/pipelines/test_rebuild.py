@@ -199,7 +199,7 @@ def test_on_a_backup_that_was_restored_a_driver_is_newer_than_all_that_wrote_bes
     world: World, tmp_path: Path
 ) -> None:
     remember(str(tmp_path), BILLING.name, Remembered(1_000_000, {}, [{"rules": "of then"}]))
-    ownership = run._own(BILLING, BillingConfig(), environment(world.database, tmp_path), MachineClock())
+    ownership, _ = run._own(BILLING, BillingConfig(), environment(world.database, tmp_path), MachineClock())
     remember(str(tmp_path), BILLING.name, Remembered(ownership.epoch, {}, [{"rules": "of now"}]))
     ownership.close()
     kept = remembered(str(tmp_path), BILLING.name)

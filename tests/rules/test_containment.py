@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import polars as pl
@@ -35,7 +35,10 @@ Entry = tuple[str, Decimal, int | None]
 
 
 def entries(
-    reported: Mapping[str, int | None], priced: Mapping[str, int], convention: str | None = CONVENTION
+    reported: Mapping[str, int | None],
+    priced: Mapping[str, int],
+    convention: str | None = CONVENTION,
+    meters: Sequence[Declaration] = METERS,
 ) -> set[Entry]:
     """(meter, quantity, version) of one outcome, where each priced meter costs 3 a unit."""
     rows = [
@@ -46,7 +49,7 @@ def entries(
         unit_price=pl.when(pl.col("version_lsn").is_not_null()).then(3).cast(ENTRY["unit_price"])
     )
     outcomes = pl.DataFrame({INCLUDED: [convention]}, schema={INCLUDED: pl.String})
-    found = billed_once(listed.select(LISTED), outcomes, METERS)
+    found = billed_once(listed.select(LISTED), outcomes, meters)
     for price, version in found.select("unit_price", "version_lsn").iter_rows():
         assert price == (None if version is None else 3 if version > 0 else 0)
     assert found.equals(found.sort("row", "meter", maintain_order=True))
@@ -99,6 +102,39 @@ def test_no_quantity_below_0_is_billed_where_parts_are_more_than_the_whole() -> 
         ("input", Decimal(10), BILLED_AS_PART),
         ("cached", Decimal(8), 2),
         ("written", Decimal(8), 3),
+    }
+
+
+def test_a_part_of_a_part_leaves_the_whole_where_nothing_meters_what_is_between() -> None:
+    meters = (
+        Declaration("input", "token", "input"),
+        Declaration("cached_audio", "token", "cached_audio", within="input"),
+    )
+    said, prices = {"input": 100, "cached_audio": 10}, {"input": 1, "cached_audio": 2}
+    left = {("input", Decimal(90), 1), ("input", Decimal(10), BILLED_AS_PART), ("cached_audio", Decimal(10), 2)}
+    assert entries(said, prices, meters=meters) == left
+
+
+def test_a_part_leaves_the_whole_though_a_meter_between_them_is_of_other_units() -> None:
+    beside_each_other = text_of(includes_of({"input": ["cached", "cached_audio"]}))
+    said, prices = {"input": 100, "cached": 40, "cached_audio": 10}, {"input": 1, "cached": 2, "cached_audio": 3}
+    assert entries(said, prices, beside_each_other) == {
+        ("input", Decimal(50), 1),
+        ("input", Decimal(50), BILLED_AS_PART),
+        ("cached", Decimal(40), 2),
+        ("cached_audio", Decimal(10), 3),
+    }
+
+
+def test_a_part_that_two_meters_add_up_leaves_the_whole_once() -> None:
+    names = {"input": ("input", None), "cached": ("cached", "input"), "read": ("cached", "input")}
+    meters = [Declaration(name, "token", column, within=whole) for name, (column, whole) in names.items()]
+    said, prices = {"input": 100, "cached": 40, "read": 40}, {"input": 1, "cached": 2, "read": 3}
+    assert entries(said, prices, meters=meters) == {
+        ("input", Decimal(60), 1),
+        ("input", Decimal(40), BILLED_AS_PART),
+        ("cached", Decimal(40), 2),
+        ("read", Decimal(40), 3),
     }
 
 

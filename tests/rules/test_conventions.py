@@ -53,6 +53,11 @@ def test_all_direct_parts_are_added_up() -> None:
     assert judged(config, input_tokens=10, cached_tokens=6, cache_write_tokens=5)[0] == "inconsistent_quantities"
 
 
+def test_a_part_below_0_makes_no_room_for_others() -> None:
+    config = {"contracts": [WRITES]}
+    assert judged(config, input_tokens=10, cached_tokens=12, cache_write_tokens=-5)[0] == "inconsistent_quantities"
+
+
 def test_a_contract_that_replaces_a_shipped_one_inherits_its_convention_unless_it_says_its_own() -> None:
     own = {key: said for key, said in shipped()[TYPE].items() if key != "x-weir-includes"}
     for document, includes in ((own, OPENAI), (WRITES, OPENAI), ({**WRITES, "x-weir-includes": {}}, {})):

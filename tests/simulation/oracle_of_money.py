@@ -116,22 +116,25 @@ def entries_of(
     whole_of = {part: whole for whole, parts in includes.items() for part in parts}
 
     def wholes(name: str) -> Iterator[str]:
-        within = meters[name].get("within")
-        if within is not None and whole_of.get(meters[name]["sums"], "") == meters[within]["sums"]:
-            yield from ([within] if counted.get(within) else [])
-            yield from wholes(within)
+        columns, column = set(), meters[name]["sums"]
+        while (column := whole_of.get(column)) is not None:
+            columns.add(column)
+        while (name := meters[name].get("within") or "") in meters:
+            if counted.get(name) and meters[name]["sums"] in columns:
+                yield name
 
-    left: Counter[str] = Counter()
+    parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for name in counted:
         above = list(wholes(name))
         if counted[name] and above and units.get(name) is not None:
-            left[next((whole for whole in above if units.get(whole) is not None), above[-1])] += counted[name]
+            whole = next((whole for whole in above if units.get(whole) is not None), above[-1])
+            parts[whole][meters[name]["sums"]] = counted[name]
     for name, quantity in counted.items():
         unit, is_met = units.get(name), bool(quantity and list(wholes(name)))
         if is_met and unit is None:
             yield name, (quantity, BILLED_IN_WHOLE, Decimal(0), Decimal(0))
             continue
-        part = min(left[name], quantity or 0)
+        part = min(sum(parts[name].values()), quantity or 0)
         if part:
             yield name, (part, BILLED_AS_PART, Decimal(0), Decimal(0))
         if not part or quantity != part:

@@ -13,12 +13,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.ingestion import conventions
 from jobs.runtime.config import Environment
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import JOURNAL, CatalogTopic, Table
 from metering.words import Disposition, EventType
 
+WRITTEN = JOURNAL.append(conventions.FIELD)
+"""What ingestion writes by the contracts that are shipped."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -75,7 +78,7 @@ class Journal:
 
     def __init__(self, tables: Path | str, epoch: int = 1) -> None:
         self.tables = str(tables)
-        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch)
+        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch, declared=[conventions.FIELD])
         self._latest: dict[int, datetime] = {}
 
     @property
@@ -113,7 +116,7 @@ class Journal:
         moved = {LSN: first + len(rows)}
         if frontier is not None:
             moved[FRONTIER] = microseconds_of(frontier)
-        self._writer.commit(pa.Table.from_pylist(complete, schema=JOURNAL), moved)
+        self._writer.commit(pa.Table.from_pylist(complete, schema=WRITTEN), moved)
 
     def rows(self, first: int = 1) -> pl.DataFrame:
         """Rows from `first` on, as the driver that committed them has them."""

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from jobs.ingestion import conventions
 from jobs.ingestion.repeats import entries
 from jobs.ingestion.sink import journal_rows
 from jobs.ingestion.sources import fold_sources, seen_sources
@@ -102,7 +103,7 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
     entries(rows)
 
     over = RECEIVED_AT + timedelta(days=1)
-    writer = DeltaWriter(journal.tables, Table.JOURNAL, "ingestion", 2)
+    writer = DeltaWriter(journal.tables, Table.JOURNAL, "ingestion", 2, declared=[conventions.FIELD])
     writer.commit(
         journal_rows(rows, writer.schema, over, over), {LSN: first + len(rows), FRONTIER: microseconds_of(over)}
     )
