@@ -75,14 +75,19 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 class Calls:
-    """Random calls, and their quantities and amounts computed here, in Python's decimals."""
+    """Random calls, and their quantities and amounts by the declared meters, computed here in Python's decimals.
 
-    def __init__(self, seed: int) -> None:
+    Reasoning is part of the output, and is billed at its own price where it is metered.
+    """
+
+    def __init__(self, seed: int, meters: Iterable[str] = METERS) -> None:
         self.rng = random.Random(seed)
+        self.meters = frozenset(meters)
         self.mark = uuid4().hex[:8]
         self.now = datetime.now(UTC).replace(microsecond=0)
         self.lines: list[str] = []
-        self.quantities: list[tuple[datetime, str, str | None, str, Decimal]] = []
+        self.quantities: list[tuple[datetime, str, str | None, str, Decimal, Decimal]] = []
+        """When, zone, key and meter of what is reported, how much, and how much of it the meter bills."""
 
     def account(self, zone: str) -> str:
         return f"{zone}-{self.mark}"
@@ -105,8 +110,10 @@ class Calls:
             at = self.now - timedelta(seconds=self.rng.randint(0, 40 * 3_600))
             key = self.rng.choice(["key-1", "key-2", 'key "3"', None]) if shape != "litellm" else None
             used = self.event(f"{self.mark}:{number}", shape, self.account(zone), at, key)
+            reasoning = used.get("reasoning_tokens", Decimal(0)) if "reasoning_tokens" in self.meters else Decimal(0)
             for meter, quantity in {"requests": Decimal(1), **used}.items():
-                self.quantities.append((at, zone, key, meter, quantity))
+                billed = quantity - reasoning if meter == "output_tokens" else quantity
+                self.quantities.append((at, zone, key, meter, quantity, billed))
 
     def event(self, name: str, shape: str, account: str, at: datetime, key: str | None) -> dict[str, Decimal]:
         tokens = {"input_tokens": self.rng.randint(0, 9_000), "output_tokens": self.rng.randint(1, 900)}
@@ -120,7 +127,7 @@ class Calls:
         self.lines.append(json.dumps({**envelope, "type": "ai.inference.request.v1", "id": f"{name}/q", "data": asked}))
         done: dict[str, Any] = {"request_id": name, "status": "completed"}
         if shape == "v2":
-            used["reasoning_tokens"] = self.rng.randint(0, 500)
+            used["reasoning_tokens"] = self.rng.randint(0, tokens["output_tokens"])
             said = {"input": "input_tokens", "output": "output_tokens", "reasoning": "reasoning_tokens"}
             done["usage"] = {short: used[meter] for short, meter in said.items()}
         else:
@@ -137,8 +144,8 @@ class Calls:
 
     def totals(self, *keys: str) -> Totals:
         """(quantity, amount) by the values of `keys`, where they are not zero."""
-        found: dict[tuple[Any, ...], Decimal] = defaultdict(Decimal)
-        for at, zone, key, meter, quantity in self.quantities:
+        found: dict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
+        for at, zone, key, meter, quantity, billed in self.quantities:
             midnight = at.astimezone(ZoneInfo(ZONES[zone])).replace(hour=0, minute=0, second=0)
             of = {
                 "minute": said(at.replace(second=0)),
@@ -147,8 +154,10 @@ class Calls:
                 "api_key_id": key,
                 "meter": meter,
             }
-            found[(*(of[name] for name in keys), meter)] += quantity
-        return {of: (total, total * PRICES[of[-1]]) for of, total in found.items() if total}
+            sums = found[(*(of[name] for name in keys), meter)]
+            sums[0] += quantity
+            sums[1] += billed * PRICES[meter]
+        return {of: (total, amount) for of, (total, amount) in found.items() if total}
 
 
 def said(at: datetime) -> str:
@@ -242,7 +251,7 @@ def test_a_meter_that_is_removed_keeps_its_history_and_one_that_is_added_counts_
     started = start(declared.data_dir, other, [])
     assert started.returncode == 0, started.stdout + started.stderr
     assert by(listed(declared, calls), "window_start", "account") == before
-    stack, later = running_stack(declared.data_dir), Calls(7)
+    stack, later = running_stack(declared.data_dir), Calls(7, other)
     applied = apply(stack, later.catalog(name for name in METERS if name in other), tmp_path)
     assert applied.returncode == 0, applied.stdout + applied.stderr
     later.make(40)
