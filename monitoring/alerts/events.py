@@ -140,7 +140,7 @@ EVENTS = (
         # What came since is looked at by the next one.
         ' unless on () time() - max(weir_audit_proved_timestamp_seconds{audited="anything"})'
         f" < {AUDITED_SECONDS}",
-        "Many reports come after their request was decided, and no audit has looked at them",
+        "Reports came after their request was decided, and no audit looked at them",
         "Within half an hour {{ $value | humanizePercentage }} of the outcomes were superseded: what these reports say"
         " is on no bill. Run `weir audit`.",
         timedelta(minutes=10),
