@@ -72,6 +72,23 @@ MUTANTS = (
         (f"{OF_CONTAINMENT}::test_a_source_that_counts_beside_has_both_quantities_billed",),
     ),
     Mutant(
+        "two meters of one column take its units from the whole twice",
+        CONTAINMENT,
+        '        .unique(["row", "whole", "column"], keep="any")\n',
+        "",
+        (f"{OF_CONTAINMENT}::test_a_part_that_two_meters_add_up_leaves_the_whole_once",),
+    ),
+    Mutant(
+        "a straggler whose rest has no price is free",
+        "jobs/billing/fold.py",
+        "bool_and(coalesce(price_version <= {BILLED_AS_PART}, false))",
+        "bool_and(price_version <= {BILLED_AS_PART})",
+        (
+            "tests/pipelines/test_contained_stragglers.py"
+            "::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",
+        ),
+    ),
+    Mutant(
         "epoch not checked, in Postgres",
         OWNERSHIP,
         "if row is None or row[0] != self.epoch:",
