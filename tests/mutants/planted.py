@@ -47,6 +47,7 @@ OF_CHECKED_PRICES = "tests/pipelines/test_prices_checked.py"
 OF_ACCOUNTS = "tests/pipelines/test_account_history.py"
 CONTAINMENT = "jobs/joins/containment.py"
 OF_CONTAINMENT = "tests/rules/test_containment.py"
+OF_CONTAINED_STRAGGLERS = "tests/pipelines/test_contained_stragglers.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
@@ -83,10 +84,7 @@ MUTANTS = (
         "jobs/billing/fold.py",
         "bool_and(coalesce(price_version <= {BILLED_AS_PART}, false))",
         "bool_and(price_version <= {BILLED_AS_PART})",
-        (
-            "tests/pipelines/test_contained_stragglers.py"
-            "::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",
-        ),
+        (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",),
     ),
     Mutant(
         "epoch not checked, in Postgres",
