@@ -22,7 +22,7 @@ from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.kept_contracts import contracts_kept
 from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.meters import restored
+from jobs.runtime.meters import conditions_stored, restored
 from jobs.runtime.rules_in_force import Held, read_history
 from metering.contracts.model import Contract
 from metering.words import BILLABLE, Disposition
@@ -98,7 +98,7 @@ class LaterContracts:
 def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
     """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
 
-    Rules with a meter that joins has not told yet are passed over: it was started later, has had no outcome since, or
+    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had no outcome since, or
     never was started with it. What is put meanwhile would be counted without that meter, and for good.
     """
     sums = pinned.sums
@@ -120,10 +120,18 @@ def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
 
 
 def _is_told(held: Held, pinned: Pinned) -> bool:
-    """Whether joins has had all meters of these rules of ingestion since they came: no later telling undoes that."""
+    """Whether joins has had all meters of these rules of ingestion, and looked at the same outcomes, since they came.
+
+    No later telling undoes that.
+    """
     ends = [*(after.first for after in pinned.history[1:]), held.first + 1]
     since = [of_joins.rules for of_joins, end in zip(pinned.history, ends, strict=True) if end > held.first]
-    summed = [{meter.sums for meter in restored(rules.get("meters"))} for rules in since]
+    asked = held.rules.get("where", {})
+    summed = [
+        {meter.sums for meter in restored(rules.get("meters"))}
+        for rules in since
+        if conditions_stored(rules.get("meters", {})) == asked
+    ]
     return held.rules.get("max_per_event", {}).keys() <= pinned.sums.keys() and any(
         columns.issuperset(held.rules.get("summed", ())) for columns in summed
     )

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import polars as pl
 
-from jobs.joins.memory import CARRIED, KEY, column_of, text_of
+from jobs.joins.memory import CARRIED, KEY, column_of, condition_of, text_of
 from metering.joining import Row, Side, Winner, fold_all
 from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
 
@@ -89,7 +89,7 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
     first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
     (the completion's, else the request's), user_id and model of the request, status and quantities of the completion,
-    dimensions (the request's, else the completion's), timeout_us (how long the row waits that is there, or within which
+    dimensions and conditions (the request's, else the completion's), timeout_us (how long the row waits that is there, or within which
     both meet) and superseded; null on a side that is missing.
     """
     request, completion = found["request"], found["completion"]
@@ -115,9 +115,10 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named(values: pl.Series, request: pl.Series, completion: pl.Series) -> pl.Expr:
-    """What a configuration names: a quantity is what the completion reports, a dimension what either says."""
+    """What a configuration names: a quantity is what the completion reports, any other column what either says."""
     reported = pl.lit(values.gather(completion))
-    if values.name == text_of(column_of(values.name)):
+    column = column_of(values.name)
+    if values.name in (text_of(column), condition_of(column)):
         return pl.coalesce(pl.lit(values.gather(request)), reported).alias(values.name)
     return reported.alias(values.name)
 

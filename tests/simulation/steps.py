@@ -55,6 +55,9 @@ class Send:
     again: int = 0
     reasoning: int | None = None
     seconds: float | None = None
+    status: str = "completed"
+    region: str | None = None
+    cached: bool | None = None
 
     def do(self, world: World) -> str:
         """Append it."""
@@ -79,12 +82,14 @@ class Send:
         if self.kind != "completion":
             data |= {"user_id": f"u{self.request % 2}", "model": "slow" if self.request % 3 == 0 else "fast"}
         if self.kind != "request":
-            data |= {"status": "completed", "input_tokens": self.tokens, "output_tokens": self.request}
+            data |= {"status": self.status, "input_tokens": self.tokens, "output_tokens": self.request}
             # Of every second request half of the input is cached, which has a price of its own.
             data |= {
                 "reasoning_tokens": self.reasoning,
                 "cached_tokens": self.tokens and self.request % 2 * self.tokens // 2,
             }
+            data |= {} if self.cached is None else {"cached": self.cached}
+        data |= {} if self.region is None else {"region": self.region}
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
