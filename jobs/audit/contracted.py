@@ -98,8 +98,8 @@ class LaterContracts:
 def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
     """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
 
-    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had no outcome since, or
-    never was started with it. What is put meanwhile would be counted without that meter, and for good.
+    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had
+    no outcome since, or never was started with it. What is put meanwhile would be counted without it, and for good.
     """
     sums = pinned.sums
     known = [held for held in read_history(journal)[0] if held.first < pinned.position]

@@ -1,5 +1,7 @@
-"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit, and
-may look at texts and booleans that a contract of an outcome gives."""
+"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit.
+
+And it may look at texts and booleans that a contract of an outcome gives.
+"""
 
 from __future__ import annotations
 
@@ -84,9 +86,8 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
             for value in values:
                 if value not in possible and (isinstance(value, bool) or possible):
                     offered = ", ".join(texts_of(sorted(possible))) or "any text, in quotes"
-                    raise ValueError(
-                        f"meters.{meter.name}.where asks for {column} {value!r}, which no event has; it can be {offered}"
-                    )
+                    asked = f"meters.{meter.name}.where asks for {column} {value!r}"
+                    raise ValueError(f"{asked}, which no event has; it can be {offered}")
 
 
 def _possible(fields: Iterable[Field]) -> set[str | bool]:

@@ -89,8 +89,8 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
     first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
     (the completion's, else the request's), user_id and model of the request, status and quantities of the completion,
-    dimensions and conditions (the request's, else the completion's), timeout_us (how long the row waits that is there, or within which
-    both meet) and superseded; null on a side that is missing.
+    dimensions and conditions (the request's, else the completion's), timeout_us (how long the row waits that is there,
+    or within which both meet) and superseded; null on a side that is missing.
     """
     request, completion = found["request"], found["completion"]
     received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]

@@ -75,10 +75,11 @@ def _with_conditions(chance: random.Random, steps: list[Step]) -> list[Step]:
         if chance.random() < 0.12:
             jobs = chance.sample(list(JOBS), chance.randint(1, len(JOBS)))
             made += [Declare(chance.choice(CONDITIONAL)), *[Run(job, 0, Fault.CRASH) for job in jobs]]
-        if isinstance(step, Send):
-            cached = chance.choice([None, True, False])
-            step = replace(step, status=chance.choice(statuses), region=chance.choice(regions), cached=cached)
-        made.append(step)
+        if not isinstance(step, Send):
+            made.append(step)
+            continue
+        cached = chance.choice([None, True, False])
+        made.append(replace(step, status=chance.choice(statuses), region=chance.choice(regions), cached=cached))
     return made
 
 
