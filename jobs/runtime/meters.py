@@ -63,9 +63,9 @@ def _one_or_more(given: Any) -> Any:
     return given
 
 
-Values = Annotated[
-    str | bool | Annotated[list[str | bool], Field(min_length=1, max_length=MOST_VALUES)], BeforeValidator(_one_or_more)
-]
+_Text = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
+_Listed = Annotated[list[_Text | bool], Field(min_length=1, max_length=MOST_VALUES)]
+Values = Annotated[_Text | bool | _Listed, BeforeValidator(_one_or_more)]
 """What a column may be: a text or a boolean, or one of several."""
 
 

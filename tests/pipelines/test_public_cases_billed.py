@@ -133,8 +133,14 @@ def test_requests_that_fail_or_are_cancelled_are_on_the_bill_of_meters_that_look
 
 def test_a_gateway_that_says_no_status_reports_what_was_completed(database: str) -> None:
     """As LiteLLM's integration of OpenMeter: its contract has no such field."""
-    meters = {"requests": {**METERS["requests"], "where": {"status": "completed"}}}
-    said = {"specversion": "1.0", "type": "litellm_tokens", "source": "litellm", "id": "r1", "subject": "acme"}
+    meters: dict[str, Any] = {"requests": {**METERS["requests"], "where": {"status": "completed"}}}
+    said: dict[str, Any] = {
+        "specversion": "1.0",
+        "type": "litellm_tokens",
+        "source": "litellm",
+        "id": "r1",
+        "subject": "acme",
+    }
     said |= {"time": rfc3339(RECEIVED_AT), "data": {"model": "mini", "prompt_tokens": 5}}
     rows = billed(
         database,

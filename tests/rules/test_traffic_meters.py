@@ -147,7 +147,10 @@ def test_differential_an_outcomes_quantities_are_those_of_the_product(
 
 
 def test_a_meter_that_looks_at_some_outcomes_has_those_whose_events_say_so() -> None:
-    where = {"requests": {"status": ["completed", "cancelled"]}, "calls": {"operation": "chat", "region": "gateway-us"}}
+    where: dict[str, dict[str, Any]] = {
+        "requests": {"status": ["completed", "cancelled"]},
+        "calls": {"operation": "chat", "region": "gateway-us"},
+    }
     meters = {name: {"unit": name, "count": "outcomes", "where": asked} for name, asked in where.items()}
     traffic = run(7, policy=Policy.of({"joins": {"meters": meters}}))
     said: dict[str, set[tuple[str, Any]]] = defaultdict(set)
