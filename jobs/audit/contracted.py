@@ -23,7 +23,7 @@ from jobs.ingestion.kept_contracts import contracts_kept
 from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
 from jobs.runtime.meters import conditions_stored, restored
-from jobs.runtime.rules_in_force import Held, read_history
+from jobs.runtime.rules_in_force import Held, read_history, rules_at
 from metering.contracts.model import Contract
 from metering.words import BILLABLE, Disposition
 
@@ -103,7 +103,11 @@ def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
     """
     sums = pinned.sums
     known = [held for held in read_history(journal)[0] if held.first < pinned.position]
-    history = [held for held in known if _is_told(held, pinned)]
+    history = [
+        held
+        for number, held in enumerate(known)
+        if _is_told(held, pinned) and _has_told_conditions(held, known[number + 1 :], pinned)
+    ]
     kept = [(held, contracts_kept(held.rules, sums)) for held in history]
     ever = [set(contracts) for _, contracts in kept]
     late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
@@ -120,21 +124,25 @@ def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
 
 
 def _is_told(held: Held, pinned: Pinned) -> bool:
-    """Whether joins has had all meters of these rules of ingestion, and looked at the same outcomes, since they came.
-
-    No later telling undoes that.
-    """
+    """Whether joins has had all meters of these rules of ingestion since they came: no later telling undoes that."""
     ends = [*(after.first for after in pinned.history[1:]), held.first + 1]
     since = [of_joins.rules for of_joins, end in zip(pinned.history, ends, strict=True) if end > held.first]
-    asked = held.rules.get("where", {})
-    summed = [
-        {meter.sums for meter in restored(rules.get("meters"))}
-        for rules in since
-        if conditions_stored(rules.get("meters", {})) == asked
-    ]
+    summed = [{meter.sums for meter in restored(rules.get("meters"))} for rules in since]
     return held.rules.get("max_per_event", {}).keys() <= pinned.sums.keys() and any(
         columns.issuperset(held.rules.get("summed", ())) for columns in summed
     )
+
+
+def _has_told_conditions(held: Held, after: Sequence[Held], pinned: Pinned) -> bool:
+    """Whether joins had the conditions of these rules of ingestion when they came, or has told its own since.
+
+    Or never will: others came `after`. No later telling undoes any of that.
+    """
+    asked = held.rules.get("where", {})
+    if any(later.rules.get("where", {}) != asked for later in after):
+        return True
+    had = conditions_stored(rules_at(pinned.history, held.first).get("meters", {}))
+    return had == asked or any(of_joins.first > held.first for of_joins in pinned.history)
 
 
 def judged(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:

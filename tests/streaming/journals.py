@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.ingestion.conventions import FIELD
 from jobs.runtime.config import Environment
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.access import KafkaAccess
@@ -75,7 +76,7 @@ class Journal:
 
     def __init__(self, tables: Path | str, epoch: int = 1) -> None:
         self.tables = str(tables)
-        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch)
+        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch, declared=(FIELD,))
         self._latest: dict[int, datetime] = {}
 
     @property
@@ -113,7 +114,7 @@ class Journal:
         moved = {LSN: first + len(rows)}
         if frontier is not None:
             moved[FRONTIER] = microseconds_of(frontier)
-        self._writer.commit(pa.Table.from_pylist(complete, schema=JOURNAL), moved)
+        self._writer.commit(pa.Table.from_pylist(complete, schema=pa.schema([*JOURNAL, FIELD])), moved)
 
     def rows(self, first: int = 1) -> pl.DataFrame:
         """Rows from `first` on, as the driver that committed them has them."""
