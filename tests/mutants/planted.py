@@ -47,6 +47,7 @@ OF_CHECKED_PRICES = "tests/pipelines/test_prices_checked.py"
 OF_ACCOUNTS = "tests/pipelines/test_account_history.py"
 CONTAINMENT = "jobs/joins/containment.py"
 OF_CONTAINMENT = "tests/rules/test_containment.py"
+OF_CONDITIONS = "tests/rules/test_conditions.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
@@ -70,6 +71,13 @@ MUTANTS = (
         'whole_of.get(meter.sums or "") != whole.sums',
         "meter.sums is None",
         (f"{OF_CONTAINMENT}::test_a_source_that_counts_beside_has_both_quantities_billed",),
+    ),
+    Mutant(
+        "a meter looks at all outcomes, whatever its conditions are",
+        "jobs/joins/quantities.py",
+        "rows.filter(has_one & is_counted(meter))",
+        "rows.filter(has_one)",
+        (f"{OF_CONDITIONS}::test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it",),
     ),
     Mutant(
         "epoch not checked, in Postgres",
