@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -48,6 +48,8 @@ class Outcome:
     event_ms: int
     decided_ms: int
     told: Used
+    texts: Mapping[str, str]
+    """What its events say besides, by column."""
     knows_late: bool
     """Whether the late changes of the catalog were told before its last part came."""
 
@@ -160,8 +162,9 @@ class Script:
         alone = outcome in ("abandoned", "orphaned")
         model = None if outcome == "orphaned" else call.model
         decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if alone else 0)
+        texts = events.texts(call, is_asked=outcome != "orphaned", is_answered=outcome != "abandoned")
         self.outcomes.append(
-            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, told, self.knows_late)
+            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, told, texts, self.knows_late)
         )
 
 

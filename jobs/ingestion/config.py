@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.judge import Judge
-from jobs.ingestion.limits_of_meters import limited, refuse_unknown_dimensions
+from jobs.ingestion.limits_of_meters import limited, refuse_unknown_conditions, refuse_unknown_dimensions
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
+from jobs.runtime.meters import conditions_stored, stored
 from jobs.runtime.names import Name
 from jobs.runtime.rules_in_force import History
 from jobs.streams import EVENTS_TOPIC
@@ -230,6 +231,7 @@ class IngestionConfig(JobConfig):
     def _meters_sum_what_contracts_give(self) -> IngestionConfig:
         contracts = self.contracts_in_force()
         refuse_unknown_dimensions(self.dimensions, contracts)
+        refuse_unknown_conditions(self.declared, contracts)
         refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
         return self
 
@@ -277,6 +279,8 @@ class IngestionConfig(JobConfig):
         said: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
             said["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
+        if where := conditions_stored(stored(self.declared)):
+            said["where"] = where
         return {**super().deciding, **said, "summed": summed, "max_per_event": limits}
 
     @property

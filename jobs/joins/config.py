@@ -12,7 +12,7 @@ from jobs.runtime.config import JobConfig
 from jobs.runtime.meters import CELLS_AT_ONCE, outcomes_at_once, stored
 from jobs.runtime.names import Name
 from metering.limits import MAX_NAME_BYTES
-from metering.meters import DEFAULT, columns_of
+from metering.meters import DEFAULT, columns_of, conditions_of
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -75,7 +75,7 @@ class JoinsConfig(JobConfig):
     @property
     def carried(self) -> Schema:
         """What joins remembers of a row that waits."""
-        return carried(columns_of(self.declared), self.dimensions)
+        return carried(columns_of(self.declared), self.dimensions, conditions_of(self.declared))
 
     @property
     def timeouts_seconds(self) -> dict[str, int]:

@@ -48,6 +48,7 @@ OF_ACCOUNTS = "tests/pipelines/test_account_history.py"
 CONTAINMENT = "jobs/joins/containment.py"
 OF_CONTAINMENT = "tests/rules/test_containment.py"
 OF_CONTAINED_STRAGGLERS = "tests/pipelines/test_contained_stragglers.py"
+OF_CONDITIONS = "tests/rules/test_conditions.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
@@ -85,6 +86,13 @@ MUTANTS = (
         "bool_and(coalesce(price_version <= {BILLED_AS_PART}, false))",
         "bool_and(price_version <= {BILLED_AS_PART})",
         (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",),
+    ),
+    Mutant(
+        "a meter looks at all outcomes, whatever its conditions are",
+        "jobs/joins/quantities.py",
+        "rows.filter(has_one & is_counted(meter))",
+        "rows.filter(has_one)",
+        (f"{OF_CONDITIONS}::test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it",),
     ),
     Mutant(
         "epoch not checked, in Postgres",
