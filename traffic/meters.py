@@ -75,7 +75,7 @@ def quantities(meters: Iterable[Meter], outcome: str, told: Used, texts: Mapping
     """
     found: dict[str, Quantity] = {}
     for meter in meters:
-        if any(texts.get(column) not in values for column, values in meter.where):
+        if any(_text(column, outcome, texts) not in values for column, values in meter.where):
             continue
         if meter.sums is None:
             if outcome in ("matched", "abandoned"):
@@ -83,6 +83,12 @@ def quantities(meters: Iterable[Meter], outcome: str, told: Used, texts: Mapping
         elif told.get(meter.sums) is not None or (meter.is_expected and outcome == "matched"):
             found[meter.name] = told.get(meter.sums)
     return found
+
+
+def _text(column: str, outcome: str, texts: Mapping[str, str]) -> str | None:
+    """What the events of an outcome say in a column; whoever answers without a status has completed."""
+    is_answered = outcome in ("matched", "orphaned")
+    return texts.get(column, "completed" if column == "status" and is_answered else None)
 
 
 def billed_elsewhere(meters: Iterable[Meter], found: Mapping[str, Quantity], priced: Container[str]) -> dict[str, Any]:

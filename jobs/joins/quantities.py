@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.joins.memory import REPORTED, Schema, condition_of, quantity_of
 from metering.meters import Declaration, texts_of
-from metering.words import Outcome
+from metering.words import Outcome, Status
 
 BILLED = (Outcome.MATCHED.value, Outcome.ABANDONED.value)
 """Outcomes that are counted, and whose quantities have a price."""
@@ -45,6 +45,16 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
 
 
 def is_counted(meter: Declaration) -> pl.Expr:
-    """Whether an outcome has, in each column of the meter's `where`, one of its values. Null is none of them."""
-    conditions = [pl.col(condition_of(column)).is_in(texts_of(values)) for column, values in meter.where]
+    """Whether an outcome has, in each column of the meter's `where`, one of its values. Null is none of them.
+
+    A completion that names no status, or one that is none of Weir's, has completed (as in `ranking.merit`).
+    """
+    conditions = []
+    for column, values in meter.where:
+        said, asked = pl.col(condition_of(column)), texts_of(values)
+        has_one = said.is_in(asked)
+        if column == "status" and Status.COMPLETED in asked:
+            is_other = said.is_in(list(Status)).not_().fill_null(value=True)
+            has_one |= is_other & pl.col("outcome").is_in(list(REPORTING))
+        conditions.append(has_one)
     return pl.all_horizontal(pl.lit(value=True), *conditions).fill_null(value=False)

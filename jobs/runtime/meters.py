@@ -30,7 +30,7 @@ from metering.meters import (
     Declaration,
     Where,
 )
-from metering.words import LatePolicy
+from metering.words import LatePolicy, Status
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
     *(
@@ -183,6 +183,8 @@ def conditions(where: Mapping[str, Values]) -> Where:
 
 Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MOST_METERS)]
 DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DEFAULT}
+BILLED_STATUSES = (Status.COMPLETED.value, Status.CANCELLED.value)
+"""Of which outcomes a new installation counts requests: not of those that failed, or that nobody completed."""
 
 
 def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:

@@ -24,6 +24,7 @@ from jobs.joins.quantities import quantities
 from jobs.joins.resolve import resolve
 from jobs.runtime.meters import MeterConfig, conditions_stored, restored, stored
 from metering.contracts.includes import COLUMN
+from metering.joining import FINAL
 from metering.meter_sentences import explanation
 from metering.meters import DEFAULT, MOST_CONDITIONS, MOST_VALUES
 from metering.words import Family
@@ -33,7 +34,7 @@ TIMEOUT = timedelta(seconds=60)
 Row = dict[str, Any]
 KINDS: dict[str, Any] = {**dict.fromkeys(("status", "user_id", "region"), pl.String), "cached": pl.Boolean}
 VALUES: dict[str, list[Any]] = {
-    "status": ["completed", "cancelled", "error"],
+    "status": ["completed", "cancelled", "error", "ok"],
     "user_id": ["ann", "true"],
     "region": ["eu", "us", "true"],
     "cached": [True, False],
@@ -65,11 +66,13 @@ def looked_at(where: Row, events: tuple[Row, ...]) -> bool:
     for column, asked in where.items():
         own = {"status": ended.get("status"), "user_id": begun.get("user_id")}
         either = begun[column] if begun.get(column) is not None else ended.get(column)
-        value = own.get(column, either)
+        values = [own.get(column, either)]
+        # Whoever ends a request and names none of the statuses that Weir knows has completed it.
+        if column == "status" and ended and values[0] not in ("completed", "cancelled", "error"):
+            values.append("completed")
         # A boolean is no text, whatever that says.
-        if not any(
-            value == each and type(value) is type(each) for each in (asked if isinstance(asked, list) else [asked])
-        ):
+        wanted = asked if isinstance(asked, list) else [asked]
+        if not any(value == each and type(value) is type(each) for value in values for each in wanted):
             return False
     return True
 
@@ -87,6 +90,7 @@ def outcomes_of(universes: list[tuple[Row, ...]], config: JoinsConfig) -> pl.Dat
         pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
         pl.lit(None, pl.String).alias(COLUMN),
         input_tokens=pl.lit(Decimal(7)),
+        merit=pl.lit(FINAL, pl.Int8),
         timeout_us=pl.lit(TIMEOUT // timedelta(microseconds=1), pl.Int64),
     )
     involved = Memory.empty(config.carried).involved(as_carried(frame, config.carried), None)
@@ -115,12 +119,12 @@ def test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it(
 
 def test_an_outcome_that_a_meter_does_not_look_at_is_not_unmetered() -> None:
     """What is expected and not reported has an entry without a quantity, which an alert counts."""
-    where = {"status": "completed"}
+    where = {"status": ["error", "cancelled"]}
     config = JoinsConfig.model_validate({"meters": {"thoughts": {**SUMMED, "sum": "reasoning_tokens", "where": where}}})
     schema = {"outcome": pl.String(), "status": pl.String(), **config.carried}
     rows = [{"outcome": "matched", "status": status} for status in ("completed", "error", None)]
     found = quantities(pl.DataFrame(rows, schema=schema), config.declared)
-    assert found.select("row", "quantity").rows() == [(0, None)]
+    assert found.select("row", "quantity").rows() == [(1, None)]
 
 
 def test_a_column_is_a_dimension_and_a_condition_at_once() -> None:

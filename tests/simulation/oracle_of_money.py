@@ -20,7 +20,7 @@ from metering.lateness import Arrival, arrival
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of, price_as_of
 from metering.ranking import merit
 from metering.windows import tumbling
-from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
+from metering.words import BILLABLE, Disposition, Family, Outcome, Status, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
@@ -162,6 +162,8 @@ def is_looked_at(meter: Mapping[str, Any], request: Row | None, completion: Row 
     of = {"status": (completion,), "model": (request,), "user_id": (request,)}
     for column, values in meter.get("where", {}).items():
         said = [part[column] for part in of.get(column, (request, completion)) if part and part[column] is not None]
+        if column == "status" and completion and not set(said) & set(Status):
+            said = ["completed", *said] if "completed" in values else said
         if not said or said[0] not in values:
             return False
     return True
