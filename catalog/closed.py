@@ -18,6 +18,7 @@ from catalog.agreement import NeedsAgreement
 from catalog.change import Change
 from jobs.streams import CatalogTopic
 from metering.months import ZoneChange, billing_month
+from metering.price_models import ANY, PricedModel
 
 MAX_NAMED = 5
 FURTHEST_ZONE = timedelta(hours=15)
@@ -100,6 +101,17 @@ _BILLED: LiteralString = f"""
     "days.account, day, days.model, days.meter, currency, price_version, unit_price, quantity, "
     "first_window, last_window_end",
 )
+_USED: LiteralString = """
+    SELECT used.account, date_trunc('month', used.day)::date AS month, used.currency,
+           sum(used.quantity * used.unit_price) AS amount
+    FROM usage_days AS used JOIN catalog.account_history AS accounts USING (account)
+    WHERE accounts.plan = %s AND used.meter = %s AND used.currency = %s AND used.last_window_end > %s
+      AND (used.model = %s OR left(used.model, length(%s)) = %s)
+      AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
+      AND used.unit_price IS NOT NULL
+      AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %s)
+    GROUP BY 1, 2, 3
+"""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -115,6 +127,8 @@ class ClosedMonth:
     month: date
     billed: Sums = field(default_factory=lambda: defaultdict(Decimal))
     becomes: Sums = field(default_factory=lambda: defaultdict(Decimal))
+    is_certain: bool = True
+    """Whether it becomes that; else it may become something else."""
 
 
 class ClosedMonthsTouched(NeedsAgreement):
@@ -142,6 +156,8 @@ def refuse_closed(
     touched = _touched(database, changes, ends)
     if touched is None:
         return
+    if months := list(_ended(database, _perhaps(database, touched))):
+        raise ClosedMonthsTouched(months)
     after = list(database.execute(_BILLED, touched))
     if not after:
         return
@@ -177,6 +193,25 @@ def _touched(database: Connection, changes: Sequence[Change], ends: datetime | N
         "currencies": [price["currency"] for price, _ in prices],
         "price_starts": [starts for _, starts in prices],
     }
+
+
+def _perhaps(database: Connection, touched: Mapping[str, Any]) -> list[ClosedMonth]:
+    """Months with usage that prices of more than one model, or with conditions, may be for: what they become only the
+    audit knows, which reads what the events said.
+    """
+    names = ("plans", "models", "meters", "currencies", "price_starts")
+    found: dict[tuple[str, date], ClosedMonth] = {}
+    for plan, model, *rest in zip(*(touched[name] for name in names), strict=True):
+        priced = PricedModel.parse(model)
+        if priced.is_plain:
+            continue
+        prefix = priced.model.removesuffix(ANY) if priced.model.endswith(ANY) else None
+        for row in database.execute(_USED, [plan, *rest, priced.model, prefix, prefix, touched["earliest"]]):
+            month = found.setdefault(
+                (row["account"], row["month"]), ClosedMonth(row["account"], row["month"], is_certain=False)
+            )
+            month.billed[row["currency"]] += row["amount"]
+    return [found[key] for key in sorted(found)]
 
 
 def _starts(change: Change, ends: datetime | None) -> datetime | None:
@@ -221,7 +256,8 @@ def _ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[Clos
 
 
 def _named(month: ClosedMonth) -> str:
-    return f"{month.account} {month.month:%Y-%m} ({_amounts(month.billed)} becomes {_amounts(month.becomes)})"
+    becomes = f"becomes {_amounts(month.becomes)}" if month.is_certain else "may change"
+    return f"{month.account} {month.month:%Y-%m} ({_amounts(month.billed)} {becomes})"
 
 
 def _amounts(sums: Mapping[str, Decimal]) -> str:

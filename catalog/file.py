@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
 
 from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
-from metering.limits import MAX_NAME_BYTES
+from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
+from metering.price_models import BEGINS, MOST_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
@@ -72,6 +81,28 @@ def _parent(value: Any) -> str:
     return "" if value in (None, "", "null", "~") else checked_text(value)
 
 
+def _conditions(value: Any) -> dict[str, str]:
+    if value in (None, "", "null", "~"):
+        return {}
+    if not isinstance(value, dict) or not 1 <= len(value) <= MOST_CONDITIONS:
+        raise ValueError(f"must be 1 to {MOST_CONDITIONS} columns of events, and the value of each")
+    said = {name: str(text).lower() if isinstance(text, bool) else text for name, text in value.items()}
+    for name, text in said.items():
+        if not re.fullmatch(PLAIN_NAME, str(name)):
+            raise ValueError(f"{name!r} must be the name of a column")
+        checked_text(text)
+    return said
+
+
+def _priced_model(value: Any, info: ValidationInfo) -> str:
+    model, conditions = checked_text(value), info.data.get("conditions") or {}
+    if not conditions:
+        return PricedModel.parse(model).text
+    if BEGINS in model:
+        raise ValueError("must have no conditions of its own where `conditions` says them")
+    return checked_text(PricedModel.of(model, conditions).text)
+
+
 Text = Annotated[str, BeforeValidator(checked_text)]
 Currency = Annotated[Text, AfterValidator(_currency)]
 Zone = Annotated[Text, AfterValidator(_zone)]
@@ -114,11 +145,14 @@ class Account(Row):
 class Price(Row):
     """What one unit costs from `effective_from` until the next price of the same plan, model, meter and currency.
 
-    A file may say it of `per` units; `unit_price` is of one, whatever the file says.
+    A model that ends with `*` is every model that begins so, and `conditions` are values that columns of an event must
+    have; both are part of `model` (`metering.price_models`). A file may say it of `per` units; `unit_price` is of one,
+    whatever the file says.
     """
 
     plan: Text
-    model: Text
+    conditions: Annotated[dict[str, str], BeforeValidator(_conditions), Field(exclude=True)] = {}
+    model: Annotated[str, BeforeValidator(_priced_model)]
     meter: Text
     per: Annotated[Per, Field(exclude=True)] = 1
     unit_price: UnitPrice
@@ -156,6 +190,17 @@ class CatalogFile(Row):
             f"accounts.{number}.parent is {row.parent!r}: must be an account of the file or of the catalog"
             for number, row in enumerate(self.accounts)
             if row.parent and row.parent not in accounts
+        ]
+
+    def unknown_attributes(self, known: set[str]) -> list[str]:
+        """One line for each condition on a column that the stack does not price by."""
+        listed = ", ".join(sorted(known)) or "none so far"
+        return [
+            f"prices.{number}.conditions names {column}: must be one of price_attributes in the configuration "
+            f"({listed}); list it there, and start the applications"
+            for number, row in enumerate(self.prices)
+            for column, _ in PricedModel.parse(row.model).conditions
+            if column not in known
         ]
 
     def undeclared_meters(self, declared: set[str]) -> list[str]:

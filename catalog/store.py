@@ -148,6 +148,9 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
     return next(table for table in TABLES if table.topic is topic)
 
 
+_ATTRIBUTES = "SELECT jsonb_array_elements_text(config -> 'price_attributes') AS name FROM jobs WHERE job = 'joins'"
+
+
 def store(
     postgres_url: str,
     catalog: CatalogFile,
@@ -159,9 +162,9 @@ def store(
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
-    unknown plan, for a parent that is no account, for a price of a meter that is not declared, and when the database
-    refuses; PricesJump, unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`,
-    ClosedMonthsTouched where ended months would be billed anew.
+    unknown plan, for a parent that is no account, for a price of a meter that is not declared or with a condition on
+    what is no price attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times
+    above or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed anew.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -174,6 +177,9 @@ def store(
             declared = {row["meter"] for row in database.execute("SELECT meter FROM meters WHERE is_declared")}
             if undeclared := catalog.undeclared_meters(declared):
                 raise CannotRun("\n".join(undeclared))
+            attributes = {row["name"] for row in database.execute(_ATTRIBUTES)}
+            if unknown := catalog.unknown_attributes(attributes):
+                raise CannotRun("\n".join(unknown))
             parents = [row.parent for row in catalog.accounts if row.parent]
             named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [parents])
             if orphans := catalog.unknown_parents({row["account"] for row in named}):

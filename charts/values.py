@@ -13,7 +13,7 @@ from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.dimensions import Dimensions
-from jobs.runtime.meters import MeterConfig, MeterName
+from jobs.runtime.meters import MeterConfig, MeterName, PriceAttributes
 from jobs.sessionization.config import SessionizationConfig
 from metering.meters import MOST_METERS
 
@@ -117,6 +117,7 @@ class Values(Part):
     contracts: Annotated[list[ContractDocument], Field(max_length=MOST_CONTRACTS)]
     meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MOST_METERS)]
     dimensions: Dimensions
+    price_attributes: PriceAttributes
     spark_secret: SparkSecret
     job_defaults: JobSettings
     jobs: Jobs

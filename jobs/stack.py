@@ -57,7 +57,7 @@ class Jobs(BaseModel):
 
     @model_validator(mode="after")
     def _all_count_the_same(self) -> Jobs:
-        for given in ("meters", "dimensions"):
+        for given in ("meters", "dimensions", "price_attributes"):
             if len({repr(getattr(getattr(self, name), given)) for name in type(self).model_fields}) > 1:
                 raise ValueError(f"{given} are the same for all jobs: give them once, as `{given}` beside `jobs`")
         return self
@@ -84,6 +84,7 @@ BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {
     "contracts": ("ingestion",),
     "meters": tuple(Jobs.model_fields),
     "dimensions": tuple(Jobs.model_fields),
+    "price_attributes": tuple(Jobs.model_fields),
 }
 """What stands beside `jobs` in the file, and for which of them."""
 

@@ -63,9 +63,10 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     if line.price_version in ELSEWHERE:
         return Freshness(State.IDLE, ELSEWHERE[line.price_version])
     for price in prices:
-        if (price.lsn, price.model, price.meter) == (line.price_version, line.model, line.meter):
+        if (price.lsn, price.meter) == (line.price_version, line.meter):
+            of = "" if price.model == line.model else f" of {literal(price.model)}"
             words = (
-                f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}, plan {literal(price.plan)}, from "
+                f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}{of}, plan {literal(price.plan)}, from "
                 f"{instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."
             )
             return Freshness(State.LIVE, words)

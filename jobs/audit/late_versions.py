@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from jobs.audit.recomputed import PARTS, Pinned
-from jobs.joins.catalog_versions import Versions
+from jobs.joins.catalog_versions import Versions, by_reported_model
 
 
 def priced_later(outcomes: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
@@ -17,9 +18,12 @@ def priced_later(outcomes: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     What it says may be the same all the same.
     """
     at = outcomes.with_columns(decided_lsn=pl.max_horizontal(PARTS), event_us=pl.col("event_time").dt.epoch("us"))
+    prices = pinned.prices_known
+    if prices.priced_models:
+        prices = replace(prices, every=by_reported_model(prices.every, at["model"], prices.priced_models))
     is_late = [
         _concerned(at, pinned.accounts_known, ("account",), pinned.position),
-        _concerned(at, pinned.prices_known, ("plan", "model"), pinned.position),
+        _concerned(at, prices, ("plan", "model"), pinned.position),
     ]
     return outcomes.filter(is_late[0] | is_late[1])
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from jobs.audit.differences import DIFFERENCES, Kind
 from jobs.audit.recomputed import OUTCOME, Pinned
-from jobs.joins.catalog_versions import PRICE_KEY
+from jobs.joins.catalog_versions import PRICE_KEY, by_reported_model
 from jobs.metered import ENTRY, METERS
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
@@ -31,7 +31,8 @@ def otherwise_priced(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     # There may be a million versions, and these rows are few.
     every = pinned.prices_known.every.filter(pl.col("version_lsn").is_in(priced["price_version"].unique().implode()))
     versions = every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price")
-    known = priced.join(versions.unique([*PRICE_KEY, "price_version"]), on=[*PRICE_KEY, "price_version"], how="left")
+    versions = by_reported_model(versions.unique([*PRICE_KEY, "price_version"]), priced["model"])
+    known = priced.join(versions, on=[*PRICE_KEY, "price_version"], how="left")
     known = known.with_columns(must=pl.when(is_elsewhere).then(pl.lit(0, ENTRY["unit_price"])).otherwise("must"))
     with_amounts = known.with_columns(must_amount=_products(known))
     is_other = pl.any_horizontal(

@@ -102,19 +102,23 @@ class Pinned:
         """What is needed of a row of the journal (`memory.carried`): the columns of all meters that ever held."""
         meters = [meter for held in self.history for meter in restored(held.rules.get("meters"))]
         summed = dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)])
-        return carried(summed, self._dimensions, conditions_of(meters))
+        attributes = [name for rules in self._rules for name in rules.get("price_attributes", ())]
+        return carried(summed, self._dimensions, dict.fromkeys([*conditions_of(meters), *attributes]))
 
     @property
     def _dimensions(self) -> Sequence[str]:
         """All that were ever configured."""
-        every = [held.rules for held in self.history] + [rules for _, rules in self.metered]
-        return list(dict.fromkeys(name for rules in every for name in rules.get("dimensions", ())))
+        return list(dict.fromkeys(name for rules in self._rules for name in rules.get("dimensions", ())))
+
+    @property
+    def _rules(self) -> Sequence[Rules]:
+        """All that ever held."""
+        return [held.rules for held in self.history] + [rules for _, rules in self.metered]
 
     @property
     def sums(self) -> dict[str, str]:
         """The column that each meter adds up that ever was declared."""
-        every = [held.rules for held in self.history] + [rules for _, rules in self.metered]
-        meters = [meter for rules in every for meter in restored(rules.get("meters"))]
+        meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
         return {meter.name: meter.sums for meter in meters if meter.sums is not None}
 
 
@@ -149,7 +153,10 @@ def said(outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_fr
     made = []
     for part, rules in _by_rules(outcomes, pinned):
         meters, named = restored(rules.get("meters")), rules.get("dimensions", ())
-        priced = pl.DataFrame(price(part, meters, accounts, prices, named=named, seen_from=seen_from))
+        attributes = rules.get("price_attributes", ())
+        priced = pl.DataFrame(
+            price(part, meters, accounts, prices, named=named, attributes=attributes, seen_from=seen_from)
+        )
         made.append(priced.with_columns(day=days.days(part)).select(SAID))
     return pl.concat(made, how="vertical_relaxed")
 

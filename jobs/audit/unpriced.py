@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 import polars as pl
 
 from jobs.audit.stored import connected
+from jobs.joins.catalog_versions import by_reported_model
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 from metering.pricing import BILLED_IN_WHOLE
@@ -43,7 +44,7 @@ def unpriced_from(postgres_url: str, tables: str) -> datetime | None:
     begins = prices.group_by(_PRICE).agg(pl.min("effective_from"))
     found = (
         groups.join(accounts.select(_ACCOUNT).unique(), on="account")
-        .join(begins, on=_PRICE)
+        .join(by_reported_model(begins, groups["model"]), on=_PRICE)
         .filter(pl.col("effective_from") < pl.col("last") + MINUTE)
         .select(pl.max_horizontal("first", "effective_from").min())
         .item()

@@ -11,7 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.judge import Judge
-from jobs.ingestion.limits_of_meters import limited, refuse_unknown_conditions, refuse_unknown_dimensions
+from jobs.ingestion.limits_of_meters import (
+    limited,
+    refuse_unknown_attributes,
+    refuse_unknown_conditions,
+    refuse_unknown_dimensions,
+)
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
 from jobs.runtime.meters import conditions_stored, stored
@@ -233,6 +238,7 @@ class IngestionConfig(JobConfig):
         contracts = self.contracts_in_force()
         refuse_unknown_dimensions(self.dimensions, contracts)
         refuse_unknown_conditions(self.declared, contracts)
+        refuse_unknown_attributes(self.price_attributes, contracts)
         refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
         return self
 

@@ -70,11 +70,7 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
 
     Or a value that the column can never have: such a meter would count nothing, and nobody would hear of it.
     """
-    fields: dict[str, list[Field]] = {}
-    for contract in contracts.values():
-        for field in contract.fields if contract.family in BILLABLE else ():
-            if field.kind in CONDITIONAL and field.column not in OF_OUTCOMES - set(OUTCOME_TEXTS):
-                fields.setdefault(field.column, []).append(field)
+    fields = _conditional(contracts)
     for meter in meters:
         for column, values in meter.where:
             if column not in fields:
@@ -88,6 +84,27 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
                     offered = ", ".join(texts_of(sorted(possible))) or "any text, in quotes"
                     asked = f"meters.{meter.name}.where asks for {column} {value!r}"
                     raise ValueError(f"{asked}, which no event has; it can be {offered}")
+
+
+def refuse_unknown_attributes(names: Iterable[str], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean."""
+    offered = sorted(_conditional(contracts).keys() - {"model"})
+    for name in names:
+        if name not in offered:
+            raise ValueError(
+                f"price_attributes names {name}, which is no text or boolean column of a contract; it can name "
+                f"{', '.join(offered)}"
+            )
+
+
+def _conditional(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:
+    """By column the texts and booleans that contracts of an outcome give."""
+    fields: dict[str, list[Field]] = {}
+    for contract in contracts.values():
+        for field in contract.fields if contract.family in BILLABLE else ():
+            if field.kind in CONDITIONAL and field.column not in OF_OUTCOMES - set(OUTCOME_TEXTS):
+                fields.setdefault(field.column, []).append(field)
+    return fields
 
 
 def _possible(fields: Iterable[Field]) -> set[str | bool]:

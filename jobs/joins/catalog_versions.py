@@ -12,9 +12,11 @@ from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.joins.memory import text_of
 from jobs.runtime.dimensions import ACCOUNT, TAG, of_accounts
+from metering.price_models import ANY, BEGINS, PricedModels
 
 BEGINNING_OF_TIME_US = -(2**63)
 CONTRACT = ("plan", "currency")
@@ -56,6 +58,11 @@ class Versions:
         if len(between):
             found = pl.concat([found, self._by_search(between).select(found.columns)]).sort("_row")
         return found.drop("_row", "settled_lsn")
+
+    @cached_property
+    def priced_models(self) -> PricedModels:
+        """Of prices: those that are for more than one model, or for some of its events."""
+        return priced_models(self.every["model"].to_arrow())
 
     @cached_property
     def _holding(self) -> pl.DataFrame:
@@ -152,6 +159,26 @@ class Versions:
             known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))
         holds = known.unique("_row", keep="last", maintain_order=True).filter(~_HAS_ENDED)
         return holds.select("_row", "version_lsn", *self.values)
+
+
+def priced_models(models: pa.Array | pa.ChunkedArray) -> PricedModels:
+    """Those among the models of prices: nearly all are plain."""
+    distinct = pc.unique(models)
+    is_special = pc.or_(pc.ends_with(distinct, ANY), pc.match_substring(distinct, BEGINS))
+    return PricedModels.among(distinct.filter(is_special).to_pylist())
+
+
+def by_reported_model(prices: pl.DataFrame, reported: pl.Series, known: PricedModels | None = None) -> pl.DataFrame:
+    """Rows of prices (model, …) → the same by each of the reported models that a price may be for, whatever else an
+    event says; prices for none of them are left out where any is for more than one model. `known`: those of these rows.
+    """
+    known = priced_models(prices["model"].to_arrow()) if known is None else known
+    if not known:
+        return prices
+    found = [(model, text) for model in reported.unique().drop_nulls() for text in known.of_model(model)]
+    models = pl.DataFrame(found, schema={"reported": pl.String(), "model": pl.String()}, orient="row")
+    named = prices.join(models, on="model", how="inner").drop("model").rename({"reported": "model"})
+    return named.select(prices.columns)
 
 
 def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Versions:

@@ -84,12 +84,15 @@ class JoinsConfig(JobConfig):
         """With what the meters count, what goes with an outcome, and which report of it bills."""
         names = self.DECIDING_REPORTS if self.best_report_bills else ()
         reports = {name: getattr(self, name) for name in names}
-        return {**super().deciding, "meters": stored(self.declared), "dimensions": list(self.dimensions), **reports}
+        attributes = {"price_attributes": list(self.price_attributes)} if self.price_attributes else {}
+        counted = {"meters": stored(self.declared), "dimensions": list(self.dimensions)}
+        return {**super().deciding, **counted, **attributes, **reports}
 
     @property
     def carried(self) -> Schema:
         """What joins remembers of a row that waits."""
-        return carried(columns_of(self.declared), self.dimensions, conditions_of(self.declared))
+        asked = dict.fromkeys([*conditions_of(self.declared), *self.price_attributes])
+        return carried(columns_of(self.declared), self.dimensions, asked)
 
     @property
     def timeouts_seconds(self) -> dict[str, int]:

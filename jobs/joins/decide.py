@@ -15,7 +15,7 @@ from jobs.joins.timeouts import Timeouts
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import Held, History, Rules, extended
 
-METERING = ("meters", "dimensions")
+METERING = ("meters", "dimensions", "price_attributes")
 """Rules of what an outcome's row says: every outcome of a batch has those of the driver that decides it."""
 
 
@@ -65,6 +65,7 @@ def decide(
     history = known.history
     if len(outcomes):
         first_lsn, last_lsn = int(journal["lsn"].min()), int(journal["lsn"].max())  # type: ignore[arg-type]
-        metered = {**history[-1].rules, **{name: rules[name] for name in METERING if name in rules}}
+        kept = {name: rule for name, rule in history[-1].rules.items() if name not in METERING}
+        metered = {**kept, **{name: rules[name] for name in METERING if name in rules}}
         history = extended(extended(history, first_lsn, metered), last_lsn + 1, rules)
     return outcomes, Known(memory, frontier, last_frontier(journal), history)

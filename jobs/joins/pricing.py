@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
 from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.dimensions import dimensions
+from jobs.joins.memory import condition_of
 from jobs.joins.quantities import BILLED, quantities
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
@@ -29,6 +30,7 @@ def price(
     prices: Versions | VersionsInUse,
     *,
     named: Sequence[str] = (),
+    attributes: Sequence[str] = (),
     seen_from: int | None = None,
 ) -> pa.Table:
     """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns`, `meters` and
@@ -37,6 +39,7 @@ def price(
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
     back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
     account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
+    `attributes` are the columns of events that conditions of prices can name; what any other says meets none.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
@@ -47,7 +50,7 @@ def price(
     asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
-    units = prices.as_of(metered.filter(has_price), seen_from).select(LISTED)
+    units = _priced(metered.filter(has_price), outcomes, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
     listed = billed_once(pl.concat([units, rest]), outcomes, meters)
@@ -58,6 +61,43 @@ def price(
         dimensions(named),
     )
     return made.to_arrow().append_column("meters", meter_lists(listed, len(outcomes)))
+
+
+def _priced(
+    metered: pl.DataFrame,
+    outcomes: pl.DataFrame,
+    prices: Versions | VersionsInUse,
+    attributes: Sequence[str],
+    seen_from: int | None,
+) -> pl.DataFrame:
+    """Rows and meters with what they are priced by → LISTED: of the prices that are for an event the first that holds
+    (`PricedModels.candidates`).
+    """
+    known = prices.priced_models
+    if not known:
+        return prices.as_of(metered, seen_from).select(LISTED)
+    said = outcomes.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+        *[pl.col(condition_of(name)).alias(f"attribute:{name}") for name in attributes],
+    )
+    asked = metered.join(said, on="row", how="left", maintain_order="left")
+    by = ["model", *(f"attribute:{name}" for name in attributes)]
+    found = [
+        (*values, candidate, rank)
+        for values in asked.select(by).unique().iter_rows()
+        for rank, candidate in enumerate(known.candidates(values[0], dict(zip(attributes, values[1:], strict=True))))
+    ]
+    schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
+    candidates = pl.DataFrame(found, schema=schema, orient="row")
+    several = asked.join(candidates, on=by, how="inner", nulls_equal=True).drop("model").rename({"candidate": "model"})
+    holding = (
+        prices.as_of(several, seen_from)
+        .filter(pl.col("version_lsn").is_not_null())
+        .sort("row", "meter", "rank")
+        .unique(["row", "meter"], keep="first", maintain_order=True)
+        .select("row", "meter", "version_lsn", "unit_price")
+    )
+    return metered.join(holding, on=["row", "meter"], how="left", maintain_order="left").select(LISTED)
 
 
 def meter_lists(listed: pl.DataFrame, rows: int) -> pa.Array:

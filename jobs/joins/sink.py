@@ -142,7 +142,8 @@ class UsageSink:
         """In the order of the journal, each with its day."""
         ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn"))
         named = self._config.dimensions
-        priced = price(ordered, self._config.declared, *self._catalog.versions(), named=named)
+        attributes = self._config.price_attributes
+        priced = price(ordered, self._config.declared, *self._catalog.versions(), named=named, attributes=attributes)
         return priced.append_column("day", self._catalog.days(ordered).to_arrow())
 
     def _commit(self, usage: pa.Table, known: Known, after: Position) -> None:

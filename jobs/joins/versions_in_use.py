@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 import polars as pl
 import pyarrow as pa
 
-from jobs.joins.catalog_versions import Versions
+from jobs.joins.catalog_versions import Versions, priced_models
+from metering.price_models import PricedModels
 
 MOST_IDLE_KEYS = 50_000
 """Keys that were asked for once are kept at hand, up to so many, or four times as many as a batch asks for."""
@@ -36,6 +37,7 @@ class VersionsInUse:
         self._hashes = self._hashed(pl.DataFrame(every.select(self._key)))
         self._held = self._hashes.clear()
         self._in_use = versions(every.slice(0, 0))
+        self._priced_models: PricedModels | None = None
 
     @property
     def every(self) -> pa.Table:
@@ -46,6 +48,13 @@ class VersionsInUse:
     def values(self) -> tuple[str, ...]:
         """As of `Versions`."""
         return self._in_use.values
+
+    @property
+    def priced_models(self) -> PricedModels:
+        """As of `Versions`, among every version."""
+        if self._priced_models is None:
+            self._priced_models = priced_models(self._every["model"])
+        return self._priced_models
 
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
         """As `Versions.as_of`, which it asks."""
@@ -60,6 +69,9 @@ class VersionsInUse:
         """Take further versions; of keys that are not in use nothing is made ready."""
         hashes = self._hashed(pl.DataFrame(rows.select(self._key)))
         self._every = pa.concat_tables([self._every, rows])
+        if "model" in self._key:
+            found = self.priced_models.every | priced_models(rows["model"]).every
+            self._priced_models = PricedModels(found)
         if self._every["lsn"].num_chunks > MOST_PARTS:
             self._every = self._every.combine_chunks()
         self._hashes = pl.concat([self._hashes, hashes], rechunk=True)

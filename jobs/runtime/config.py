@@ -10,7 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from jobs.runtime.dimensions import MOST_DIMENSIONS, Dimensions, refuse_unfit_dimensions
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
-from jobs.runtime.meters import BILLED_STATUSES, DEFAULT_METERS, MeterConfig, Meters, declarations, refuse_unfit
+from jobs.runtime.meters import (
+    BILLED_STATUSES,
+    DEFAULT_METERS,
+    MOST_ATTRIBUTES,
+    MeterConfig,
+    Meters,
+    PriceAttributes,
+    declarations,
+    refuse_unfit,
+    refuse_unfit_attributes,
+)
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.unreachable import NO_ADDRESS, place
 from metering.meters import MOST_METERS, Declaration, Meter
@@ -54,10 +64,22 @@ class JobConfig(BaseModel):
         "`dimensions` beside `jobs`.",
     )
 
+    price_attributes: PriceAttributes = Field(
+        default=(),
+        description="Text and boolean columns of contracts that conditions of prices can name, such as operation, at "
+        f"most {MOST_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
+    )
+
     @field_validator("dimensions")
     @classmethod
     def _each_once(cls, names: Dimensions) -> Dimensions:
         refuse_unfit_dimensions(names)
+        return names
+
+    @field_validator("price_attributes")
+    @classmethod
+    def _each_attribute_once(cls, names: PriceAttributes) -> PriceAttributes:
+        refuse_unfit_attributes(names)
         return names
 
     @field_validator("meters")

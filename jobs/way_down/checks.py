@@ -27,11 +27,11 @@ def wrong_products(entries: Iterable[Entry], stored: Mapping[Cell, Row]) -> list
 
 def wrong_prices(entries: Iterable[Entry], prices: Iterable[Row]) -> list[str]:
     """Where a version (`price_versions`) says another unit price than usage has, as sentences."""
-    key = ("price_version", "model", "meter", "currency")
+    key = ("price_version", "meter", "currency")
     known = {tuple(row[name] for name in key): row["unit_price"] for row in prices}
     found = []
     for one in entries:
-        version = (one.price_version, one.window.model, one.window.meter, one.window.currency)
+        version = (one.price_version, one.window.meter, one.window.currency)
         if known.get(version, one.unit_price) != one.unit_price:
             found.append(
                 f"usage lsn {one.usage_lsn}, {one.window.meter}: price version {one.price_version} says another price"

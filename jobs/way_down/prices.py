@@ -19,12 +19,13 @@ TOLD_IN = ("topic", "partition", "offset", "lsn", "received_at")
 def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> list[dict[str, Any]]:
     """Versions that entries name (PRICE), each with its `record` (TOLD_IN) in the journal.
 
+    `model` is what the price is for (`metering.price_models`): the usage's own, how it begins, with its conditions.
     `changed_by` and `changed_at`: who made it the price, and when; null where a release did not keep it. `committed_at`
     and `told_by` are as the record has them: when the change was committed, and the name of the connector that
     published it (`weir`: our own).
     """
     asked = {
-        (version, one.window.model, one.window.meter, one.window.currency)
+        (version, one.window.meter, one.window.currency)
         for one in entries
         if (version := one.price_version) is not None
     }
@@ -36,7 +37,7 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
     return [
         {"price_version": row["lsn"], **{name: row[name] for name in PRICE}, **_told(records.get(row["lsn"]))}
         for row in found
-        if (row["lsn"], row["model"], row["meter"], row["currency"]) in asked
+        if (row["lsn"], row["meter"], row["currency"]) in asked
     ]
 
 

@@ -39,16 +39,18 @@ LIMIT_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Stack:
-    """What `meters`, `dimensions`, `contracts` and `conventions` of a configuration declare."""
+    """What `meters`, `dimensions`, `contracts`, `conventions` and `price_attributes` of a configuration declare."""
 
     meters: Mapping[str, Any]
     dimensions: tuple[str, ...] = ()
     contracts: tuple[dict[str, Any], ...] = ()
     conventions: tuple[dict[str, Any], ...] = ()
+    price_attributes: tuple[str, ...] = ()
 
     def config(self, of: type[Any], **more: Any) -> Any:
         """The configuration of a job."""
-        return of.model_validate({"meters": self.meters, "dimensions": self.dimensions, **more})
+        same = {name: getattr(self, name) for name in ("meters", "dimensions", "price_attributes")}
+        return of.model_validate({**same, **more})
 
 
 def billed(
@@ -79,7 +81,7 @@ def billed(
     accounts = _table(ACCOUNTS, [{**account, "lsn": first - 1, "effective_from": since, "committed_at": since}])
     prices = _table(PRICES, _prices(account, unit_prices, since))
     named, versions = joins.dimensions, (account_versions(accounts, joins.dimensions), price_versions(prices))
-    priced = price(outcomes, joins.declared, *versions, named=named)
+    priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.price_attributes)
     priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
     usage = sink.usage_rows(priced, 1, since, None)
     _bill(database, usage, stack.config(BillingConfig))

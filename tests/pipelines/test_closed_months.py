@@ -16,6 +16,7 @@ from catalog.closed import PRICE_AT, ClosedMonthsTouched
 from catalog.deletion import delete_row
 from catalog.file import parse_catalog
 from catalog.store import store, stored
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic
 from tests.database_rows import window, write_windows
 from tests.pipelines.test_contracts_view import ACCOUNTS, METERS, MODELS, MOMENTS, Edit, apply, edits
@@ -111,6 +112,24 @@ def test_what_ended_months_would_be_billed_is_said_and_nothing_is_stored(
     assert rows(billed) != before
     # The audit has not been there yet: what was agreed to is not asked again.
     store(billed, parse_catalog(file))
+
+
+@pytest.mark.parametrize("model", ["m*", 'm1{"region":"eu"}', '*{"region":"eu"}'])
+def test_a_price_of_more_than_its_model_or_with_conditions_may_bill_ended_months_anew_and_asks(
+    billed: str, model: str
+) -> None:
+    """Whether it is for what was used only the audit sees, which reads the events."""
+    Ownership.take("joins", billed, {"price_attributes": ["region"]}).close()
+
+    def file(model: str, since: datetime) -> str:
+        return price("0.02", since=since).replace("model: m1", f"model: '{model}'")
+
+    with pytest.raises(ClosedMonthsTouched, match=rf"a {LAST_MONTH:%Y-%m} \(0.05 EUR may change\)") as refused:
+        store(billed, parse_catalog(file(model, LAST_MONTH)))
+    assert [month for month, *_ in months(refused.value)] == [LAST_MONTH]
+    assert_stored(billed, file(model, MONTH))
+    assert_stored(billed, file(model.replace("m1", "m2").replace("m*", "n*"), MONTH))
+    store(billed, parse_catalog(file(model, LAST_MONTH)), backdates=True)
 
 
 @pytest.mark.parametrize(

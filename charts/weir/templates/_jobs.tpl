@@ -35,6 +35,9 @@
 {{- if $root.Values.dimensions -}}
 {{- $config = set (deepCopy $config) "dimensions" $root.Values.dimensions -}}
 {{- end -}}
+{{- if $root.Values.priceAttributes -}}
+{{- $config = set (deepCopy $config) "price_attributes" $root.Values.priceAttributes -}}
+{{- end -}}
 {{- $config | toPrettyJson -}}
 {{- end -}}
 {{- end }}

@@ -1,0 +1,132 @@
+"""Which events a price is for: a model, models that begin alike, or those of them whose columns have certain values.
+
+In the catalog that is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
+JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author as any other has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+MOST_CONDITIONS = 4
+ANY = "*"
+"""At the end of a model: whatever follows."""
+BEGINS = '{"'
+"""How conditions begin. A model that an event reports and that holds this has no price of its own."""
+Conditions = tuple[tuple[str, str], ...]
+"""Columns of events and the value of each, by column; a boolean is `true` or `false`."""
+
+
+@dataclass(frozen=True, order=True)
+class PricedModel:
+    """What a price is for. `model` ends with ANY where it is a prefix."""
+
+    model: str
+    conditions: Conditions = ()
+
+    @classmethod
+    def of(cls, model: str, conditions: Mapping[str, str]) -> PricedModel:
+        """With the conditions in one order."""
+        return cls(model, tuple(sorted(conditions.items())))
+
+    @classmethod
+    def parse(cls, text: str) -> PricedModel:
+        """What `text` wrote. Raises ValueError for conditions that are written otherwise: one price has one text."""
+        begins = text.find(BEGINS)
+        if begins < 0:
+            return cls(text)
+        try:
+            conditions = json.loads(text[begins:])
+        except ValueError as error:
+            raise ValueError(f"the conditions of {text!r} are no JSON object") from error
+        is_fit = isinstance(conditions, dict) and all(isinstance(value, str) for value in conditions.values())
+        found = cls.of(text[:begins], conditions) if is_fit else None
+        if found is None or found.text != text or not 0 < len(found.conditions) <= MOST_CONDITIONS or not begins:
+            raise ValueError(
+                f"{text!r} must be a model and 1 to {MOST_CONDITIONS} conditions, texts by column in the order of "
+                'their names, without spaces: gpt-4o{"operation":"batch"}'
+            )
+        return found
+
+    @property
+    def text(self) -> str:
+        """As the catalog has it."""
+        said = json.dumps(dict(self.conditions), separators=(",", ":"), ensure_ascii=False) if self.conditions else ""
+        return self.model + said
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is for the events of one model, whatever else they say."""
+        return not self.conditions and not self.model.endswith(ANY)
+
+    def names(self, model: str) -> bool:
+        """Whether a model that an event reports is one of those that the price is for, if its conditions hold."""
+        if self.model == model:
+            return BEGINS not in model
+        return self.model.endswith(ANY) and model.startswith(self.model.removesuffix(ANY))
+
+    def holds(self, attributes: Mapping[str, str | None]) -> bool:
+        """Whether its conditions hold for an event; what the event does not say meets none."""
+        return all(attributes.get(column) == value for column, value in self.conditions)
+
+    @property
+    def rank(self) -> tuple[bool, int, int, str]:
+        """Of several that are for an event the least is asked first: the model itself, then the longest prefix; within
+        one the most conditions.
+        """
+        return self.model.endswith(ANY), -len(self.model), -len(self.conditions), self.text
+
+
+@dataclass(frozen=True)
+class PricedModels:
+    """Those of a catalog that are no plain models."""
+
+    every: frozenset[PricedModel] = frozenset()
+
+    @classmethod
+    def among(cls, texts: Iterable[str | None]) -> PricedModels:
+        """Those among the models of prices. What cannot be read prices nothing."""
+        found = set()
+        for text in texts:
+            try:
+                found.add(PricedModel.parse(text or ""))
+            except ValueError:
+                continue
+        return cls(frozenset(each for each in found if not each.is_plain))
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.every)
+
+    @cached_property
+    def _by_model(self) -> Mapping[str, list[PricedModel]]:
+        found = defaultdict(list)
+        for each in self.every:
+            found[each.model].append(each)
+        return found
+
+    def _naming(self, model: str) -> Iterator[PricedModel]:
+        prefixes = (model[:length] + ANY for length in range(len(model) + 1))
+        for name in dict.fromkeys([model, *prefixes]):
+            yield from (each for each in self._by_model.get(name, ()) if each.names(model))
+
+    def of_model(self, model: str | None) -> list[str]:
+        """The texts of all prices that may be for a model, whatever its events say; its own among them."""
+        if model is None:
+            return []
+        own = [] if BEGINS in model else [model]
+        return [*own, *(each.text for each in self._naming(model) if each.text != model)]
+
+    def candidates(self, model: str | None, attributes: Mapping[str, str | None]) -> list[str]:
+        """The texts of the prices that are for an event, as they are asked: the first that has a price prices it."""
+        if model is None:
+            return []
+        own = [] if BEGINS in model else [PricedModel(model)]
+        fit = {*own, *(each for each in self._naming(model) if each.holds(attributes))}
+        # A model that ends with ANY is asked for by its own name first.
+        ranked = sorted(fit, key=lambda each: (each.model != model, *each.rank[1:]))
+        return [each.text for each in ranked]

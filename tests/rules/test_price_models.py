@@ -1,0 +1,175 @@
+"""Which prices are for an event, and in which order they are asked: the rule is written once more here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from catalog.file import CatalogFileError, parse_catalog
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.meters import MOST_ATTRIBUTES
+from metering.price_models import MOST_CONDITIONS, PricedModel, PricedModels
+
+MODELS = ("gpt-4o", "gpt-4o-mini", "gpt-4o-2024-08-06", "o3", "é")
+BASES = (*MODELS, "gpt-4o*", "gpt-4o-*", "gpt-4o-2024-*", "*")
+VALUES: dict[str, list[str]] = {"operation": ["batch", "chat"], "region": ["eu", "us"], "cached": ["true", "false"]}
+
+conditions = st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VALUES.items()})
+priced = st.builds(PricedModel.of, st.sampled_from(BASES), conditions)
+attributes = st.fixed_dictionaries(
+    {
+        "operation": st.none() | st.sampled_from(VALUES["operation"]),
+        "region": st.none() | st.sampled_from(["eu", "us"]),
+    },
+    optional={"cached": st.sampled_from(VALUES["cached"])},
+)
+
+
+@given(every=st.lists(priced, max_size=12), model=st.sampled_from(MODELS), said=attributes)
+def test_oracle_the_model_itself_then_the_longest_prefix_and_within_it_most_conditions(
+    every: list[PricedModel], model: str, said: dict[str, str | None]
+) -> None:
+    def place(one: PricedModel) -> tuple[int, int, str] | None:
+        begins = one.model[:-1] if one.model.endswith("*") else None
+        if one.model != model and (begins is None or not model.startswith(begins)):
+            return None
+        if any(said.get(column) != value for column, value in one.conditions):
+            return None
+        length = 1_000 if one.model == model else len(one.model)
+        return -length, -len(one.conditions), one.text
+
+    fit = sorted((found, one.text) for one in {*every, PricedModel(model)} if (found := place(one)) is not None)
+    assert PricedModels.among(one.text for one in every).candidates(model, said) == [text for _, text in fit]
+
+
+@given(every=st.lists(priced, max_size=12), model=st.sampled_from(MODELS), said=attributes)
+def test_what_an_event_is_priced_by_is_among_what_may_be_for_its_model(
+    every: list[PricedModel], model: str, said: dict[str, str | None]
+) -> None:
+    known = PricedModels.among(one.text for one in every)
+    assert {*known.candidates(model, said)} <= {*known.of_model(model)}
+    assert len(known.of_model(model)) == len({*known.of_model(model)})
+
+
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
+
+
+@given(model=names.filter(lambda name: '{"' not in name), said=st.dictionaries(names, names, max_size=MOST_CONDITIONS))
+def test_a_price_has_one_text_whoever_writes_it(model: str, said: dict[str, str]) -> None:
+    one = PricedModel.of(model, said)
+    assert PricedModel.parse(one.text) == one
+    assert PricedModel.of(model, dict(reversed(said.items()))).text == one.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'm{"a": "b"}',
+        'm{"b":"c","a":"b"}',
+        'm{"a":1}',
+        'm{"a":"b"',
+        'm{"a":"b"}x',
+        '{"a":"b"}',
+        'm{"a":"b","c":"d","e":"f","g":"h","i":"j"}',
+        'm{"a":"b","a":"b"}',
+    ],
+)
+def test_conditions_that_are_written_otherwise_are_no_price(text: str) -> None:
+    with pytest.raises(ValueError, match="conditions"):
+        PricedModel.parse(text)
+    assert not PricedModels.among([text])
+
+
+def test_a_client_that_names_its_model_as_a_price_is_written_gets_no_price_by_that() -> None:
+    """Who sends events may choose what `model` says: not which conditions hold."""
+    batch = PricedModel.of("gpt-4o", {"operation": "batch"})
+    known = PricedModels.among([batch.text, "gpt-4o", "*"])
+    assert known.candidates(batch.text, {"operation": "chat"}) == ["*"]
+    assert PricedModels.among([batch.text]).candidates(batch.text, {"operation": "batch"}) == []
+
+
+CATALOG = {
+    "plans": [{"plan": "pro", "name": "Pro"}],
+    "prices": [
+        {
+            "plan": "pro",
+            "model": "gpt-4o",
+            "conditions": {"operation": "batch", "cached": True},
+            "meter": "input_tokens",
+            "unit_price": "1",
+            "currency": "USD",
+            "effective_from": "2026-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+def with_price(**says: Any) -> str:
+    return json.dumps({**CATALOG, "prices": [{**CATALOG["prices"][0], **says}]})  # type: ignore[dict-item]
+
+
+def test_a_file_says_the_conditions_of_a_price_in_any_order() -> None:
+    (row,) = parse_catalog(json.dumps(CATALOG)).prices
+    assert row.model == 'gpt-4o{"cached":"true","operation":"batch"}'
+    assert "conditions" not in row.model_dump()
+    (plain,) = parse_catalog(with_price(conditions=None)).prices
+    assert plain.model == "gpt-4o"
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ({"conditions": {}}, "must be 1 to 4 columns of events"),
+        ({"conditions": {f"c{number}": "x" for number in range(5)}}, "must be 1 to 4 columns of events"),
+        ({"conditions": ["batch"]}, "must be 1 to 4 columns of events"),
+        ({"conditions": {"Operation": "batch"}}, "'Operation' must be the name of a column"),
+        ({"conditions": {"operation": ""}}, "must be text that is not empty"),
+        ({"conditions": {"operation": "x" * 600}}, "must be at most 512 bytes long"),
+        ({"conditions": {"operation": "x" * 500}}, "must be at most 512 bytes long"),
+        ({"model": 'gpt-4o{"operation":"batch"}'}, "must have no conditions of its own"),
+        ({"model": 'gpt-4o{"b":', "conditions": None}, "are no JSON object"),
+    ],
+)
+def test_conditions_that_nobody_could_price_by_are_refused_with_a_sentence(says: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CatalogFileError, match=sentence):
+        parse_catalog(with_price(**says))
+
+
+def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:
+    catalog = parse_catalog(json.dumps(CATALOG))
+    assert catalog.unknown_attributes({"operation", "cached"}) == []
+    (line,) = catalog.unknown_attributes({"operation"})
+    assert line.startswith(
+        "prices.0.conditions names cached: must be one of price_attributes in the configuration (ope"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (
+            ["operatio"],
+            "names operatio, which is no text or boolean column of a contract; it can name api_key_id, cached",
+        ),
+        (["input_tokens"], "names input_tokens, which is no text or boolean column"),
+        (["model"], "model is no attribute"),
+        (["region", "region"], "region stands there twice"),
+        (["plan"], "an outcome has a plan of its own"),
+        ([f"c{number}" for number in range(MOST_ATTRIBUTES + 1)], "at most 8 items"),
+    ],
+)
+def test_a_price_attribute_that_no_event_could_have_is_refused_at_the_start(names: list[str], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        IngestionConfig.model_validate({"price_attributes": names})
+
+
+def test_what_is_not_declared_is_not_kept() -> None:
+    """Rules without attributes read as those of the release before."""
+    assert "price_attributes" not in JoinsConfig().deciding
+    assert JoinsConfig(price_attributes=("region",)).deciding["price_attributes"] == ["region"]
