@@ -198,6 +198,12 @@ MENDS = (
         "for part in (corrected, contained))",
         "for part in (corrected,))",
     ),
+    _mend(
+        "a request that leaves its pair stays on the day of the completion",
+        "jobs/audit/corrected.py",
+        'occurred=pl.col("occurred") & pl.col("had_day")',
+        'occurred=pl.col("occurred")',
+    ),
 )
 """Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an
 oracle sees that believes nothing the product wrote."""
