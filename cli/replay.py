@@ -118,7 +118,8 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         file = load_catalog_file(catalog)
     except CatalogFileError as problem:
         raise CannotRun(str(problem)) from None
-    problems = file.undeclared_meters(set((rules.joins if rules else joins_config(postgres_url)).meters))
+    supposed = rules.joins if rules else joins_config(postgres_url)
+    problems = file.undeclared_meters(set(supposed.meters)) + file.unknown_attributes(set(supposed.price_attributes))
     problems += [
         f"accounts.{number}.effective_from: leave it out, in a replay an account was always what the file says"
         for number, row in enumerate(file.accounts)

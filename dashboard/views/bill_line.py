@@ -66,8 +66,8 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
         if (price.lsn, price.meter) == (line.price_version, line.meter):
             of = "" if price.model == line.model else f" of {literal(price.model)}"
             words = (
-                f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}{of}, plan {literal(price.plan)}, from "
-                f"{instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."
+                f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}{of}, plan {literal(price.plan)}, "
+                f"from {instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."
             )
             return Freshness(State.LIVE, words)
     return Freshness(State.NEVER_HAD_DATA, f"Version {line.price_version} is not in the price table.")

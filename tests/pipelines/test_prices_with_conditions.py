@@ -94,6 +94,7 @@ def audited(world: HandMade, at: timedelta) -> None:
         said = audit(world.tables, START + at)
         assert said is not None
         assert [fault for fault in said.faults if isinstance(fault, dict)] == []
+    assert said is not None
     assert said.appended == 0
 
 

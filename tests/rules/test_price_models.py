@@ -94,7 +94,7 @@ def test_a_client_that_names_its_model_as_a_price_is_written_gets_no_price_by_th
     assert PricedModels.among([batch.text]).candidates(batch.text, {"operation": "batch"}) == []
 
 
-CATALOG = {
+CATALOG: dict[str, Any] = {
     "plans": [{"plan": "pro", "name": "Pro"}],
     "prices": [
         {
@@ -111,7 +111,8 @@ CATALOG = {
 
 
 def with_price(**says: Any) -> str:
-    return json.dumps({**CATALOG, "prices": [{**CATALOG["prices"][0], **says}]})  # type: ignore[dict-item]
+    (price,) = CATALOG["prices"]
+    return json.dumps({**CATALOG, "prices": [{**price, **says}]})
 
 
 def test_a_file_says_the_conditions_of_a_price_in_any_order() -> None:
