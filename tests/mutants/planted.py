@@ -452,6 +452,13 @@ MUTANTS = (
         (f"{OF_AUDITS_WHENEVER}::test_what_waits_is_left_alone_until_it_is_decided",),
     ),
     Mutant(
+        "what a repeat superseded is never one pair",
+        "jobs/audit/corrected.py",
+        'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
+        "billed = expected",
+        (f"{OF_AUDITS_WHENEVER}::test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to",),
+    ),
+    Mutant(
         "the stream keeps the first of two lesser reports",
         "metering/joining.py",
         "w.is_lesser and w.value < row.value and",

@@ -187,12 +187,6 @@ MENDS = (
         '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
     _mend(
-        "what a repeat superseded is never one pair",
-        "jobs/audit/corrected.py",
-        'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
-        "billed = expected",
-    ),
-    _mend(
         "a correction of units that another meter bills is forgotten",
         "jobs/audit/proved.py",
         "for part in (corrected, contained))",
