@@ -34,6 +34,7 @@ OF_REBUILDS = "tests/pipelines/test_rebuild.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
+OF_PRICES_WITH_CONDITIONS = "tests/pipelines/test_prices_with_conditions.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
 OF_REJOINING = "tests/rules/test_rejoining.py"
@@ -457,6 +458,20 @@ MUTANTS = (
         'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
         "billed = expected",
         (f"{OF_AUDITS_WHENEVER}::test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to",),
+    ),
+    Mutant(
+        "a price is for events that do not meet its conditions",
+        "metering/price_models.py",
+        "each for each in self._naming(model) if each.holds(attributes)",
+        "each for each in self._naming(model)",
+        (f"{OF_PRICES_WITH_CONDITIONS}::test_a_batch_costs_half_and_what_says_nothing_of_itself_the_whole",),
+    ),
+    Mutant(
+        "a prefix is asked for a price before the model itself",
+        "metering/price_models.py",
+        "key=lambda each: (each.model != model, *each.rank[1:])",
+        "key=lambda each: (each.model == model, *each.rank[1:])",
+        (f"{OF_PRICES_WITH_CONDITIONS}::test_dated_names_of_a_model_have_its_price_and_one_with_its_own_keeps_that",),
     ),
     Mutant(
         "the stream keeps the first of two lesser reports",
