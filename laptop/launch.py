@@ -158,7 +158,8 @@ def keep_config(folders: Folders, config: StackConfig) -> None:
     for job, settings in config.items():
         file = folders.config(job)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        given = settings.model_dump(mode="json", exclude_unset=True)
+        file.write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
 
 
 def _start_supervisor(

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from metering.meters import Declaration
+from metering.meters import Declaration, texts_of
 
 
 def explanation(meter: Declaration, unmetered_share: float, *, is_declared: bool = True) -> str:
     """What the meter counts or adds up, in which unit it is priced, and what becomes of a request that lacks it.
 
     `unmetered_share`: the part of all requests above which the alert UnmeteredUsage is raised. A meter that is declared
-    no more is explained by what it meant.
+    no more is explained by what it meant; which outcomes it looked at may have changed meanwhile.
     """
-    clauses = [f"{meter.name} {_quantity(meter)}, priced per {meter.unit} by plan and model", *_within(meter)]
+    outcomes = _outcomes(meter) if is_declared else "outcomes"
+    clauses = [f"{meter.name} {_quantity(meter, outcomes)}, priced per {meter.unit} by plan and model", *_within(meter)]
     clauses += _where_missing(meter, unmetered_share) if is_declared else ["it is declared no more"]
     return "; ".join(clauses) + "."
 
 
-def _quantity(meter: Declaration) -> str:
+def _quantity(meter: Declaration, outcomes: str) -> str:
     if meter.sums is None:
-        return f"counts {_outcomes(meter)} as 1 {meter.unit}"
-    return f"adds up {meter.sums} of {_outcomes(meter)}"
+        return f"counts {outcomes} as 1 {meter.unit}"
+    return f"adds up {meter.sums} of {outcomes}"
 
 
-def _outcomes(_meter: Declaration) -> str:
-    """Which outcomes it looks at: all of them, for a declaration has no condition yet."""
-    return "each outcome"
+def _outcomes(meter: Declaration) -> str:
+    """Which outcomes it looks at."""
+    conditions = [f"{column} is {_one_of(texts_of(values))}" for column, values in meter.where]
+    return f"each outcome whose {' and '.join(conditions)}" if conditions else "each outcome"
+
+
+def _one_of(values: Sequence[str]) -> str:
+    *others, last = values
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _within(meter: Declaration) -> Iterator[str]:

@@ -14,6 +14,10 @@ from metering.limits import PLAIN_NAME
 T = TypeVar("T")
 
 MOST_METERS = 50
+Where = tuple[tuple[str, tuple[str | bool, ...]], ...]
+"""Columns of events, and the values of each of which an outcome has one; all of these conditions hold."""
+MOST_CONDITIONS = 4
+MOST_VALUES = 100
 METER_NAME = re.compile(PLAIN_NAME)
 QUANTITY_DECIMALS = 6
 LARGEST_QUANTITY = Decimal(10**17 - 1).scaleb(-QUANTITY_DECIMALS)
@@ -42,6 +46,8 @@ class Declaration:
     """Whether a completion that does not report it is counted as unmetered."""
     within: str | None = None
     """The meter that counts these units, too, so that a total of the unit leaves them out."""
+    where: Where = ()
+    """Which outcomes it looks at; empty: all. It may change under one name: each row keeps what it was counted by."""
 
     @property
     def meaning(self) -> tuple[str, str | None]:
@@ -76,6 +82,16 @@ class OfMeter(Generic[T]):
 def columns_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
     """The columns of the journal that are added up, each once."""
     return tuple(dict.fromkeys(meter.sums for meter in meters if meter.sums is not None))
+
+
+def conditions_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
+    """The columns that some meter's `where` names, each once."""
+    return tuple(dict.fromkeys(column for meter in meters for column, _ in meter.where))
+
+
+def texts_of(values: Iterable[str | bool]) -> list[str]:
+    """Values of a condition as texts: a boolean is true or false, as in JSON."""
+    return [str(value).lower() if isinstance(value, bool) else value for value in values]
 
 
 def totals_of(meters: Iterable[Declaration]) -> Mapping[str, tuple[str, ...]]:

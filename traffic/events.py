@@ -82,6 +82,12 @@ def told(call: Call, document: Document) -> Used:
     return {name: call.used[name] for name in TELLS[document["type"]]}
 
 
+def texts(call: Call, *, is_asked: bool, is_answered: bool) -> Mapping[str, str]:
+    """What the events of a call say in texts, by column: its request, its completion, or both."""
+    said = {**(_asked(call) if is_asked else {}), **(_answered(call) if is_answered else {})}
+    return {column: value for column, value in said.items() if isinstance(value, str)}
+
+
 def heartbeat(source: str, number: int, at_ms: int) -> Document:
     """A sign of life."""
     return _envelope(HEARTBEAT, source, f"beat-{number}", _time(source, at_ms), {})
@@ -137,9 +143,8 @@ def _used(call: Call, kind: str) -> Document:
         units = {"usage": {name.removesuffix("_tokens"): tokens for name, tokens in units.items()}}
     if units.get(SECONDS) is not None:
         units[SECONDS] = float(units[SECONDS])  # Of so few digits JSON has each.
-    return {
-        "status": call.status,
-        **units,
-        "usage_source": "provider" if call.status == "completed" else "partial",
-        "latency_ms": call.ended_ms - call.started_ms,
-    }
+    return {**_answered(call), **units, "latency_ms": call.ended_ms - call.started_ms}
+
+
+def _answered(call: Call) -> Document:
+    return {"status": call.status, "usage_source": "provider" if call.status == "completed" else "partial"}

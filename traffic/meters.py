@@ -31,12 +31,17 @@ class Meter:
     """Whether a completion that does not report it leaves a quantity that nobody knows, and not none."""
     within: str | None = None
     """The meter that counts its units, too."""
+    where: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Columns of its events, and which values of each it asks for."""
 
     @classmethod
     def of(cls, name: str, said: Mapping[str, Any]) -> Meter:
         """From what `meters` of a configuration says of it."""
-        sums, expected = said.get("sum"), said.get("expected")
-        return cls(name, sums, sums in REPORTED if expected is None else expected, said.get("within"))
+        sums, expected, where = said.get("sum"), said.get("expected"), said.get("where") or {}
+        asked = tuple(
+            (column, tuple(value) if isinstance(value, list) else (value,)) for column, value in where.items()
+        )
+        return cls(name, sums, sums in REPORTED if expected is None else expected, said.get("within"), asked)
 
 
 DEFAULT = (
@@ -63,16 +68,27 @@ def drawn(rng: Random) -> Used:
     }
 
 
-def quantities(meters: Iterable[Meter], outcome: str, told: Used) -> dict[str, Quantity]:
-    """How much of each meter an outcome is, by what its completion told; a meter of which it is nothing is left out."""
+def quantities(meters: Iterable[Meter], outcome: str, told: Used, texts: Mapping[str, str]) -> dict[str, Quantity]:
+    """How much of each meter an outcome is, by what its completion told; a meter of which it is nothing is left out.
+
+    `texts`: what its events say besides, by column.
+    """
     found: dict[str, Quantity] = {}
     for meter in meters:
+        if any(_text(column, outcome, texts) not in values for column, values in meter.where):
+            continue
         if meter.sums is None:
             if outcome in ("matched", "abandoned"):
                 found[meter.name] = 1
         elif told.get(meter.sums) is not None or (meter.is_expected and outcome == "matched"):
             found[meter.name] = told.get(meter.sums)
     return found
+
+
+def _text(column: str, outcome: str, texts: Mapping[str, str]) -> str | None:
+    """What the events of an outcome say in a column; whoever answers without a status has completed."""
+    is_answered = outcome in ("matched", "orphaned")
+    return texts.get(column, "completed" if column == "status" and is_answered else None)
 
 
 def billed_elsewhere(meters: Iterable[Meter], found: Mapping[str, Quantity], priced: Container[str]) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Policy:
     exact_horizon_seconds: int = 3_600
     device_patterns: tuple[str, ...] = ()
     meters: tuple[Meter, ...] = DEFAULT
+    best_report_bills: bool = True
+    """Whether of several reports of a call the best one bills, and not the first."""
     counts_parts_twice: bool = False
     """Whether the conventions of shipped contracts do not hold: a part is billed beside its whole."""
     knows_seconds: bool = False
@@ -59,15 +61,18 @@ class Policy:
             name: value
             for config in jobs.values()
             for name, value in config.items()
-            if name in cls.__dataclass_fields__ and name not in ("meters", "late_policy")
+            if name in cls.__dataclass_fields__ and name not in ("meters", "late_policy", "best_report_bills")
         }
-        ingestion, said = jobs.get("ingestion", {}), jobs.get("joins", {}).get("meters", {})
+        ingestion, joins = jobs.get("ingestion", {}), jobs.get("joins", {})
+        said = joins.get("meters", {})
         late = {name: meter["late_policy"] for name, meter in said.items() if meter.get("late_policy")}
         return cls(
             **known,
             late_policy={**jobs.get("billing", {}).get("late_policy", {}), **late},
             device_patterns=tuple(ingestion.get("clocks", {}).get("device", ())),
             meters=tuple(Meter.of(name, meter) for name, meter in sorted(said.items())) or DEFAULT,
+            # Left open, it is as a new stack has it; earlier releases did not know it.
+            best_report_bills=joins.get("best_report_bills", False) is not False,
             counts_parts_twice=ingestion.get("shipped_conventions") is False,
             knows_seconds=CONTRACT in ingestion.get("contracts", ()),
         )

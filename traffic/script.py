@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -48,6 +48,8 @@ class Outcome:
     event_ms: int
     decided_ms: int
     told: Used
+    texts: Mapping[str, str]
+    """What its events say besides, by column."""
     knows_late: bool
     """Whether the late changes of the catalog were told before its last part came."""
 
@@ -81,7 +83,8 @@ class Script:
         self.catalog = catalog
         self.timeline = timeline
         self.knows_late = knows_late
-        self._calls = calls
+        # A report that failed waits for a better one where the best one bills: `scenarios.reports` sends such calls.
+        self._calls = map(_completed, calls) if placement.policy.best_report_bills else calls
         self.records: list[Record] = []
         self.outcomes: list[Outcome] = []
         self.activity: list[Activity] = []
@@ -155,14 +158,22 @@ class Script:
         if call.user is not None:
             self.activity.append(Activity(call.account, call.user, event_ms, moving, beyond_us))
 
-    def expect(self, call: Call, outcome: str, event_ms: int, sent_ms: int, told: Used = NOTHING) -> None:
-        """What must become of the call, when its last part is sent at `sent_ms`."""
-        alone = outcome in ("abandoned", "orphaned")
+    def expect(
+        self, call: Call, outcome: str, event_ms: int, sent_ms: int, told: Used = NOTHING, *, waits: bool = False
+    ) -> None:
+        """What must become of the call, when its last part is sent at `sent_ms`; it may wait for a better report."""
+        waits = waits or outcome in ("abandoned", "orphaned")
         model = None if outcome == "orphaned" else call.model
-        decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if alone else 0)
+        decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if waits else 0)
+        texts = events.texts(call, is_asked=outcome != "orphaned", is_answered=outcome != "abandoned")
         self.outcomes.append(
-            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, told, self.knows_late)
+            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, told, texts, self.knows_late)
         )
+
+
+def _completed(call: Call) -> Call:
+    """The same call, had it not failed."""
+    return replace(call, status="completed")
 
 
 def moved(call: Call, ended_ms: int) -> Call:

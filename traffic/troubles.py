@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.placement import Placement
-from traffic.scenarios import borders, contents, in_time, parts, repeats
+from traffic.scenarios import borders, contents, in_time, parts, repeats, reports
 from traffic.script import Script
 
 
@@ -44,6 +44,9 @@ TROUBLES = (
     Trouble(parts.superseded_request, 3),
     Trouble(parts.superseded_completion, 3),
     Trouble(parts.superseded_usage, 2),
+    Trouble(reports.failed, 6, can_be_judged=reports.can_be_ranked),
+    Trouble(reports.retried, 4, can_be_judged=reports.can_be_ranked),
+    Trouble(reports.streamed, 3, can_be_judged=reports.can_be_ranked),
     Trouble(contents.null_tokens, 10),
     Trouble(contents.unpriced_model, 6),
     Trouble(contents.unknown_account, 4),

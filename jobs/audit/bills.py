@@ -77,8 +77,11 @@ ALONE = pl.Schema(
     }
 )
 """A straggler, or an entry that corrects others: without a decision it is no straggler."""
-MADE_ALONE = pl.Schema({**ALONE, "was_closed": pl.Boolean()})
-"""The same as usage says it; `was_closed`: what corrects others met a closed window (null: usage does not say)."""
+MADE_ALONE = pl.Schema({**ALONE, "was_closed": pl.Boolean(), "contained_version": pl.Int64()})
+"""The same as usage says it; `was_closed`: what corrects others met a closed window (null: usage does not say).
+
+`contained_version`: the price version of what of it another meter bills, which is a window of its own; null: nothing.
+"""
 _SUMMED = (*ENTRY, "quantity", "contained_quantity")
 DAY_KEY = ("account", "day", "model", "meter", "currency", "price_version")
 DAYS = pl.Schema(
@@ -148,12 +151,19 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
 def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
     """STAGED that is told by itself → MADE_ALONE: units that another meter bills are part of their straggler there."""
     is_contained = (pl.col("price_version") <= BILLED_AS_PART).fill_null(value=False)
-    alone = alone.with_columns(contained_quantity=pl.when(is_contained).then("quantity").otherwise(0).cast(SUM))
+    alone = alone.with_columns(
+        contained_quantity=pl.when(is_contained).then("quantity").otherwise(0).cast(SUM),
+        contained_version=pl.when(is_contained).then("price_version"),
+    )
     if alone.select(is_contained.any()).item():
         alone = (
             alone.sort(*ENTRY, is_contained)
             .group_by(ENTRY, maintain_order=True)
-            .agg(pl.first(*(name for name in MADE_ALONE if name not in _SUMMED)), pl.sum(*_SUMMED[2:]))
+            .agg(
+                pl.first(*(name for name in MADE_ALONE if name not in (*_SUMMED, "contained_version"))),
+                pl.sum(*_SUMMED[2:]),
+                pl.max("contained_version"),
+            )
         )
     return alone.select(MADE_ALONE.names()).cast(MADE_ALONE)
 

@@ -22,8 +22,8 @@ from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.kept_contracts import contracts_kept
 from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.meters import restored
-from jobs.runtime.rules_in_force import Held, read_history
+from jobs.runtime.meters import conditions_stored, restored
+from jobs.runtime.rules_in_force import Held, read_history, rules_at
 from metering.contracts.model import Contract
 from metering.words import BILLABLE, Disposition
 
@@ -98,12 +98,16 @@ class LaterContracts:
 def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
     """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
 
-    Rules with a meter that joins has not told yet are passed over: it was started later, has had no outcome since, or
-    never was started with it. What is put meanwhile would be counted without that meter, and for good.
+    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had
+    no outcome since, or never was started with it. What is put meanwhile would be counted without it, and for good.
     """
     sums = pinned.sums
     known = [held for held in read_history(journal)[0] if held.first < pinned.position]
-    history = [held for held in known if _is_told(held, pinned)]
+    history = [
+        held
+        for number, held in enumerate(known)
+        if _is_told(held, pinned) and _has_told_conditions(held, known[number + 1 :], pinned)
+    ]
     kept = [(held, contracts_kept(held.rules, sums)) for held in history]
     ever = [set(contracts) for _, contracts in kept]
     late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
@@ -127,6 +131,18 @@ def _is_told(held: Held, pinned: Pinned) -> bool:
     return held.rules.get("max_per_event", {}).keys() <= pinned.sums.keys() and any(
         columns.issuperset(held.rules.get("summed", ())) for columns in summed
     )
+
+
+def _has_told_conditions(held: Held, after: Sequence[Held], pinned: Pinned) -> bool:
+    """Whether joins had the conditions of these rules of ingestion when they came, or has told its own since.
+
+    Or never will: others came `after`. No later telling undoes any of that.
+    """
+    asked = held.rules.get("where", {})
+    if any(later.rules.get("where", {}) != asked for later in after):
+        return True
+    had = conditions_stored(rules_at(pinned.history, held.first).get("meters", {}))
+    return had == asked or any(of_joins.first > held.first for of_joins in pinned.history)
 
 
 def judged(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:

@@ -200,7 +200,7 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_anoth
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
             pl.col(name).fill_null(value=False)
         )
-    is_on_another_day = pl.col("has_own_day") & differs("day")
+    is_on_another_day = pl.col("has_own_day") & differs("day") & (pl.col("outcome") != Outcome.SUPERSEDED.value)
     is_otherwise = pl.col("is_same") & (
         pl.any_horizontal(*(differs(name) for name in (*_AS_DECIDED, "counted"))) | is_on_another_day
     )
@@ -245,15 +245,20 @@ def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
 def _put(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
     """What comes, or is put in the place of what stood → rows that name those that it replaces.
 
-    They copy the day of what occurred when they did: of the completion, and of a request without one. A report that
-    bills from now on also names all that its request billed before.
+    They copy the day of what occurred when they did: of the completion, and of a request without one. Of a pair that is
+    taken apart the request was on the day of the completion, and is on its own from now on. A report that bills from
+    now on also names all that its request billed before.
     """
     comes = sound.select(*OUTCOME, "cause", "group")
     rows = must.join(comes, on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
     occurred = pl.coalesce("completion_lsn", "request_lsn")
     parts = [rows.select("row", *KEY, lsn=part, occurred=pl.col(part) == occurred) for part in PARTS]
-    gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part) for part in PARTS]
-    shared = pl.concat(parts).join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner").drop("lsn")
+    gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part, had_day=pl.col(part) == occurred) for part in PARTS]
+    shared = (
+        pl.concat(parts)
+        .join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner")
+        .select("row", *KEY, "usage_lsn", "day", occurred=pl.col("occurred") & pl.col("had_day"))
+    )
     billing = rows.filter(pl.col("outcome") != Outcome.SUPERSEDED.value).select(
         "row", *KEY, "group", occurred=pl.lit(value=False)
     )

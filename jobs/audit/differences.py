@@ -108,11 +108,10 @@ def _days_copied(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
     an earlier release has written says no day.
     """
     occurred = pl.coalesce("completion_lsn", "request_lsn")
-    named = put.select(*[pl.col(part).alias(f"{part}_named") for part in PARTS], corrects_lsns="lsn", day_named="day")
-    is_of_it = pl.any_horizontal(*[(pl.col(f"{part}_named") == occurred).fill_null(value=False) for part in PARTS])
+    named = put.select(corrects_lsns="lsn", day_named="day", occurred_named=occurred)
     return (
         replacing.join(named, on="corrects_lsns", how="inner")
-        .filter(is_of_it)
+        .filter(pl.col("occurred_named") == occurred)
         .sort("lsn", "corrects_lsns")
         .group_by("lsn", maintain_order=True)
         .agg(

@@ -169,11 +169,17 @@ def _of_bucket(parts: Parts, billed: Billed, bucket: int, span: Span) -> tuple[P
     alone = span.windows(made[_ALONE])
     corrections = explained(told, alone, windows)
     named = pl.DataFrame(corrections.named, schema={name: DECIDED[name] for name in ENTRY}, orient="row")
-    corrected = alone.join(named, on=ENTRY, how="semi").select(WINDOW_KEY)
-    sums = unequal_windows(span.windows(made[held.WINDOWS]), windows, corrected)
+    sums = unequal_windows(span.windows(made[held.WINDOWS]), windows, _corrected(alone, named))
     sums += unequal_stragglers(alone, stragglers)
     sums += unequal_days(span.days(added_days(made[held.DAYS])), days, is_everything=span.is_everything)
     return Proof(sums, corrections.wrong), corrections.chains
+
+
+def _corrected(alone: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
+    """MADE_ALONE, and the entries that corrections name → the windows that they have changed (WINDOW_KEY)."""
+    corrected = alone.join(named, on=ENTRY, how="semi")
+    contained = corrected.drop_nulls("contained_version").with_columns(price_version="contained_version")
+    return pl.concat(part.select(WINDOW_KEY) for part in (corrected, contained))
 
 
 _MADE = {held.WINDOWS: WINDOWS, _ALONE: MADE_ALONE, held.DAYS: DAYS}

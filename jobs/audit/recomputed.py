@@ -23,7 +23,7 @@ from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.meters import restored
 from jobs.runtime.rules_in_force import History, Rules, rules_at
 from jobs.streams import ACCOUNTS, PRICES
-from metering.meters import REPORTED_COLUMNS, columns_of
+from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
 
 SAID = (
     *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
@@ -101,7 +101,8 @@ class Pinned:
     def schema(self) -> Schema:
         """What is needed of a row of the journal (`memory.carried`): the columns of all meters that ever held."""
         meters = [meter for held in self.history for meter in restored(held.rules.get("meters"))]
-        return carried(dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)]), self._dimensions)
+        summed = dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)])
+        return carried(summed, self._dimensions, conditions_of(meters))
 
     @property
     def _dimensions(self) -> Sequence[str]:

@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.judge import Judge
-from jobs.ingestion.limits_of_meters import limited, refuse_unknown_dimensions
+from jobs.ingestion.limits_of_meters import limited, refuse_unknown_conditions, refuse_unknown_dimensions
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
+from jobs.runtime.meters import conditions_stored, stored
 from jobs.runtime.names import Name
 from jobs.runtime.rules_in_force import History
 from jobs.streams import EVENTS_TOPIC
@@ -23,6 +24,7 @@ from metering.contracts.model import Contract
 from metering.contracts.schema import SHIPPED_REF, Document, contracts_of
 from metering.contracts.shipped import shipped
 from metering.limits import MAX_NAME_BYTES
+from metering.meters import Meter
 
 DAY_SECONDS = 86_400
 MOST_CONTRACTS = 100
@@ -230,6 +232,7 @@ class IngestionConfig(JobConfig):
     def _meters_sum_what_contracts_give(self) -> IngestionConfig:
         contracts = self.contracts_in_force()
         refuse_unknown_dimensions(self.dimensions, contracts)
+        refuse_unknown_conditions(self.declared, contracts)
         refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
         return self
 
@@ -261,13 +264,18 @@ class IngestionConfig(JobConfig):
         return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources)
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
-        """The configuration with `shipped_conventions` said: of the journal's rules so far, or as it `is_new`."""
-        if self.shipped_conventions is not None:
-            return self
-        documents = history[-1].rules.get("contracts", {}) if history else {}
-        of_shipped = [documents.get(f"{SHIPPED_REF}{name}", documents.get(name, {})) for name in shipped()]
-        holds = is_new or any(INCLUDES in document for document in of_shipped)
-        return self.model_copy(update={"shipped_conventions": holds})
+        """The configuration with what it leaves open: as the journal's rules so far have it, or as what `is_new` has.
+
+        That is whether the conventions of shipped contracts hold, and which requests the default meter counts.
+        """
+        rules = history[-1].rules if history else {}
+        counts_some = is_new or Meter.REQUESTS in rules.get("where", {})
+        settled: dict[str, Any] = {"meters": self.settled_meters(bills_failures=not counts_some)}
+        if self.shipped_conventions is None:
+            documents = rules.get("contracts", {})
+            of_shipped = [documents.get(f"{SHIPPED_REF}{name}", documents.get(name, {})) for name in shipped()]
+            settled["shipped_conventions"] = is_new or any(INCLUDES in document for document in of_shipped)
+        return self.model_copy(update=settled)
 
     @property
     def deciding(self) -> dict[str, Any]:
@@ -277,6 +285,8 @@ class IngestionConfig(JobConfig):
         said: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
             said["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
+        if where := conditions_stored(stored(self.declared)):
+            said["where"] = where
         return {**super().deciding, **said, "summed": summed, "max_per_event": limits}
 
     @property

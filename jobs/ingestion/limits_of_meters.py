@@ -1,4 +1,7 @@
-"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit."""
+"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit.
+
+And it may look at texts and booleans that a contract of an outcome gives.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 from jobs.runtime.dimensions import RESERVED, of_events
-from jobs.runtime.meters import MeterConfig
+from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, MeterConfig
 from metering.contracts.model import Contract, Field, Kind
+from metering.meters import Declaration, texts_of
 from metering.words import BILLABLE, COMPLETIONS
 
 SUMMED = (Kind.INTEGER, Kind.DECIMAL)
+CONDITIONAL = (Kind.TEXT, Kind.BOOLEAN)
+"""What `where` of a meter can ask for."""
 
 
 def limited(contracts: Mapping[str, Contract], meters: Mapping[str, MeterConfig]) -> dict[str, Contract]:
@@ -57,6 +63,41 @@ def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -
         offered = ", ".join(sorted(found for found, kind in given.items() if kind in SUMMED))
         problem = f"is {given[column]}" if column in given else "is given by no contract of a completion"
         raise ValueError(f"meters.{name} sums {column}, which {problem}; it can sum {offered}")
+
+
+def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError where a meter's `where` names a column that no contract of an outcome gives as text or boolean.
+
+    Or a value that the column can never have: such a meter would count nothing, and nobody would hear of it.
+    """
+    fields: dict[str, list[Field]] = {}
+    for contract in contracts.values():
+        for field in contract.fields if contract.family in BILLABLE else ():
+            if field.kind in CONDITIONAL and field.column not in OF_OUTCOMES - set(OUTCOME_TEXTS):
+                fields.setdefault(field.column, []).append(field)
+    for meter in meters:
+        for column, values in meter.where:
+            if column not in fields:
+                raise ValueError(
+                    f"meters.{meter.name}.where names {column}, which is no text or boolean column of a contract; it "
+                    f"can name {', '.join(sorted(fields))}"
+                )
+            possible = _possible(fields[column])
+            for value in values:
+                if value not in possible and (isinstance(value, bool) or possible):
+                    offered = ", ".join(texts_of(sorted(possible))) or "any text, in quotes"
+                    asked = f"meters.{meter.name}.where asks for {column} {value!r}"
+                    raise ValueError(f"{asked}, which no event has; it can be {offered}")
+
+
+def _possible(fields: Iterable[Field]) -> set[str | bool]:
+    """What a column of these fields may hold; empty: any text."""
+    found: set[str | bool] = set()
+    for field in fields:
+        if field.kind is Kind.TEXT and field.values is None:
+            return set()
+        found |= {True, False} if field.kind is Kind.BOOLEAN else set(field.values or ())
+    return found
 
 
 def refuse_unknown_dimensions(names: Iterable[str], contracts: Mapping[str, Contract]) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from jobs.joins.memory import text_of
 from jobs.runtime.dimensions import ACCOUNT, TAG, of_accounts
+from metering.pricing import SUPPOSED_VERSIONS_FROM
 
 BEGINNING_OF_TIME_US = -(2**63)
 CONTRACT = ("plan", "currency")
@@ -190,8 +191,10 @@ def price_versions(prices: pa.Table) -> Versions:
     """All versions (streams.PRICES) → what one unit costs.
 
     A deletion ends the price of its `effective_from`: it is that price once more, with its end. Where there was none,
-    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`).
+    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`). A price that is supposed has
+    an lsn below 1, and a version of its own (`SUPPOSED_VERSIONS_FROM`).
     """
+    lsn = pl.col("lsn")
     of_instant = [*PRICE_KEY, "effective_us"]
     was = pl.when(~pl.col("deleted"))
     has_none = pl.col("unit_price").is_null() | (pl.col("ends_us") <= pl.col("effective_us"))
@@ -203,7 +206,9 @@ def price_versions(prices: pa.Table) -> Versions:
             superseded_lsn=pl.col("lsn").shift(-1).over(of_instant),
             concerns_us=pl.max_horizontal("effective_us", "ends_us"),
             withdrawn=pl.col("deleted") & pl.col("ends_us").is_null(),
-            version_lsn=was.then("lsn").forward_fill().over(of_instant),
+            version_lsn=was.then(pl.when(lsn > 0).then(lsn).otherwise(SUPPOSED_VERSIONS_FROM - lsn))
+            .forward_fill()
+            .over(of_instant),
             unit_price=was.then("unit_price").forward_fill().over(of_instant),
         )
         .with_columns(deleted=pl.col("withdrawn") | has_none.fill_null(value=False)),

@@ -9,10 +9,11 @@ from pydantic import Field
 
 from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
-from jobs.runtime.meters import CELLS_AT_ONCE, outcomes_at_once, stored
+from jobs.runtime.meters import CELLS_AT_ONCE, conditions_stored, outcomes_at_once, stored
 from jobs.runtime.names import Name
+from jobs.runtime.rules_in_force import History
 from metering.limits import MAX_NAME_BYTES
-from metering.meters import DEFAULT, columns_of
+from metering.meters import DEFAULT, Meter, columns_of, conditions_of
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -51,14 +52,27 @@ class JoinsConfig(JobConfig):
         "first received at most this long apart; in seconds, at most 366 days. What is one pair already stays one.",
     )
 
-    best_report_bills: bool = Field(
-        default=False,
+    best_report_bills: bool | None = Field(
+        default=None,
         description="Whether of several reports of a request the best one bills, whichever came first: completed "
         "before cancelled before error, the provider's count before an estimated and a partial one. A lesser report "
         "then waits as long as its request, and the audit corrects what came later, within `rejoin_seconds`. It holds "
         "for what comes after it is turned on. Turn it on when no earlier release will be started again: that would "
-        "refuse the corrections.",
+        "refuse the corrections. Left out: a new installation has it on, an upgraded one as before.",
     )
+
+    def settled(self, history: History, *, is_new: bool) -> JoinsConfig:
+        """The configuration with what it leaves open: as the rules of usage so far have it, or as what `is_new` has.
+
+        That is whether the best report bills, and which requests the default meter counts.
+        """
+        rules = history[-1].rules if history else {}
+        counts_some = is_new or Meter.REQUESTS in conditions_stored(rules.get("meters") or {})
+        ranks = self.best_report_bills
+        if ranks is None:
+            ranks = is_new or bool(rules.get("best_report_bills"))
+        meters = self.settled_meters(bills_failures=not counts_some)
+        return self.model_copy(update={"best_report_bills": ranks, "meters": meters})
 
     @property
     def rejoin_within(self) -> timedelta:
@@ -75,7 +89,7 @@ class JoinsConfig(JobConfig):
     @property
     def carried(self) -> Schema:
         """What joins remembers of a row that waits."""
-        return carried(columns_of(self.declared), self.dimensions)
+        return carried(columns_of(self.declared), self.dimensions, conditions_of(self.declared))
 
     @property
     def timeouts_seconds(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from datetime import datetime
 import polars as pl
 
 from jobs.runtime.dimensions import of_events
+from jobs.runtime.meters import OUTCOME_TEXTS
 from jobs.streams import QUANTITY
 from metering.contracts.includes import COLUMN
 from metering.words import Outcome
@@ -42,8 +43,9 @@ held them, and `decided_side`: null while a row waits, else the side on which it
 lsn, received_at and timeout_us are kept. The columns that a configuration names follow (`carried`)."""
 
 
-def carried(reported: Iterable[str], dimensions: Iterable[str]) -> Schema:
-    """CARRIED and what a configuration adds: columns whose quantities are added up, and dimensions that events have.
+def carried(reported: Iterable[str], dimensions: Iterable[str], conditions: Iterable[str] = ()) -> Schema:
+    """CARRIED and what a configuration adds: columns whose quantities are added up, dimensions that events have, and
+    columns of conditions (`where` of a meter).
 
     INCLUDED comes with them: a text that only what reports quantities has.
 
@@ -54,6 +56,7 @@ def carried(reported: Iterable[str], dimensions: Iterable[str]) -> Schema:
         **{text_of(name): pl.String() for name in of_events(dimensions)},
         INCLUDED: pl.String(),
         **{quantity_of(name): REPORTED for name in reported},
+        **{condition_of(name): pl.String() for name in conditions if name not in OUTCOME_TEXTS},
     }
 
 
@@ -69,6 +72,11 @@ def text_of(column: str) -> str:
 
 TEXT = "text:"
 """How names of dimensions begin (`text_of`)."""
+
+
+def condition_of(column: str) -> str:
+    """The same of a column of conditions: a text, or a boolean as text. What every outcome has keeps its name."""
+    return column if column in OUTCOME_TEXTS else f"where:{column}"
 
 
 def column_of(name: str) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import polars as pl
 
-from jobs.joins.memory import CARRIED, KEY, column_of, text_of
+from jobs.joins.memory import CARRIED, KEY, column_of, condition_of, text_of
 from jobs.runtime.delta.table import microseconds_of
 from metering.joining import FINAL, Row, Side, Winner, step, waiting
 from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
@@ -94,9 +94,9 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
     first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
     (the completion's, else the request's), user_id and model of the request, status and quantities of the completion,
-    dimensions (the request's, else the completion's), timeout_us (how long the row waits that is there, or within which
-    both meet), until_us (when F passes it the outcome is decided; null: it is at once), is_lesser (another report may
-    beat the completion's) and superseded; null on a side that is missing.
+    dimensions and conditions (the request's, else the completion's), timeout_us (how long the row waits that is there,
+    or within which both meet), until_us (when F passes it the outcome is decided; null: it is at once), is_lesser
+    (another report may beat the completion's) and superseded; null on a side that is missing.
     """
     request, completion = found["request"], found["completion"]
     received_us, event_time = rows["received_at"].dt.epoch("us"), rows["event_time"]
@@ -130,8 +130,9 @@ def _of_request(values: pl.Series, request: pl.Series, preferred: pl.Series) -> 
 
 
 def _named(values: pl.Series, completion: pl.Series, either: Sequence[pl.Series]) -> pl.Expr:
-    """What a configuration names: a quantity is what the completion reports, a text what the first of both says."""
-    if values.name == text_of(column_of(values.name)):
+    """What a configuration names: a quantity is what the completion reports, the rest what the first of both says."""
+    column = column_of(values.name)
+    if values.name in (text_of(column), condition_of(column)):
         return pl.coalesce(pl.lit(values.gather(side)) for side in either).alias(values.name)
     return pl.lit(values.gather(completion)).alias(values.name)
 

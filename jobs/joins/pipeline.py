@@ -14,7 +14,9 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.past import columns_read
 from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.position import with_fingerprint
+from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.job import TableJob
+from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
 from metering.words import Job
 
@@ -28,6 +30,14 @@ def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:
     return journal.withColumn("value", F.when(is_change, F.col("value")))
 
 
+def settle(config: JoinsConfig, tables: str) -> JoinsConfig:
+    """The configuration with the rules that new usage has, or that it was begun with."""
+    usage = open_table(tables, Table.USAGE)
+    if usage is None or usage.transaction_version(LSN) in (None, 1):
+        return config.settled((), is_new=True)
+    return config.settled(read_history(usage)[0], is_new=False)
+
+
 JOB = TableJob(
     name=Job.JOINS.value,
     reads=Table.JOURNAL,
@@ -37,6 +47,7 @@ JOB = TableJob(
     ),
     config=JoinsConfig,
     build=build,
+    settle=settle,
     start=UsageSink,
     also_writes=tuple(TABLE_OF.values()),
 )

@@ -1,4 +1,4 @@
-"""Outcomes → how much of each meter they are: what the declared meters count, or add up of what completions report."""
+"""Outcomes → how much of each meter they are: what the declared meters count or add up of those they look at."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from jobs.joins.memory import REPORTED, Schema, quantity_of
-from metering.meters import Declaration
-from metering.words import Outcome
+from jobs.joins.memory import REPORTED, Schema, condition_of, quantity_of
+from metering.meters import Declaration, texts_of
+from metering.words import Outcome, Status
 
 BILLED = (Outcome.MATCHED.value, Outcome.ABANDONED.value)
 """Outcomes that are counted, and whose quantities have a price."""
@@ -22,7 +22,7 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
     """Outcomes (`resolve`) → QUANTITIES: the number of the outcome's row, a meter and its quantity, by row and meter.
 
     Of a meter that a completion of a match should report and did not, the quantity is null; other meters that are not
-    reported have no row.
+    reported have no row. An outcome that is not as a meter's `where` says is nothing of that meter.
     """
     rows = outcomes.with_row_index("row")
     is_matched = pl.col("outcome") == Outcome.MATCHED.value
@@ -37,8 +37,24 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
             quantity = pl.when(said >= 0).then(said)
             has_one = (quantity.is_not_null() | is_expected) & pl.col("outcome").is_in(list(REPORTING))
         parts.append(
-            rows.filter(has_one).select(
+            rows.filter(has_one & is_counted(meter)).select(
                 "row", pl.lit(meter.name).alias("meter"), quantity.cast(REPORTED).alias("quantity")
             )
         )
     return pl.concat(parts).sort("row", "meter")
+
+
+def is_counted(meter: Declaration) -> pl.Expr:
+    """Whether an outcome has, in each column of the meter's `where`, one of its values. Null is none of them.
+
+    A completion that names no status, or one that is none of Weir's, has completed (as in `ranking.merit`).
+    """
+    conditions = []
+    for column, values in meter.where:
+        said, asked = pl.col(condition_of(column)), texts_of(values)
+        has_one = said.is_in(asked)
+        if column == "status" and Status.COMPLETED in asked:
+            is_other = said.is_in(list(Status)).not_().fill_null(value=True)
+            has_one |= is_other & pl.col("outcome").is_in(list(REPORTING))
+        conditions.append(has_one)
+    return pl.all_horizontal(pl.lit(value=True), *conditions).fill_null(value=False)

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from jobs.runtime.dimensions import MOST_DIMENSIONS, Dimensions, refuse_unfit_dimensions
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
-from jobs.runtime.meters import DEFAULT_METERS, Meters, declarations, refuse_unfit
+from jobs.runtime.meters import BILLED_STATUSES, DEFAULT_METERS, MeterConfig, Meters, declarations, refuse_unfit
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.unreachable import NO_ADDRESS, place
-from metering.meters import MOST_METERS, Declaration
+from metering.meters import MOST_METERS, Declaration, Meter
 
 
 class JobConfig(BaseModel):
@@ -65,6 +65,13 @@ class JobConfig(BaseModel):
     def _fit_together(cls, meters: Meters) -> Meters:
         refuse_unfit(meters)
         return meters
+
+    def settled_meters(self, *, bills_failures: bool) -> dict[str, MeterConfig]:
+        """The meters; of the default ones `requests` counts failed and abandoned requests where `bills_failures`."""
+        if bills_failures or "meters" in self.model_fields_set:
+            return self.meters
+        requests = self.meters[Meter.REQUESTS].model_copy(update={"where": {"status": list(BILLED_STATUSES)}})
+        return self.meters | {Meter.REQUESTS.value: requests}
 
     @property
     def rows_at_once(self) -> int:

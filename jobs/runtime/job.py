@@ -180,7 +180,7 @@ class TableJob(Generic[C]):
     built-in operators): here it keeps every row with its lsn, and leaves away what the driver does not need. The sink
     has it called by `new_rows`.
 
-    `start` makes the sink of this job.
+    `settle` is as that of a `TopicJob`. `start` makes the sink of this job.
     """
 
     name: str
@@ -189,6 +189,7 @@ class TableJob(Generic[C]):
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
     build: Callable[[DataFrame, C], DataFrame]
+    settle: Callable[[C, str], C]
     start: Callable[[TableJob[C], Context[C]], TableSink]
     also_writes: tuple[Table, ...] = ()
     totals: TotalsOf = no_totals

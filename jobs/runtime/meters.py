@@ -6,13 +6,31 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from jobs.runtime.holding import HoldConfig
 from jobs.streams import EARLIER_METERED, USAGE
-from metering.limits import PLAIN_NAME
-from metering.meters import DEFAULT, LARGEST_QUANTITY, MOST_METERS, QUANTITY_DECIMALS, REPORTED_COLUMNS, Declaration
-from metering.words import LatePolicy
+from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
+from metering.meters import (
+    DEFAULT,
+    LARGEST_QUANTITY,
+    MOST_CONDITIONS,
+    MOST_METERS,
+    MOST_VALUES,
+    QUANTITY_DECIMALS,
+    REPORTED_COLUMNS,
+    Declaration,
+    Where,
+)
+from metering.words import LatePolicy, Status
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
     *(
@@ -29,6 +47,8 @@ OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED}
     )
 }
 """What outcomes say of their own, also on their way into usage: people would take a meter of such a column for it."""
+OUTCOME_TEXTS = ("status", "model", "user_id")
+"""Texts of events that every outcome has, too: a condition on one of them is about what the outcome says."""
 LONGEST_GRACE_SECONDS = 2_678_400
 QUANTITIES_AT_ONCE = 400_000
 """Of outcomes: what a driver holds of them with 512 MiB of Java heap and 768 beside it. With the four default meters
@@ -42,6 +62,24 @@ PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
 MeterName = PlainName
 
 
+def _one_or_more(given: Any) -> Any:
+    listed = given if isinstance(given, list) else [given]
+    is_text = [isinstance(value, str) and 1 <= len(value.encode()) <= MAX_NAME_BYTES for value in listed]
+    is_fit = [fits or isinstance(value, bool) for value, fits in zip(listed, is_text, strict=True)]
+    if not all(is_fit) or not 1 <= len(listed) <= MOST_VALUES:
+        raise ValueError(
+            f"a column is compared with a text of 1 to {MAX_NAME_BYTES} bytes, true or false, or a list of 1 to "
+            f"{MOST_VALUES} of them"
+        )
+    return given
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
+_Listed = Annotated[list[_Text | bool], Field(min_length=1, max_length=MOST_VALUES)]
+Values = Annotated[_Text | bool | _Listed, BeforeValidator(_one_or_more)]
+"""What a column may be: a text or a boolean, or one of several."""
+
+
 class MeterConfig(BaseModel):
     """One meter of `meters`."""
 
@@ -53,6 +91,13 @@ class MeterConfig(BaseModel):
     )
     sum: PlainName | None = Field(
         default=None, description="Adds up what completions report in this column (x-weir-column of a contract)."
+    )
+    where: dict[PlainName, Values] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CONDITIONS,
+        description="Which outcomes it looks at, by text and boolean columns of the events: each is the value given "
+        "here, or one of a list of values; null is none. Left out: all.",
     )
     expected: bool | None = Field(
         default=None,
@@ -100,6 +145,17 @@ class MeterConfig(BaseModel):
             raise ValueError(f"an outcome has a {column} of its own; give the contract another x-weir-column for it")
         return column
 
+    @field_validator("where")
+    @classmethod
+    def _is_of_events(cls, where: dict[str, Values] | None) -> dict[str, Values] | None:
+        for column in where or {}:
+            if column in OF_OUTCOMES - set(OUTCOME_TEXTS):
+                raise ValueError(
+                    f"it cannot name {column}, of which every outcome has its own; give the contract another "
+                    "x-weir-column for it"
+                )
+        return where
+
     @field_validator("max_per_event", mode="before")
     @classmethod
     def _exactly(cls, limit: Any) -> Any:
@@ -112,15 +168,23 @@ class MeterConfig(BaseModel):
     def declaration(self, name: str) -> Declaration:
         """The meter as the applications use it."""
         expected = self.sum in REPORTED_COLUMNS if self.expected is None else self.expected
-        return Declaration(name, self.unit, self.sum, expected, self.within)
+        return Declaration(name, self.unit, self.sum, expected, self.within, conditions(self.where or {}))
 
 
 def _of(meter: Declaration) -> MeterConfig:
     return MeterConfig(unit=meter.unit, count=None if meter.sums else "outcomes", sum=meter.sums, within=meter.within)
 
 
+def conditions(where: Mapping[str, Values]) -> Where:
+    """What `where` says, in one order: whoever writes it otherwise changes nothing."""
+    listed = {column: values if isinstance(values, list) else [values] for column, values in where.items()}
+    return tuple((column, tuple(sorted(set(values), key=str))) for column, values in sorted(listed.items()))
+
+
 Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MOST_METERS)]
 DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DEFAULT}
+BILLED_STATUSES = (Status.COMPLETED.value, Status.CANCELLED.value)
+"""Of which outcomes a new installation counts requests: not of those that failed, or that nobody completed."""
 
 
 def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
@@ -149,15 +213,24 @@ def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
     return {
         meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
         | ({"within": meter.within} if meter.within is not None else {})
+        | ({"where": {column: list(values) for column, values in meter.where}} if meter.where else {})
         for meter in meters
     }
+
+
+def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of what `stored` said the conditions, by meter that has some."""
+    return {name: meter["where"] for name, meter in meters.items() if "where" in meter}
 
 
 def restored(said: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
     """What `stored` said; None was said by releases that had the default meters alone."""
     if said is None:
         return DEFAULT
-    return tuple(Declaration(name, m["unit"], m["sums"], m["expected"], m.get("within")) for name, m in said.items())
+    return tuple(
+        Declaration(name, m["unit"], m["sums"], m["expected"], m.get("within"), conditions(m.get("where", {})))
+        for name, m in said.items()
+    )
 
 
 def outcomes_at_once(meters: int) -> int:

@@ -104,7 +104,7 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
     refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max(_known_epochs(job, environment.tables), default=0)
-    if isinstance(job, TopicJob):
+    if not isinstance(job, PostgresJob):
         config = job.settle(config, environment.tables)
     ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
     declare(ownership.connection, config.declared)

@@ -175,8 +175,9 @@ def test_a_change_of_one_configuration_changes_that_application_only(job: str, c
 
 def test_meters_and_dimensions_reach_every_application_as_they_were_given(tmp_path: Path) -> None:
     seconds = {"unit": "second", "sum": "gpu_seconds", "late_policy": "drop", "max_per_event": "86400.000001"}
+    answers = {"unit": "answer", "count": "outcomes", "where": {"status": ["completed", "cancelled"], "cached": False}}
     given = {
-        "meters": {"gpu_seconds": seconds},
+        "meters": {"gpu_seconds": seconds, "answers": answers},
         "dimensions": ["api_key_id", "account.plan", "account.tags.cost-center/1"],
     }
     changed = applications("quickstart.yaml", values=given)

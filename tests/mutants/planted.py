@@ -48,6 +48,7 @@ OF_ACCOUNTS = "tests/pipelines/test_account_history.py"
 CONTAINMENT = "jobs/joins/containment.py"
 OF_CONTAINMENT = "tests/rules/test_containment.py"
 OF_CONTAINED_STRAGGLERS = "tests/pipelines/test_contained_stragglers.py"
+OF_CONDITIONS = "tests/rules/test_conditions.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
@@ -85,6 +86,13 @@ MUTANTS = (
         "bool_and(coalesce(price_version <= {BILLED_AS_PART}, false))",
         "bool_and(price_version <= {BILLED_AS_PART})",
         (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",),
+    ),
+    Mutant(
+        "a meter looks at all outcomes, whatever its conditions are",
+        "jobs/joins/quantities.py",
+        "rows.filter(has_one & is_counted(meter))",
+        "rows.filter(has_one)",
+        (f"{OF_CONDITIONS}::test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it",),
     ),
     Mutant(
         "epoch not checked, in Postgres",
@@ -307,7 +315,7 @@ MUTANTS = (
         "jobs/billing/fold.py",
         "version = old.version + greatest(",
         "version = old.version + 0 * greatest(",
-        ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+        (f"{OF_OUTBOX}::test_a_window_that_changes_often_is_sent_once_as_it_is_then",),
     ),
     Mutant(
         "a version grows by how often time passed",
@@ -416,8 +424,8 @@ MUTANTS = (
     Mutant(
         "another model is taken for another price",
         "jobs/audit/corrected.py",
-        ".when(is_priced_otherwise & ~is_otherwise)",
-        ".when(is_priced_otherwise | is_otherwise)",
+        "is_fault=is_untrue\n        | (",
+        "is_fault=(",
         (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[another model-repriced]",),
     ),
     Mutant(
@@ -433,7 +441,7 @@ MUTANTS = (
         "    if versions.since is not None:\n",
         "    if False:\n",
         (
-            f"{OF_AUDITS_WHENEVER}::test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says[asked_twice]",
+            f"{OF_AUDITS_WHENEVER}::test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says[accepted_again]",
         ),
     ),
     Mutant(
@@ -572,8 +580,8 @@ MUTANTS = (
     ),
     Mutant(
         "a price is rounded",
-        ACCOUNT_HISTORY,
-        "IF scale(trim_scale(NEW.unit_price)) > 12 THEN",
+        "jobs/runtime/postgres/migrations/versions/0038_price_per_units.py",
+        "IF steps * per <> NEW.unit_price * 1000000000000 THEN",
         "IF false THEN",
         (f"{OF_CHECKED_PRICES}::test_any_decimal_too_many_is_refused",),
     ),

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cli.output import Row
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
+from jobs.audit.recomputed import Pinned
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
@@ -28,6 +29,7 @@ from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
 from jobs.joins.pricing import price
+from jobs.replay.supposed import Supposed
 from jobs.runtime.rules_in_force import Held
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.words import Disposition
@@ -59,10 +61,11 @@ def billed(
     account: Mapping[str, Any],
     unit_prices: Mapping[tuple[str, str], str],
     since: datetime,
+    is_supposed: bool = False,
 ) -> list[dict[str, Any]]:
     """Bill events (value, received_at) of one account, whose plan has `unit_prices` by model and meter `since` then.
 
-    Returns what was judged of them: all columns, and `lsn`.
+    With `is_supposed` its prices are those of a replay. Returns what was judged of them: all columns, and `lsn`.
     """
     ingestion: IngestionConfig = stack.config(IngestionConfig, contracts=stack.contracts, conventions=stack.conventions)
     joins: JoinsConfig = stack.config(JoinsConfig)
@@ -78,6 +81,9 @@ def billed(
     outcomes, _ = decide(known, rows, joins.deciding, LIMIT_BYTES, ends_table=True)
     accounts = _table(ACCOUNTS, [{**account, "lsn": first - 1, "effective_from": since, "committed_at": since}])
     prices = _table(PRICES, _prices(account, unit_prices, since))
+    if is_supposed:
+        live = Pinned(first, None, (Held(1, joins.deciding),), (), accounts, PRICES.empty_table())
+        prices = Supposed(prices=prices).pinned(live).prices
     named, versions = joins.dimensions, (account_versions(accounts, joins.dimensions), price_versions(prices))
     priced = price(outcomes, joins.declared, *versions, named=named)
     priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())

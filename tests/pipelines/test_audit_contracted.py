@@ -207,6 +207,35 @@ def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_au
     assert sorted(quantities) == [5, 7]
 
 
+@pytest.mark.parametrize("is_audited_at_once", [True, False])
+def test_conditions_that_come_with_a_contract_hold_for_all_before_it_whenever_the_audit_is(
+    tmp_path: Path, *, is_audited_at_once: bool
+) -> None:
+    """Until joins has told them, an audit would count what a meter does not look at any more."""
+    with quick_database(tmp_path / "postgres") as url:
+        world = World(tmp_path, emptied(url), 0, 1)
+        world._is_settling = True
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            metered(world, Send(0, "usage", 0, 1, 0, 10, status="error"))
+            metered(world, *[Send(0, "other", 0, n, 0, 10, status=s) for n, s in ((2, "error"), (3, "cancelled"))])
+            world.end()
+            metered(world, Configure("ingestion", "contracts", (*CONTRACTS, OTHER)), Declare("answered"))
+            if is_audited_at_once:
+                audit(str(world.tables), world.clock.now())
+            metered(world, *[Send(0, "usage", 0, n, 0, 10, status=s) for n, s in ((4, "error"), (5, "completed"))])
+            said = audit(str(world.tables), world.clock.now())
+            world.close()
+    assert said is not None
+    assert said.faults == []
+    counted = [
+        row["request_id"]
+        for row in world.rows(Table.USAGE).values()
+        for entry in row["meters"]
+        if entry["meter"] == "requests"
+    ]
+    assert sorted(counted) == ["r1", "r3", "r5"], "the first was counted before there were conditions"
+
+
 def metered(world: World, *steps: Step) -> None:
     for step in steps:
         step.do(world)

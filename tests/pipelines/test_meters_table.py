@@ -85,6 +85,14 @@ def test_they_are_listed_with_what_they_count(connection: psycopg.Connection[Any
     ]
 
 
+def test_a_name_keeps_its_meaning_whichever_outcomes_it_looks_at(connection: psycopg.Connection[Any]) -> None:
+    before = kept(connection)
+    for status in ("completed", "error"):
+        requests = Declaration("requests", "request", where=(("status", (status,)),))
+        declare(connection, [requests, *[meter for meter in DEFAULT if meter.name != "requests"]])
+        assert kept(connection) == before
+
+
 def explanations(connection: psycopg.Connection[Any]) -> dict[str, str]:
     connection.commit()
     with psycopg.connect(connection.info.dsn, password=connection.info.password, row_factory=dict_row) as database:
@@ -100,7 +108,7 @@ def test_each_is_explained_also_before_joins_was_ever_started(connection: psycop
 
 def test_what_joins_was_started_with_says_what_is_expected(connection: psycopg.Connection[Any]) -> None:
     gpu = {"unit": "second", "sum": "gpu_seconds", "expected": True}
-    output = {"unit": "token", "sum": "output_tokens", "expected": False}
+    output = {"unit": "token", "sum": "output_tokens", "expected": False, "where": {"status": ["completed"]}}
     config = JoinsConfig.model_validate({"meters": {"gpu_seconds": gpu, "output_tokens": output}})
     declare(connection, [*config.declared, Declaration("late", "second", "late_seconds")])
     owner = {"job": "joins", "epoch": 1, "owner_pid": 1, "state": "running"}
@@ -113,5 +121,6 @@ def test_what_joins_was_started_with_says_what_is_expected(connection: psycopg.C
     found = explanations(connection)
     assert "raise UnmeteredUsage" in found["gpu_seconds"]
     assert "a request without it adds nothing" in found["output_tokens"]
+    assert "adds up output_tokens of each outcome whose status is completed, priced" in found["output_tokens"]
     assert "a request without it adds nothing" in found["late"], "joins does not know it yet"
     assert "it is declared no more" in found["input_tokens"]

@@ -111,6 +111,48 @@ def test_tokens_of_reasoning_are_shown_within_the_output_and_billed_once(databas
     assert found["reasoning_tokens"] == (440, 0, 0), "the output has their price: they are no money, nor unpriced"
 
 
+def test_requests_that_fail_or_are_cancelled_are_on_the_bill_of_meters_that_look_at_them(database: str) -> None:
+    """As of providers that charge a fee for what succeeds, and tokens of whatever ran."""
+    meters = METERS | {"requests": {**METERS["requests"], "where": {"status": ["completed"]}}}
+    meters["failures"] = {"unit": "failure", "count": "outcomes", "where": {"status": ["error", "cancelled"]}}
+    ended: dict[str, Mapping[str, Any]] = {
+        "completed": {"input_tokens": 70, "output_tokens": 9},
+        "error": {},
+        "cancelled": {"input_tokens": 80, "output_tokens": 3},
+    }
+    events = [event(status, "mini", {**data, "status": status}) for status, data in ended.items()]
+    of_plan = prices("mini", requests="0.02", failures="0", input_tokens="0.000003", output_tokens="0.00001")
+    billed(database, Stack(meters), events, **TERMS, unit_prices=of_plan)
+    assert by_meter(listed(database, OF_THE_MONTH)) == {
+        "requests": (1, Decimal("0.02"), 0),
+        "failures": (2, 0, 0),
+        "input_tokens": (150, Decimal("0.00045"), 0),
+        "output_tokens": (12, Decimal("0.00012"), 0),
+    }
+
+
+def test_a_gateway_that_says_no_status_reports_what_was_completed(database: str) -> None:
+    """As LiteLLM's integration of OpenMeter: its contract has no such field."""
+    meters: dict[str, Any] = {"requests": {**METERS["requests"], "where": {"status": "completed"}}}
+    said: dict[str, Any] = {
+        "specversion": "1.0",
+        "type": "litellm_tokens",
+        "source": "litellm",
+        "id": "r1",
+        "subject": "acme",
+    }
+    said |= {"time": rfc3339(RECEIVED_AT), "data": {"model": "mini", "prompt_tokens": 5}}
+    rows = billed(
+        database,
+        Stack(meters),
+        [(json.dumps(said).encode(), RECEIVED_AT)],
+        **TERMS,
+        unit_prices=prices("mini", requests="0.02"),
+    )
+    assert rows[0]["status"] == "completed"
+    assert by_meter(listed(database, OF_THE_MONTH)) == {"requests": (1, Decimal("0.02"), 0)}
+
+
 def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobodys_is_nobodys(database: str) -> None:
     stack = Stack(METERS, dimensions=("api_key_id", "user_id"))
     users: list[Mapping[str, str]] = [{"user_id": "alice"}, {"user_id": "bob"}, {}]

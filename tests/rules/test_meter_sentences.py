@@ -106,4 +106,4 @@ def test_the_alert_that_a_sentence_names_is_one() -> None:
 
 def test_a_meter_that_is_no_more_is_explained_by_what_it_meant() -> None:
     said = explanation(Declaration("images", "image", "images", is_expected=True), UNMETERED_SHARE, is_declared=False)
-    assert said == "images adds up images of each outcome, priced per image by plan and model; it is declared no more."
+    assert said == "images adds up images of outcomes, priced per image by plan and model; it is declared no more."

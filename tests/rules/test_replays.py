@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.ingestion.replays import INSTANT, PLACE, came_back, counted, places, rejected, repeating, text_of
@@ -48,6 +48,7 @@ rows = st.lists(
 )
 
 
+@example([("events", 0, None, None), ("events", 0, "malformed", (0, False))], 0)
 @given(rows, st.integers(0, 9))
 def test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_without_a_mark(
     drawn: list[tuple[str, int, str | None, tuple[int, bool] | None]], cut: int

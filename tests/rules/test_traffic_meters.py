@@ -14,7 +14,7 @@ import yaml
 
 from cli.demo import CONFIG
 from jobs.joins.config import JoinsConfig
-from jobs.joins.memory import quantity_of
+from jobs.joins.memory import condition_of, quantity_of
 from jobs.joins.quantities import quantities as product_quantities
 from jobs.stack import StackConfig
 from tests.e2e import conftest as e2e
@@ -125,16 +125,49 @@ ALL_KNOWN = {**dict.fromkeys(COLUMNS, Decimal(2)), "gpu_seconds": Decimal("0.000
 
 @pytest.mark.parametrize("outcome", ["matched", "abandoned", "orphaned", "superseded"])
 @pytest.mark.parametrize("told", [{}, NOTHING_KNOWN, ALL_KNOWN])
-def test_differential_an_outcomes_quantities_are_those_of_the_product(outcome: str, told: Used) -> None:
+@pytest.mark.parametrize(
+    ("status", "region"), [("completed", "eu"), ("error", "eu"), ("completed", "us"), (None, None)]
+)
+def test_differential_an_outcomes_quantities_are_those_of_the_product(
+    outcome: str, told: Used, status: str | None, region: str | None
+) -> None:
     of_sums = {f"of {name}": {"unit": "u", "sum": name, "expected": True} for name in COLUMNS}
-    said = {**DECLARED["meters"], **{name.replace(" ", "_"): meter for name, meter in of_sums.items()}}
+    of_some = {"answers": {"unit": "answer", "count": "outcomes", "where": {"status": ["completed"], "region": "eu"}}}
+    of_some |= {"prompts": {"unit": "token", "sum": "input_tokens", "where": {"status": ["completed", "error"]}}}
+    said = {**DECLARED["meters"], **of_some, **{name.replace(" ", "_"): meter for name, meter in of_sums.items()}}
     config = JoinsConfig.model_validate({"meters": said})
     # A request alone has no completion that told anything, whatever stands beside it.
     reports = {} if outcome in ("abandoned", "superseded") else told
     reported = {quantity_of(name): quantity for name, quantity in reports.items()}
-    rows = pl.DataFrame([{"outcome": outcome, **reported}], schema={"outcome": pl.String(), **config.carried})
+    row = {"outcome": outcome, "status": status, condition_of("region"): region, **reported}
+    rows = pl.DataFrame([row], schema={"outcome": pl.String(), **config.carried})
     theirs = dict(product_quantities(rows, config.declared).select("meter", "quantity").iter_rows())
-    assert quantities([Meter.of(name, meter) for name, meter in said.items()], outcome, reports) == theirs
+    texts = {name: text for name, text in (("status", status), ("region", region)) if text is not None}
+    assert quantities([Meter.of(name, meter) for name, meter in said.items()], outcome, reports, texts) == theirs
+
+
+def test_a_meter_that_looks_at_some_outcomes_has_those_whose_events_say_so() -> None:
+    where: dict[str, dict[str, Any]] = {
+        "requests": {"status": ["completed", "cancelled"]},
+        "calls": {"operation": "chat", "region": "gateway-us"},
+    }
+    meters = {name: {"unit": name, "count": "outcomes", "where": asked} for name, asked in where.items()}
+    traffic = run(7, policy=Policy.of({"joins": {"meters": meters}}))
+    said: dict[str, set[tuple[str, Any]]] = defaultdict(set)
+    for record in traffic.records:
+        if record.disposition == "accepted" and record.kind in ("normal", "abandoned"):
+            data = json.loads(record.value)["data"]
+            said[data["request_id"]] |= {(name, data.get(name)) for name in ("status", "operation", "region")}
+    outcomes = [one for one in truth_of(traffic)["outcomes"] if one["request_id"] in said]
+    found = {(meter, outcome["request_id"]) for outcome in outcomes for meter in outcome["quantities"]}
+    assert found == {
+        (meter, name)
+        for name, pairs in said.items()
+        for meter, asked in where.items()
+        if all(pairs & {(c, v) for v in ([each] if isinstance(each, str) else each)} for c, each in asked.items())
+    }
+    assert {meter for meter, _ in found} == set(meters)
+    assert len(found) < 2 * len(outcomes)
 
 
 def test_stacks_that_are_compared_declare_all_that_the_traffic_reports() -> None:

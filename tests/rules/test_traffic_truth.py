@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -25,7 +26,7 @@ START_MS = 1_795_000_000_000
 POLICY = Policy.of(
     {
         "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5, "contracts": [CONTRACT]},
-        "joins": DECLARED,
+        "joins": {**DECLARED, "best_report_bills": True},
         "billing": {"late_policy": {"cached_tokens": "drop"}},
     }
 )
@@ -241,6 +242,7 @@ def test_every_kind_of_trouble_happens() -> None:
         *("before_late_catalog", "after_late_catalog"),
         *("border_minute", "border_change", "border_month"),
         *("unknown_account", "usage_completes_request", "usage_after_completion"),
+        *("failed", "retried", "streamed"),
     ):
         assert kinds[kind] > 0
     assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
@@ -296,6 +298,8 @@ def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
     truth = truth_of(run(1, policy=Policy()))
     assert truth["left_out"] == ["beyond_the_exact_horizon", "device"]
     assert "device_clock" not in truth["kinds"]
+    first_counts = replace(POLICY, best_report_bills=False)
+    assert truth_of(run(1, policy=first_counts))["left_out"] == ["failed", "retried", "streamed"]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,21 @@ DECLARED: Mapping[str, Meters] = {
         **_tokens("reasoning", late_policy="drop", grace_seconds=0),
         "calls": {"unit": "call", "count": "outcomes"},
     },
+    "answered": {
+        **SHIPPED,
+        "requests": {**SHIPPED["requests"], "where": {"status": ["completed", "cancelled"]}},
+        "calls": {"unit": "call", "count": "outcomes", "where": {"user_id": "u0", "region": "eu"}},
+    },
+    "in part": {
+        **SHIPPED,
+        **_tokens("cached", within="input_tokens", where={"cached": True}),
+        **_tokens("output", where={"region": ["eu", "us"], "status": "completed"}),
+        "prompts": {"unit": "token", "sum": "input_tokens", "expected": True, "where": {"cached": [False]}},
+    },
     "seconds alone": {"gpu_seconds": {**GPU_SECONDS["gpu_seconds"], "expected": True}},
 }
+CONDITIONAL = ("answered", "in part")
+"""Meters that look at some of the outcomes."""
 ALL_METERS = tuple(dict.fromkeys(name for meters in DECLARED.values() for name in meters))
 CONTRACTS = (GPU,)
 """By which ingestion reads seconds of completions, from the beginning."""

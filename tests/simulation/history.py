@@ -12,7 +12,7 @@ from jobs.streams import Table
 from metering.instants import rfc3339
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
-from tests.simulation.declared import ALL_METERS, CONTRACTS, DECLARED, OTHER
+from tests.simulation.declared import ALL_METERS, CONDITIONAL, CONTRACTS, DECLARED, OTHER
 from tests.simulation.dimensions import with_dimensions
 from tests.simulation.steps import (
     ENOUGH,
@@ -62,9 +62,10 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     contracted = _with_contract(random.Random(f"{seed} contract"), decided) if seed % 4 == 2 else decided
     named = with_dimensions(random.Random(f"{seed} dimensions"), contracted) if seed % 7 == 4 else contracted
     # Histories of lower seeds are known by what they end in.
-    is_ranked = seed >= 100 and seed % 3 == 1
+    is_ranked, is_conditional = (seed >= 100 and seed % 3 == rest for rest in (1, 2))
     reported = _with_reports(random.Random(f"{seed} reports"), named) if is_ranked else named
-    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), reported)
+    asked = _with_conditions(random.Random(f"{seed} conditions"), reported) if is_conditional else reported
+    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), asked)
 
 
 def _with_reports(chance: random.Random, steps: list[Step]) -> list[Step]:
@@ -78,6 +79,22 @@ def _with_reports(chance: random.Random, steps: list[Step]) -> list[Step]:
     ]
     at = chance.choice([0, 0, 0, chance.randint(0, len(steps))])
     return [*steps[:at], Configure("joins", "best_report_bills", True), *steps[at:]]
+
+
+def _with_conditions(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Some meters look at some outcomes, from anywhere on and now and then at others; events say what they ask for."""
+    statuses, regions = ["completed", "completed", "cancelled", "error"], [None, "eu", "us", "ap"]
+    made: list[Step] = []
+    for step in steps:
+        if chance.random() < 0.12:
+            jobs = chance.sample(list(JOBS), chance.randint(1, len(JOBS)))
+            made += [Declare(chance.choice(CONDITIONAL)), *[Run(job, 0, Fault.CRASH) for job in jobs]]
+        if not isinstance(step, Send):
+            made.append(step)
+            continue
+        cached = chance.choice([None, True, False])
+        made.append(replace(step, status=chance.choice(statuses), region=chance.choice(regions), cached=cached))
+    return made
 
 
 def _with_rebuilds(chance: random.Random, steps: list[Step]) -> list[Step]:
@@ -391,7 +408,7 @@ def _declare(chance: random.Random) -> list[Step]:
     """Other meters twice, with what waits over each change; each application gets them when it starts again."""
     waits = _sent(chance, "request")
     steps: list[Step] = [waits]
-    for meters in chance.sample([name for name in DECLARED if name != HELD], 2):
+    for meters in chance.sample([name for name in DECLARED if name not in (HELD, *CONDITIONAL)], 2):
         steps.append(Declare(meters))
         if chance.random() < 0.2:
             steps.append(Configure("joins", "completion_timeout_seconds", chance.choice([60, 600, 1_200])))

@@ -192,6 +192,18 @@ MENDS = (
         'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
         "billed = expected",
     ),
+    _mend(
+        "a correction of units that another meter bills is forgotten",
+        "jobs/audit/proved.py",
+        "for part in (corrected, contained))",
+        "for part in (corrected,))",
+    ),
+    _mend(
+        "a request that leaves its pair stays on the day of the completion",
+        "jobs/audit/corrected.py",
+        'occurred=pl.col("occurred") & pl.col("had_day")',
+        'occurred=pl.col("occurred")',
+    ),
 )
 """Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an
 oracle sees that believes nothing the product wrote."""

@@ -158,7 +158,9 @@ def _held(billing: BillingConfig, meter: MeterConfig) -> Row:
 
 def _counts(meter: MeterConfig) -> Row:
     said: Row = {"unit": meter.unit, "sums": meter.sum, "expected": _is_expected(meter)}
-    return said if meter.within is None else {**said, "within": meter.within}
+    said |= {} if meter.within is None else {"within": meter.within}
+    listed = {column: each if isinstance(each, list) else [each] for column, each in (meter.where or {}).items()}
+    return said | ({"where": {column: sorted(values) for column, values in listed.items()}} if listed else {})
 
 
 def _is_expected(meter: MeterConfig) -> bool:

@@ -183,7 +183,7 @@ class _Truth:
         at, model = said["event_time"], None if request is None else request["model"]
         contract = account_as_of(self._accounts[said["account"]], at, FOR_EVER_US)
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
-        counted = quantities(meters, fate, completion)
+        counted = quantities(meters, fate, request, completion)
         units = {
             meter: price_as_of(self._prices[plan, model, meter, currency], at, decided, seen_from=FOR_EVER_US)
             for meter, quantity in counted.items()

@@ -20,7 +20,7 @@ from metering.lateness import Arrival, arrival
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of, price_as_of
 from metering.ranking import merit
 from metering.windows import tumbling
-from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
+from metering.words import BILLABLE, Disposition, Family, Outcome, Status, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
@@ -88,7 +88,7 @@ def prices(found: Found) -> Iterator[str]:
             waited = usage["received_at"] - max(part["received_at"] for part in parts)
             first = max(part["first_received_at"] or part["received_at"] for part in parts)
             wanted["first_received_at"] = first + waited
-        counted = quantities(meters, usage["outcome"], completion)
+        counted = quantities(meters, usage["outcome"], request, completion)
         units = {
             meter: price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
             for meter, quantity in counted.items()
@@ -157,10 +157,24 @@ def metered_by(usage: list[Row]) -> Iterator[tuple[Row, Meters]]:
         yield row, meters
 
 
-def quantities(meters: Meters, outcome: str, completion: Row | None) -> dict[str, Any]:
+def is_looked_at(meter: Mapping[str, Any], request: Row | None, completion: Row | None) -> bool:
+    """Whether the parts of an outcome say what a meter's `where` asks for."""
+    of = {"status": (completion,), "model": (request,), "user_id": (request,)}
+    for column, values in meter.get("where", {}).items():
+        said = [part[column] for part in of.get(column, (request, completion)) if part and part[column] is not None]
+        if column == "status" and completion and not set(said) & set(Status):
+            said = ["completed", *said] if "completed" in values else said
+        if not said or said[0] not in values:
+            return False
+    return True
+
+
+def quantities(meters: Meters, outcome: str, request: Row | None, completion: Row | None) -> dict[str, Any]:
     """What is counted and summed of an outcome; None: not reported, though it is expected."""
     found: dict[str, Any] = {}
     for name, meter in meters.items():
+        if not is_looked_at(meter, request, completion):
+            continue
         if meter["sums"] is None:
             found |= {name: 1} if outcome in BILLED else {}
             continue

@@ -57,6 +57,8 @@ class Send:
     seconds: float | None = None
     status: str = "completed"
     usage_source: str | None = None
+    region: str | None = None
+    cached: bool | None = None
 
     def do(self, world: World) -> str:
         """Append it."""
@@ -88,6 +90,8 @@ class Send:
                 "reasoning_tokens": self.reasoning,
                 "cached_tokens": self.tokens and self.request % 2 * self.tokens // 2,
             }
+            data |= {} if self.cached is None else {"cached": self.cached}
+        data |= {} if self.region is None else {"region": self.region}
         if self.kind == "completion":
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)

@@ -110,3 +110,37 @@ def test_requests_that_wait_when_the_timeout_is_lowered_are_all_decided(
         (1, 120),
         (sink.position(), 30),
     ]
+
+
+def test_a_meter_that_looks_at_others_keeps_what_it_counted_and_a_request_that_waits_is_counted_as_it_is_decided(
+    spark: SparkSession, database: str, tmp_path: Any
+) -> None:
+    journal, said = Journal(tmp_path), {"cached": True, "region": "eu"}
+    before, after = ({"cached": True}, {"cached": False, "region": ["eu", "us"], "status": ["completed"]})
+    journal.commit([event(REQUEST, "waits", 1, region="us"), event(EventType.USAGE, "first", 2, **said)])
+    sink = driver(spark, database, journal, looking_at(before))
+    sink.process(journal.read(spark, JOB.columns(looking_at(before))))
+    sink = driver(spark, database, journal, looking_at(after))
+    journal.commit(
+        [
+            event(EventType.USAGE, "second", 3, **said),
+            event(COMPLETION, "waits", 4, cached=False),
+            event(EventType.USAGE, "third", 5, **said | {"cached": False}),
+            event(EventType.USAGE, "failed", 6, **said | {"cached": False, "status": "error"}),
+        ]
+    )
+    sink.process(journal.read(spark, JOB.columns(looking_at(after)), sink.position()))
+    counted = {
+        (row["request_id"], entry["meter"])
+        for row in DeltaTable(f"{journal.tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
+        for entry in row["meters"]
+        if entry["meter"] in ("requests", "input_tokens")
+    }
+    assert counted == {(name, meter) for name in ("first", "waits", "third") for meter in ("requests", "input_tokens")}
+    assert [held.rules["meters"]["requests"]["where"]["cached"] for held in history_of(journal)] == [[True], [False]]
+
+
+def looking_at(where: dict[str, Any]) -> JoinsConfig:
+    requests = {"unit": "request", "count": "outcomes", "where": where}
+    tokens = {"unit": "token", "sum": "input_tokens", "where": where}
+    return JoinsConfig.model_validate({"meters": {"requests": requests, "input_tokens": tokens}})

@@ -1,4 +1,7 @@
-"""Parts of a request that are missing, or that come twice under two event ids: the first counts."""
+"""Parts of a request that are missing, or that come twice under two event ids.
+
+The first counts. It is also the better or the later of both, which bills where the best report does.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ def abandoned(script: Script) -> None:
     alone(script, call, sent_ms, "abandoned")
     if script.rng.random() < 0.2:
         at_ms = sent_ms + script.rng.randint(1, 5_000)
-        script.send({**events.request(call), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
-        script.expect(call, "superseded", call.started_ms, at_ms)
-        script.was_active(call, call.started_ms)
+        other = replace(call, started_ms=call.started_ms - 1)
+        script.send({**events.request(other), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
+        script.expect(other, "superseded", other.started_ms, at_ms)
+        script.was_active(other, other.started_ms)
 
 
 def orphaned(script: Script) -> None:
@@ -34,11 +38,11 @@ def superseded_request(script: Script) -> None:
     """Two requests of one key under two event ids: the first counts."""
     call = script.take()
     _, _, at_ms = pair(script, call, "normal")
-    other = replace(call, model=script.rng.choice(script.catalog.models))
+    other = replace(call, model=script.rng.choice(script.catalog.models), started_ms=call.started_ms - 1)
     at_ms += script.rng.randint(1, 9_000)
     script.send({**events.request(other), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
-    script.expect(other, "superseded", call.started_ms, at_ms)
-    script.was_active(call, call.started_ms)
+    script.expect(other, "superseded", other.started_ms, at_ms)
+    script.was_active(other, other.started_ms)
 
 
 def superseded_completion(script: Script) -> None:
@@ -55,11 +59,12 @@ def superseded_completion(script: Script) -> None:
 def superseded_usage(script: Script) -> None:
     """A gateway that reports one call twice under two event ids: the first counts."""
     call = script.take()
-    document, at_ms = single(script, call, "normal")
+    _, at_ms = single(script, call, "normal")
+    other = replace(call, ended_ms=call.ended_ms - 1)
     at_ms += script.rng.randint(1, 9_000)
-    script.send({**document, "id": f"{call.request_id}.u2"}, at_ms, "superseded_usage")
-    script.expect(call, "superseded", call.ended_ms, at_ms)
-    script.was_active(call, call.ended_ms)
+    script.send({**events.usage(other), "id": f"{call.request_id}.u2"}, at_ms, "superseded_usage")
+    script.expect(other, "superseded", other.ended_ms, at_ms)
+    script.was_active(other, other.ended_ms)
 
 
 def usage_completes_request(script: Script) -> None:
@@ -81,6 +86,7 @@ def usage_after_completion(script: Script) -> None:
     again_ms = ended_ms + script.rng.randint(1, min(15_000, script.placement.apart(call.model).most_ms))
     completion = events.completion(call)
     script.send(completion, ended_ms, "usage_after_completion")
-    script.send(events.usage(replace(call, used={**call.used, "output_tokens": 1})), again_ms, "usage_after_completion")
+    other = replace(call, used={**call.used, "output_tokens": 1}, status="error")
+    script.send(events.usage(other), again_ms, "usage_after_completion")
     script.expect(call, "matched", call.ended_ms, again_ms, events.told(call, completion))
     script.was_active(call, call.ended_ms)
