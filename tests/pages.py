@@ -1,4 +1,4 @@
-"""The README and the pages of the guide, as tests read them."""
+"""The README, what a contributor reads, and the pages of the guide, as tests read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    README,
+    *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT")),
+    *sorted(DOCS.rglob("*.md")),
+]
 HISTORY = DOCS / "decisions"
 """Decisions stay as they were written: what they name may be gone."""
 
@@ -50,7 +54,7 @@ def blocks_of(language: str) -> list[Block]:
 
 
 def guide() -> str:
-    """The text of the README and of every page but the decisions, with single spaces."""
+    """The text of all of them but the decisions, with single spaces."""
     texts = [page.read_text(encoding="utf-8") for page in PAGES if page.parent != HISTORY]
     return " ".join("\n".join(texts).split())
 
