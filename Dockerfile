@@ -65,7 +65,7 @@ RUN SPARK_CONF_DIR=/opt/spark-conf SPARK_LOCAL_IP=127.0.0.1 python -m laptop.cla
 
 FROM packages AS project
 COPY --from=tools /opt/build /opt/build
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY metering metering
 COPY jobs jobs
 COPY catalog catalog
@@ -89,6 +89,7 @@ ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="weir" \
       org.opencontainers.image.description="Usage metering for AI APIs: from Kafka to the bill, and nothing leaks." \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 USER 185

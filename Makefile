@@ -4,8 +4,9 @@ SHELL := bash
 VENV := .venv
 STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
+GUIDE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival format render lock clean
+.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival docs screenshots format render lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -26,7 +27,7 @@ up: $(STAMP) ## Start broker, database, the four applications and the dashboard;
 down: $(STAMP) ## Stop what `make up` started
 	@$(BIN)/weir down $(ARGS)
 
-check: $(STAMP) ## What CI checks: style, format, types, who imports whom, contracts that take what they took, current lock files
+check: $(STAMP) ## What CI checks: style, format, types, who imports whom, contracts that take what they took, current lock files, links of the guide
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -34,6 +35,7 @@ check: $(STAMP) ## What CI checks: style, format, types, who imports whom, contr
 	$(BIN)/python -m tests.contracts --check
 	$(BIN)/python requirements/lock.py --check
 	$(BIN)/python -m pip check
+	$(GUIDE)
 
 test: $(STAMP) ## Run the tests, the end-to-end ones last; ARGS="tests/rules -k late" selects some
 ifdef ARGS
@@ -80,6 +82,12 @@ bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 
 rival: $(STAMP) ## The same minute sums in Weir, in Flink SQL and with Polars alone, side by side (fetches PyFlink, 1 GB); `make bench rival` does both
 	$(BIN)/python -m bench.rival $(ARGS)
+
+docs: $(STAMP) ## Build the guide into build/guide; `make docs SERVE=1` serves it and follows changes
+	$(if $(SERVE),$(subst build --quiet,serve,$(GUIDE)),$(GUIDE))
+
+screenshots: $(STAMP) ## Take the README's pictures of the dashboard of a running stack that has traffic (`weir traffic`)
+	$(BIN)/python -m tests.screenshots $(ARGS)
 
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .

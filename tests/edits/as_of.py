@@ -1,4 +1,4 @@
-"""Which price usage must have, by plain Python: the rules as the README tells them. Imports nothing of Weir.
+"""Which price usage must have, by plain Python: the rules as the guide tells them. Imports nothing of Weir.
 
 What was known is a prefix of each row's history: all that the journal has told before the outcome was decided.
 """

@@ -79,7 +79,7 @@ def summary(result: Result) -> str:
 
 
 def said_of(results: Sequence[Result]) -> str:
-    """What several runs prove together, in the words of the README."""
+    """What several runs prove together, in the words of the guide."""
     faults, records, lost, doubled, wrong = (
         sum(result[name] for result in results) for name in ("faults", "records", "lost", "doubled", "wrong")
     )

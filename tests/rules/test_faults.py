@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +14,9 @@ from tests.faults.plan import KINDS, Kind, bound, draw
 from tests.faults.result import kept, said_of
 from tests.faults.strikes import STRIKES
 from tests.faults.verdict import verdict
+from tests.pages import README, guide
 from traffic.compare import Check, Comparison
 
-ROOT = Path(__file__).parents[2]
 ROUND = {(kind, target): drawn.times for kind, drawn in KINDS.items() for target in drawn.targets}
 EQUAL = (
     Check("accepted: normal", 7, 7),
@@ -99,9 +98,13 @@ def test_no_check_can_differ_without_a_failure(check: Check, count: int) -> None
     assert verdict(Comparison((*others, worse)), (), poison_sent=0, poison_found=0).failures == count
 
 
-def test_the_readme_says_what_the_runs_have_found() -> None:
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert said_of(kept()) in readme, f"say in the README: {said_of(kept())}"
+def test_the_guide_says_what_the_runs_have_found() -> None:
+    assert said_of(kept()) in guide(), f"say in docs/explanation/how-it-is-tested.md: {said_of(kept())}"
+
+
+def test_the_readme_says_how_many_faults_the_runs_had() -> None:
+    begin = said_of(kept()).partition(";")[0]
+    assert begin in " ".join(README.read_text(encoding="utf-8").split()), f"say in the README: {begin}"
 
 
 def test_every_run_that_is_kept_could_have_seen_a_fault_and_saw_none() -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from cli.main import app
 from monitoring import metrics
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric, Metric
 from tests.e2e.test_dashboard import SHOWN
+from tests.pages import DOCS, ROOT, guide
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 PAGES = re.findall(r'st\.Page\((\w+)\.show, title="([^"]+)".*url_path="(\w+)"', (ROOT / "dashboard/app.py").read_text())
 """Module, title and path of each page."""
 
@@ -22,13 +20,13 @@ def test_each_view_that_can_be_shown_is_a_page_of_its_own_name() -> None:
     assert {module for module, *_ in PAGES} == {path for *_, path in PAGES} == views
 
 
-def test_each_page_stands_in_the_readme_and_is_looked_at_in_a_browser() -> None:
-    table = README.partition("## The dashboard")[2].partition("## ")[0]
+def test_each_page_stands_in_the_guide_and_is_looked_at_in_a_browser() -> None:
+    table = (DOCS / "how-to/dashboard.md").read_text().partition("## ")[0]
     assert set(re.findall(r"^\| (?!page )([A-Z][^|]+?) \|", table, re.MULTILINE)) == {title for _, title, _ in PAGES}
     assert set(SHOWN) == {path for *_, path in PAGES}
 
 
-def test_each_module_of_a_command_is_a_command_and_stands_in_the_readme() -> None:
+def test_each_module_of_a_command_is_a_command_and_stands_in_the_list_of_commands() -> None:
     folder = ROOT / "cli"
     texts = {path.stem: path.read_text() for path in folder.glob("*.py") if path.stem != "main"}
     made = {name for name, text in texts.items() if re.search(rf"^(def {name}\(|{name} = typer\.)", text, re.MULTILINE)}
@@ -36,8 +34,9 @@ def test_each_module_of_a_command_is_a_command_and_stands_in_the_readme() -> Non
     assert {name for name in made if not re.search(rf"\.{name} import .*\b{name}\b", importing)} == set()
     names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     names |= {str(group.name) for group in app.registered_groups}
-    assert {name for name in names if f"weir {name}" not in README} == set()
-    assert set(re.findall(r"`weir ([a-z-]+)", README)) <= names
+    listed = (DOCS / "commands.md").read_text()
+    assert {name for name in names if f"`weir {name}" not in listed} == set()
+    assert set(re.findall(r"`weir ([a-z-]+)", guide())) <= names
 
 
 def test_each_metric_is_set_or_counted_by_an_application() -> None:
@@ -57,10 +56,9 @@ def test_each_gauge_of_the_database_is_read_there_and_no_other() -> None:
 
 
 def test_the_design_names_only_what_exists() -> None:
-    folder = ROOT / "docs"
-    design = (folder / "design.md").read_text()
+    design = (DOCS / "design.md").read_text()
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", design)} - {""}
-    assert {link for link in links if not (folder / link).exists()} == set()
+    assert {link for link in links if not (DOCS / link).exists()} == set()
     ours = [path.parent for path in ROOT.glob("*/__init__.py")]
     files = [path for root in ours for path in root.rglob("*.py")]
     known = {word for path in files for word in re.findall(r"[\w.]+", path.read_text())}

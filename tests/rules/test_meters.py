@@ -16,9 +16,9 @@ from jobs.joins.config import JoinsConfig
 from jobs.runtime.meters import restored, stored
 from jobs.stack import load_stack_config
 from metering.meters import DEFAULT, METER_NAME, MOST_METERS, REPORTED_COLUMNS, TOKENS, Meter, totals_of
+from tests.pages import row_of
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 ROOTS = ["metering", "jobs", "catalog", "deployment", "cli", "laptop", "traffic", "monitoring", "dashboard", "charts"]
 MEANT = {
     "metering/meters.py",
@@ -47,20 +47,13 @@ def config(**meters: dict[str, Any]) -> IngestionConfig:
     return IngestionConfig.model_validate({"contracts": [GPU], "meters": meters})
 
 
-def row_of(table: str, first: str) -> str:
-    """The row of a table of the README that begins with `first`."""
-    found = re.search(rf"^\| {re.escape(first)} \|(.*)$", README.partition(f"## {table}")[2], re.MULTILINE)
-    assert found, f"the README has no row {first}"
-    return found[1]
-
-
-def test_what_completions_report_stands_in_the_contract_of_the_readme() -> None:
-    contract = row_of("The event contract", "`ai.inference.completion.v1`")
+def test_what_completions_report_stands_in_the_event_types_of_the_guide() -> None:
+    contract = row_of("how-to/send-events.md", "`ai.inference.completion.v1`")
     assert {name for name in REPORTED_COLUMNS if f" {name}?," not in contract} == set()
 
 
 def test_each_default_meter_stands_in_the_glossary() -> None:
-    assert {meter for meter in Meter if meter not in row_of("Glossary", "meter")} == set()
+    assert {meter for meter in Meter if meter not in row_of("explanation/glossary.md", "meter")} == set()
 
 
 def test_no_other_file_lists_the_meters_again() -> None:

@@ -1,0 +1,23 @@
+"""Each statement of SQL that the guide shows runs in a database that has the guide's first catalog."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import psycopg
+import pytest
+
+from catalog.file import load_catalog_file
+from catalog.store import store
+from tests.pages import ROOT, Block, blocks_of
+
+
+@pytest.mark.parametrize("block", blocks_of("sql"), ids=lambda block: block.name)
+def test_each_statement_does_what_the_page_says(database: str, block: Block) -> None:
+    store(database, load_catalog_file(ROOT / "examples/catalog.yaml"))
+    with psycopg.connect(database) as connection:
+        connection.execute(block.text.encode())
+        found = connection.execute(
+            "SELECT unit_price, per FROM catalog.prices WHERE meter = 'cached_tokens'"
+        ).fetchall()
+    assert found == [(Decimal("0.000000075"), None)], "the row keeps the price of one unit"
