@@ -86,12 +86,20 @@ def _conditions(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, dict) or not 1 <= len(value) <= MOST_CONDITIONS:
         raise ValueError(f"must be 1 to {MOST_CONDITIONS} columns of events, and the value of each")
-    said = {name: str(text).lower() if isinstance(text, bool) else text for name, text in value.items()}
+    said = {name: _condition(text) for name, text in value.items()}
     for name, text in said.items():
         if not re.fullmatch(PLAIN_NAME, str(name)):
             raise ValueError(f"{name!r} must be the name of a column")
-        checked_text(text)
+        if checked_text(text) != text.strip() or text in ("null", "~"):
+            raise ValueError(f"{name} is {text!r}: must be a value that events have, without spaces around it")
     return said
+
+
+def _condition(value: Any) -> Any:
+    """A value as the catalog has it: YAML writes booleans in three ways, and the file gives them as texts."""
+    if isinstance(value, bool) or value in ("True", "TRUE", "False", "FALSE"):
+        return str(value).lower()
+    return value
 
 
 def _priced_model(value: Any, info: ValidationInfo) -> str:

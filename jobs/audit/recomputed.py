@@ -34,7 +34,6 @@ PARTS = ("request_lsn", "completion_lsn")
 OUTCOME = ("account", "request_id", *PARTS)
 """By what it is known."""
 REJOIN_WITHIN = timedelta(days=35)
-MICROSECOND = timedelta(microseconds=1)
 IS_CONTRACTED = "is_contracted"
 """Whether the contract of a row's type came after the row (`contracted.py`)."""
 MOST_ROWS = 250_000
@@ -77,10 +76,13 @@ class Pinned:
     def reach_us(self, lsn: int) -> int:
         """How much later than this row others of its request may be first received: what held for it, in microseconds.
 
-        Rules of a release that kept no such limit have that of the configuration.
+        Rules of a release that kept no such limit have that of the configuration. What the stream joins within a
+        time-out is one request, so it is no less than the longest of these.
         """
-        seconds = rules_at(self.history, lsn).get("rejoin_seconds")
-        return self.rejoin_within // MICROSECOND if seconds is None else seconds * SECOND_US
+        rules = rules_at(self.history, lsn)
+        timeouts = (rules["completion_timeout_seconds"], *rules["completion_timeouts"].values())
+        seconds = rules.get("rejoin_seconds", self.rejoin_within // timedelta(seconds=1))
+        return int(max(seconds, *timeouts)) * SECOND_US
 
     @cached_property
     def accounts_known(self) -> Versions:

@@ -56,9 +56,10 @@ class JoinsConfig(JobConfig):
         default=None,
         description="Whether of several reports of a request the best one bills, whichever came first: completed "
         "before cancelled before error, the provider's count before an estimated and a partial one. A lesser report "
-        "then waits as long as its request, and the audit corrects what came later, within `rejoin_seconds`. It holds "
-        "for what comes after it is turned on. Turn it on when no earlier release will be started again: that would "
-        "refuse the corrections. Left out: a new installation has it on, an upgraded one as before.",
+        "then waits as long as its request, and the audit corrects what came later, within `rejoin_seconds` or the "
+        "longest time-out. It holds for what comes after it is turned on. Turn it on when no earlier release will be "
+        "started again: that would refuse the corrections. Left out: a new installation has it on, an upgraded one as "
+        "before.",
     )
 
     def settled(self, history: History, *, is_new: bool) -> JoinsConfig:

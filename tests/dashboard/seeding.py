@@ -137,7 +137,7 @@ def usage_of(day: Day) -> Iterator[dict[str, Any]]:
             quantity = quantities[meter]
             priced = is_priced and quantity is not None
             row[meter] = quantity
-            row[f"{meter}_price_version"] = 10 + number if priced else None
+            row[f"{meter}_price_version"] = price_lsn(model, number) if priced else None
             row[f"{meter}_unit_price"] = UNIT_PRICES[meter] if priced else None
             row[f"{meter}_amount"] = UNIT_PRICES[meter] * (quantity or 0) if priced else None
         yield row
@@ -183,6 +183,11 @@ def accounts_of(day: Day) -> Iterator[dict[str, Any]]:
         }
 
 
+def price_lsn(model: str | None, number: int) -> int:
+    """Which version prices the meter of that number: each model has its own."""
+    return (10 if model is not None and model.endswith(MODELS[0]) else 50) + number
+
+
 def prices_of(day: Day) -> Iterator[dict[str, Any]]:
     """Rows of `prices`: in force since long ago, and for the first model another from tomorrow on."""
     for account in day.accounts:
@@ -196,7 +201,8 @@ def prices_of(day: Day) -> Iterator[dict[str, Any]]:
                     "deleted": False,
                 }
                 long_ago, tomorrow = day.now - timedelta(days=60), day.now + timedelta(days=1)
-                yield {**price, "lsn": 10 + number, "effective_from": long_ago, "unit_price": UNIT_PRICES[meter]}
+                lsn = price_lsn(model, number)
+                yield {**price, "lsn": lsn, "effective_from": long_ago, "unit_price": UNIT_PRICES[meter]}
                 if model == MODELS[0]:
                     yield {
                         **price,

@@ -146,3 +146,14 @@ def test_what_the_stream_waited_for_the_audit_leaves_as_it_is(tmp_path: Path) ->
         assert stands(world) == {("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
         rows = DeltaTable(f"{world.tables}/usage").to_pyarrow_table().to_pylist()
         assert {row["cause"] for row in rows} == {"stream"}
+
+
+@pytest.mark.parametrize("rejoin_seconds", [0, 60])
+def test_what_met_within_its_timeout_is_one_request_whatever_else_the_audit_may_join(
+    rejoin_seconds: int, tmp_path: Path
+) -> None:
+    asked = [request(timedelta()), completion(MINUTE, "error"), completion(3 * MINUTE, "completed", 100)]
+    for number, events in enumerate(([ERROR, DONE], asked)):
+        world = HandMade(tmp_path / str(number), best_report_bills=True, rejoin_seconds=rejoin_seconds)
+        happened(world, events, apart=2 * MINUTE)
+        assert stands(world) == {("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}

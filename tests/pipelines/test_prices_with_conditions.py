@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import permutations
@@ -146,7 +147,7 @@ def insert(connection: psycopg.Connection[Any], model: str, unit_price: str = "1
         lambda t: '{"' not in t
     ),
     said=st.dictionaries(
-        st.sampled_from([*ATTRIBUTES, "tier"]), st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+        st.sampled_from([*ATTRIBUTES, "tier"]), st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1
     ),
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -176,6 +177,24 @@ def test_sql_that_writes_conditions_which_nobody_prices_by_is_refused_with_a_sen
 ) -> None:
     with psycopg.connect(priced) as connection, pytest.raises(psycopg.errors.CheckViolation, match=why):
         insert(connection, model)
+
+
+@pytest.mark.parametrize("conditions", ['{"operation": null}', '{"operation": ["batch"]}', "{}", None])
+def test_sql_that_leaves_a_condition_out_gives_no_price_without_it(priced: str, conditions: str | None) -> None:
+    with psycopg.connect(priced) as connection, pytest.raises(psycopg.errors.IntegrityError):
+        connection.execute(
+            "INSERT INTO catalog.prices VALUES ('p', catalog.price_model('m', %s), 'requests', 'EUR', now(), 1)",
+            [conditions],
+        )
+
+
+def test_of_two_that_each_store_one_of_two_such_prices_at_once_the_second_is_refused(priced: str) -> None:
+    with psycopg.connect(priced) as first, psycopg.connect(priced) as second:
+        insert(first, of("m", **BATCH))
+        insert(second, of("m", **EU))
+        with ThreadPoolExecutor(2) as both:
+            ended = [both.submit(connection.commit) for connection in (first, second)]
+        assert [type(each.exception()) for each in ended if each.exception()] == [psycopg.errors.CheckViolation]
 
 
 def test_two_prices_that_can_both_hold_need_that_of_both_in_whatever_order_they_come(priced: str) -> None:

@@ -174,3 +174,17 @@ def test_what_is_not_declared_is_not_kept() -> None:
     """Rules without attributes read as those of the release before."""
     assert "price_attributes" not in JoinsConfig().deciding
     assert JoinsConfig(price_attributes=("region",)).deciding["price_attributes"] == ["region"]
+
+
+@pytest.mark.parametrize("written", ["true", "True", "TRUE"])
+def test_a_boolean_of_a_yaml_file_is_one_however_it_is_written(written: str) -> None:
+    terms = "meter: requests, unit_price: 1, currency: EUR, effective_from: 2026-01-01T00:00:00Z"
+    price = f"{{plan: p, model: m, conditions: {{cached: {written}}}, {terms}}}"
+    (row,) = parse_catalog(f"prices:\n  - {price}\n").prices
+    assert row.model == 'm{"cached":"true"}'
+
+
+@pytest.mark.parametrize("value", ["null", " eu", "eu ", None, ["eu"], {"a": "b"}])
+def test_a_condition_that_no_event_can_meet_is_refused(value: Any) -> None:
+    with pytest.raises(CatalogFileError):
+        parse_catalog(with_price(conditions={"region": value}))

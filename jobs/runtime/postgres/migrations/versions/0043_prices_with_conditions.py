@@ -13,11 +13,12 @@ down_revision = "0042"
 WRITTEN = """
 CREATE FUNCTION catalog.price_model(model text, conditions jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
-    SELECT model || coalesce(
-        '{' || (
-            SELECT string_agg(to_json(key)::text || ':' || to_json(value)::text, ',' ORDER BY key COLLATE "C")
-            FROM jsonb_each_text(conditions)
-        ) || '}', '');
+    SELECT CASE WHEN conditions <> '{}' THEN model || '{' || (
+        SELECT string_agg(to_json(key)::text || ':' || CASE jsonb_typeof(value)
+            WHEN 'string' THEN to_json(value #>> '{}')::text WHEN 'boolean' THEN to_json(value::text)::text
+            ELSE value::text END, ',' ORDER BY key COLLATE "C")
+        FROM jsonb_each(conditions)
+    ) || '}' END;
 END;
 COMMENT ON FUNCTION catalog.price_model(text, jsonb) IS
     'The model of a price with conditions: catalog.price_model(''gpt-4o'', ''{"operation": "batch"}'').';
@@ -88,6 +89,8 @@ DECLARE
     missing record;
 BEGIN
     base := left(changed.model, strpos(changed.model, '{"') - 1);
+    -- Whoever stores another of them at the same time is seen.
+    PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(' ', changed.plan, changed.meter, changed.currency), 43));
     WITH alike AS (
         SELECT model, catalog.conditions_of(model) AS conditions, min(effective_from) AS begins
         FROM catalog.prices
