@@ -27,13 +27,15 @@ def meter_rows(database: Database) -> Iterator[Row]:
     from monitoring.alerts.money import UNMETERED_SHARE
 
     configured = _configured(database)
-    for row in select(database, _STATEMENT, {}):
+    rows = list(select(database, _STATEMENT, {}))
+    for row in rows:
         name = row["meter"]
+        parts = [one["meter"] for one in rows if one["within"] == name and one["declared"]]
         kept = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
         declared = configured.get(name)
         # What joins was not started with yet, nobody expects of anybody.
         meter = declared if declared is not None and declared.meaning == kept.meaning else kept
-        yield {**row, "explanation": explanation(meter, UNMETERED_SHARE, is_declared=row["declared"])}
+        yield {**row, "explanation": explanation(meter, UNMETERED_SHARE, is_declared=row["declared"], parts=parts)}
 
 
 def _configured(database: Database) -> Mapping[str, Declaration]:

@@ -28,7 +28,7 @@ _OUTCOMES: Mapping[str, str] = {
     Outcome.MATCHED: "a request with its completion",
     Outcome.ABANDONED: "a request that was abandoned: no completion came in time",
     Outcome.ORPHANED: "a completion that was orphaned: no request came in time",
-    Outcome.SUPERSEDED: "superseded: not the first of its key, so it counts nothing",
+    Outcome.SUPERSEDED: "superseded: another event of its request counts, so it bills nothing",
 }
 _MOST_TOLD = 5
 Row = Mapping[str, Any]

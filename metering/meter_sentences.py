@@ -7,14 +7,19 @@ from collections.abc import Iterator, Sequence
 from metering.meters import Declaration, texts_of
 
 
-def explanation(meter: Declaration, unmetered_share: float, *, is_declared: bool = True) -> str:
+def explanation(
+    meter: Declaration, unmetered_share: float, *, is_declared: bool = True, parts: Sequence[str] = ()
+) -> str:
     """What the meter counts or adds up, in which unit it is priced, and what becomes of a request that lacks it.
+
+    `parts`: the declared meters that are directly within it, whose prices bill units of it.
 
     `unmetered_share`: the part of all requests above which the alert UnmeteredUsage is raised. A meter that is declared
     no more is explained by what it meant; which outcomes it looked at may have changed meanwhile.
     """
     outcomes = _outcomes(meter) if is_declared else "outcomes"
     clauses = [f"{meter.name} {_quantity(meter, outcomes)}, priced per {meter.unit} by plan and model", *_within(meter)]
+    clauses += _minus(meter, parts) if is_declared else []
     clauses += _where_missing(meter, unmetered_share) if is_declared else ["it is declared no more"]
     return "; ".join(clauses) + "."
 
@@ -44,6 +49,17 @@ def _within(meter: Declaration) -> Iterator[str]:
             f"without one {meter.within} does"
         )
         yield "where it has them beside, both bill what they report"
+
+
+def _minus(meter: Declaration, parts: Sequence[str]) -> Iterator[str]:
+    if parts:
+        bill = "bills at its own price" if len(parts) == 1 else "bill at their own prices"
+        yield f"units within it that {_listed(parts)} {bill} are left out of what {meter.name} bills"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = sorted(names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _where_missing(meter: Declaration, unmetered_share: float) -> Iterator[str]:

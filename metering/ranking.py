@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from metering.joining import Side
 from metering.words import Status, UsageSource
@@ -18,12 +19,27 @@ OF_COMPLETED = 12
 OF_SOURCE = {UsageSource.ESTIMATED.value: 2, UsageSource.PARTIAL.value: 1}
 """And by whose count it is; any other, or none, is the provider's."""
 OF_PROVIDER = 3
-Rank = tuple[int, bool, int, bytes, str]
+Rank = tuple[int, int, bool, int, bytes, str]
+
+
+class Criterion(StrEnum):
+    """What two reports are compared by, one after the other: the parts of a `Rank`."""
+
+    STATUS = "status"
+    USAGE_SOURCE = "usage_source"
+    QUANTITIES = "quantities"
+    TIME = "time"
+    IDENTITY = "identity"
+    SIDE = "side"
 
 
 def merit(status: str | None, usage_source: str | None) -> int:
     """What a report is worth: by its status, and within that by whose count it is; `joining.FINAL` is the most."""
-    return OF_STATUS.get(status or "", OF_COMPLETED) + OF_SOURCE.get(usage_source or "", OF_PROVIDER)
+    return sum(_merits(status, usage_source))
+
+
+def _merits(status: str | None, usage_source: str | None) -> tuple[int, int]:
+    return OF_STATUS.get(status or "", OF_COMPLETED), OF_SOURCE.get(usage_source or "", OF_PROVIDER)
 
 
 @dataclass(frozen=True)
@@ -49,13 +65,19 @@ class Received:
         A request ranks below all reports, as one that was abandoned.
         """
         is_report = self.side is not Side.REQUEST
-        worth = merit(self.status, self.usage_source) if is_report else 0
-        return worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side
+        worth = _merits(self.status, self.usage_source) if is_report else (0, 0)
+        return *worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side
 
     @property
     def order(self) -> tuple[int, int, bytes, str]:
         """By first reception. What came at one instant is in the order of its time and identity, not of its lsn."""
         return self.first_received_us, self.occurred_us, self.identity, self.side
+
+
+def deciding_criterion(one: Received, other: Received) -> Criterion | None:
+    """The first criterion that the two differ by, so the one that ranks them; None: they rank the same."""
+    compared = zip(Criterion, one.rank, other.rank, strict=True)
+    return next((criterion for criterion, mine, theirs in compared if mine != theirs), None)
 
 
 @dataclass(frozen=True)

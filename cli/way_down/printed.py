@@ -37,6 +37,7 @@ def _lines(document: Told) -> Iterator[tuple[str, str]]:
         ("Stragglers", document["stragglers"], _straggler),
         ("Usage", document["usage"], _usage),
         ("Outcomes", document["outcomes"], _outcome),
+        ("Reports", document["reports"], _report),
         ("Records", document["records"], _record),
     )
     for heading, rows, said in steps:
@@ -151,6 +152,17 @@ def _outcome(row: Told) -> Iterator[str]:
         f"{name} lsn {row[f'{name}_lsn']}" for name in ("request", "completion") if row[f"{name}_lsn"] is not None
     )
     yield f"{row['request_id']}: {row['outcome']} of {parts}, a fact since {_said(row['received_at'])}"
+
+
+def _report(row: Told) -> Iterator[str]:
+    does = "bills" if row["bills"] else "bills nothing"
+    reported = ", ".join(f"{_said(quantity)} {column}" for column, quantity in row["quantities"].items())
+    words = ", ".join(row[name] for name in ("status", "usage_source") if row[name])
+    yield (
+        f"{row['request_id']}: event {row['id']}, lsn {row['lsn']}{f', {words}' if words else ''}, occurred "
+        f"{_said(row['event_time'])}, {does}: it reports {reported or 'no quantity'}"
+    )
+    yield f"  {row['explanation']}"
 
 
 def _record(row: Told) -> Iterator[str]:

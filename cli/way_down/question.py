@@ -48,7 +48,10 @@ class Question:
 def explanation(database: Database, tables: str, question: Question) -> dict[str, Any]:
     """The document: `line, windows, usage, outcomes, records, stragglers, corrections, prices`, and if it `adds_up`.
 
-    That is null where it cannot be told: `weir retain` has removed usage of log dates before `usage_removed_before`.
+    `reports`: those of requests that have several, and why one of them bills.
+
+    `adds_up` is null where it cannot be told: `weir retain` has removed usage of log dates before
+    `usage_removed_before`.
     Sums are of `usage_summed` rows of usage; `cut` says of which lists there is more, and how much there is.
     Raises CannotRun where nothing is known of what is asked for.
     """

@@ -80,6 +80,7 @@ def _explained(text: str, days: int) -> None:
     _table("Corrections of these windows by it", "corrections", [_correction(one) for one in document["corrections"]])
     _table("Stragglers", "stragglers", [_straggler(one) for one in document["stragglers"]])
     _table("Rows of usage", "usage", _usage(document["usage"]))
+    _table("Reports of the request", "reports", [_report(one) for one in document["reports"]])
     _records(document["records"])
     if document["cut"]:
         there_are = ", ".join(f"{name} {many:,}" for name, many in document["cut"].items())
@@ -228,6 +229,19 @@ def _of_usage(row: Told, meters: Sequence[str]) -> dict[str, Value]:
     }
     back: Row = {"request lsn": _number(row["request_lsn"]), "completion lsn": _number(row["completion_lsn"])}
     return with_meters(front, {meter: quantities.get(meter) for meter in meters}, back)
+
+
+def _report(one: Told) -> Row:
+    return {
+        "event id": one["id"],
+        "lsn": _number(one["lsn"]),
+        "bills": "yes" if one["bills"] else "no",
+        "why": one["explanation"],
+        "status": one["status"],
+        "usage source": one["usage_source"],
+        "reported": ", ".join(f"{column} {plain(quantity)}" for column, quantity in one["quantities"].items()),
+        "event time (UTC)": one["event_time"],
+    }
 
 
 def _number(number: int | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -26,16 +26,24 @@ class Files:
     schema: pl.Schema
     listed: pl.DataFrame
     """Path and statistics by file, as the log has them."""
+    stored: pl.Schema = field(default_factory=pl.Schema)
+    """All columns that the table has."""
 
     @classmethod
     def of(cls, table: DeltaTable, name: Table) -> Files:
         """All that the table holds now."""
-        return cls(table.table_uri.rstrip("/"), _schema(name), pl.DataFrame(table.get_add_actions(flatten=True)))
+        listed = pl.DataFrame(table.get_add_actions(flatten=True))
+        return cls(table.table_uri.rstrip("/"), _schema(name), listed, _empty(pa.schema(table.schema().to_arrow())))
 
     @classmethod
     def none(cls, name: Table) -> Files:
         """Of a table that nobody has made yet."""
         return cls("", _schema(name), pl.DataFrame(schema={"path": pl.String}))
+
+    def with_columns(self, names: Iterable[str]) -> Files:
+        """With those of these columns, too, that contracts have added to the table."""
+        added = {name: self.stored[name] for name in names if name in self.stored}
+        return replace(self, schema=pl.Schema({**added, **self.schema}))
 
     def between(self, column: str, first: Bound | None, last: Bound | None) -> Files:
         """Those that may hold a value from `first` to `last`, both inclusive; None: without a bound."""
@@ -97,8 +105,12 @@ class Files:
 
 
 def _schema(name: Table) -> pl.Schema:
+    return _empty(SCHEMAS[name])
+
+
+def _empty(schema: pa.Schema) -> pl.Schema:
     # Arrow's own empty table is made with pandas, whose import takes a quarter of a second.
-    return pl.DataFrame(pa.Table.from_batches([], SCHEMAS[name])).schema
+    return pl.DataFrame(pa.Table.from_batches([], schema)).schema
 
 
 def is_among(column: str, values: pl.Series) -> pl.Expr:

@@ -274,6 +274,24 @@ def test_who_changed_a_price_is_shown_with_it_and_to_nobody_else(
     assert read_event(Backend(known), "r", DAYS).document is None
 
 
+def test_each_report_of_a_request_is_shown_with_what_it_reports_and_why_one_bills(
+    open_page: Pages, connected: str, database: str, tables: Path
+) -> None:
+    said = {"family": "both", "status": "completed"}
+    journal = [event(4, **said, input_tokens=7), event(5, **said, input_tokens=8)]
+    rows = [of_r(1, completion_lsn=4), of_r(2, request_lsn=5, outcome="superseded", quantities={})]
+    store(database, tables, journal, rows)
+    page = open_page("event", id="r", days=str(DAYS))
+    (shown,) = [one.value for one in page.dataframe if "why" in one.value]
+    assert [(row["event id"], row["bills"], row["reported"]) for row in shown.to_dict("records")] == [
+        ("e4", "yes", "input_tokens 7"),
+        ("e5", "no", "input_tokens 8"),
+    ]
+    assert set(shown["why"]) == {
+        "event e4 bills: the first report of a request counts, as best_report_bills was off",
+    }
+
+
 def test_an_outage_is_said_without_any_secret(
     open_page: Pages, connected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

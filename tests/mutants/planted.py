@@ -483,8 +483,8 @@ MUTANTS = (
     Mutant(
         "the later report bills, however it ended",
         "metering/ranking.py",
-        "return worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side",
-        "return self.occurred_us, is_report and self.has_quantities, worth, self.identity, self.side",
+        "return *worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side",
+        "return self.occurred_us, is_report and self.has_quantities, *worth, self.identity, self.side",
         ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_look_at_all_rows_says",),
     ),
     Mutant(

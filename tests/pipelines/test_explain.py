@@ -811,6 +811,28 @@ class TestTheCommand:
         assert told.database not in text
         assert not [name for name in ("Session", "Nothing") if name in text]
 
+    def test_prints_each_report_of_a_request_with_what_it_reports_and_why_one_bills(
+        self, told: Told, run: Callable[..., Result]
+    ) -> None:
+        said = {"request_id": "twice", "family": "both", "status": "completed"}
+        told.journal(
+            event(6, **said, input_tokens=7, output_tokens=30),
+            event(7, **said, input_tokens=8, received_at=EVENT_TIME + timedelta(seconds=7)),
+        )
+        superseded = {"outcome": "superseded", "quantities": {}}
+        rows = [of_r(lsn, request_id="twice", request_lsn=lsn + 3, completion_lsn=lsn + 3) for lsn in (3, 4)]
+        commit(told.tables, Table.USAGE, [stored_usage({**rows[0]}), stored_usage({**rows[1], **superseded})])
+        text = run("twice").output
+        why = "event e6 bills: the first report of a request counts, as best_report_bills was off"
+        for part in ("Reports", "bills: it reports 7 input_tokens, 30 output_tokens", why, "bills nothing: it reports"):
+            assert part in text
+        document = json.loads(run("twice", "--format", "json").stdout)
+        assert [(row["quantities"], row["bills"]) for row in document["reports"]] == [
+            ({"input_tokens": 7, "output_tokens": 30}, True),
+            ({"input_tokens": 8}, False),
+        ]
+        assert {row["explanation"] for row in document["reports"]} == {why}
+
     def test_prints_a_line_with_its_minutes(self, run: Callable[..., Result]) -> None:
         words = ("--line", "2026-03", "--account", "acme", "--model", "sonnet", "--meter", "requests")
         text = run(*words, "--currency", "EUR").output

@@ -104,6 +104,10 @@ def test_each_is_explained_also_before_joins_was_ever_started(connection: psycop
     assert set(found) == {meter.name for meter in DEFAULT}
     assert found["requests"] == "requests counts each outcome as 1 request, priced per request by plan and model."
     assert "UnmeteredUsage" in found["output_tokens"]
+    left_out = "units within it that cached_tokens bills at its own price are left out of what input_tokens bills"
+    assert {name for name, sentence in found.items() if left_out in sentence} == {"input_tokens"}
+    declare(connection, [meter for meter in DEFAULT if meter.name != "cached_tokens"])
+    assert left_out not in explanations(connection)["input_tokens"], "what is declared no more bills nothing"
 
 
 def test_what_joins_was_started_with_says_what_is_expected(connection: psycopg.Connection[Any]) -> None:

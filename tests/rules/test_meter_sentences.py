@@ -95,6 +95,21 @@ def test_the_default_meters_read_as_people_say_them(name: str, clauses: list[str
     assert explained(DEFAULT_METERS[name].declaration(name)) == "; ".join(clauses) + "."
 
 
+@pytest.mark.parametrize(
+    ("parts", "clause"),
+    [
+        (["cached_tokens"], "units within it that cached_tokens bills at its own price are left out of what"),
+        (["b", "c", "a"], "units within it that a, b and c bill at their own prices are left out of what"),
+    ],
+)
+def test_a_meter_says_which_others_bill_units_of_it(parts: list[str], clause: str) -> None:
+    meter = DEFAULT_METERS["input_tokens"].declaration("input_tokens")
+    said = explanation(meter, UNMETERED_SHARE, parts=parts)
+    assert said.split("; ")[1:] == [f"{clause} input_tokens bills", f"{MISSING}."]
+    gone = explanation(meter, UNMETERED_SHARE, is_declared=False, parts=parts)
+    assert "left out" not in gone
+
+
 def test_what_may_be_left_out_adds_nothing_and_raises_no_alert() -> None:
     said = explained(Declaration("gpu_seconds", "second", "gpu_seconds"))
     assert said.endswith("priced per second by plan and model; a request without it adds nothing.")

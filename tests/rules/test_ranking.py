@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metering.joining import FINAL, Side
-from metering.ranking import Ranked, Received, merit, ranked
+from metering.ranking import Criterion, Ranked, Received, deciding_criterion, merit, ranked
 from metering.words import Status, UsageSource
 from tests.simulation.oracle_of_reports import Reported, billed
 
@@ -79,3 +79,44 @@ def test_reports_rank_by_status_and_then_by_source() -> None:
     ]
     assert sorted(in_order, key=lambda said: merit(*said)) == in_order
     assert len({merit(*said) for said in in_order}) == len(in_order)
+
+
+REPORTS = ROWS.map(lambda rows: [row for row in rows if row.side is not Side.REQUEST])
+
+
+def values(row: Received) -> dict[Criterion, object]:
+    """What each criterion looks at, in the rule's own words: the higher value is the better one."""
+    statuses = ["error", "cancelled", "completed"]
+    sources = ["partial", "estimated", "provider"]
+    return {
+        Criterion.STATUS: statuses.index(row.status or "completed"),
+        Criterion.USAGE_SOURCE: sources.index(row.usage_source or "provider"),
+        Criterion.QUANTITIES: row.has_quantities,
+        Criterion.TIME: row.occurred_us,
+        Criterion.IDENTITY: row.identity,
+        Criterion.SIDE: row.side.value,
+    }
+
+
+@settings(max_examples=400)
+@given(REPORTS, st.integers(100, 1000))
+def test_the_deciding_criterion_is_the_first_that_differs_and_names_the_report_that_bills(
+    rows: list[Received], reach: int
+) -> None:
+    by_lsn = {row.lsn: row for row in rows}
+    for request in requests(rows, reach):
+        assert request.completion is not None
+        best = by_lsn[request.completion]
+        for beaten in request.superseded:
+            criterion = deciding_criterion(best, beaten)
+            assert criterion is not None, "identities of two events differ"
+            mine, theirs = values(best), values(beaten)
+            before = list(Criterion)[: list(Criterion).index(criterion)]
+            assert [mine[name] for name in before] == [theirs[name] for name in before]
+            assert mine[criterion] > theirs[criterion]  # type: ignore[operator]
+            assert deciding_criterion(beaten, best) == criterion
+
+
+def test_a_report_and_itself_differ_by_nothing() -> None:
+    report = Received(1, Side.COMPLETION, 0, 0, b"a")
+    assert deciding_criterion(report, report) is None
