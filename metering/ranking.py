@@ -6,9 +6,10 @@ them; then the next one begins. So what a key bills is a function of the set of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from metering.joining import Side
 from metering.words import Status, UsageSource
@@ -91,6 +92,16 @@ class Ranked:
     request: int | None
     completion: int | None
     superseded: tuple[Received, ...]
+
+
+def reach_seconds(rules: Mapping[str, Any], default: float) -> int:
+    """How long after its first row others of a request may be received, by the rules of joins that held for that row.
+
+    A release that kept no `rejoin_seconds` had the `default`. What the stream joins within a time-out is one request,
+    so it is no less than the longest of these.
+    """
+    timeouts = (rules["completion_timeout_seconds"], *rules["completion_timeouts"].values())
+    return int(max(rules.get("rejoin_seconds", default), *timeouts))
 
 
 def ranked(rows: Iterable[Received], reach_us: Callable[[int], int]) -> Iterator[Ranked]:

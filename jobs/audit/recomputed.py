@@ -24,6 +24,7 @@ from jobs.runtime.meters import restored
 from jobs.runtime.rules_in_force import History, Rules, rules_at
 from jobs.streams import ACCOUNTS, PRICES
 from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
+from metering.ranking import reach_seconds
 
 SAID = (
     *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
@@ -74,15 +75,8 @@ class Pinned:
         return next((held.first for held in self.history if held.rules.get("best_report_bills")), None)
 
     def reach_us(self, lsn: int) -> int:
-        """How much later than this row others of its request may be first received: what held for it, in microseconds.
-
-        Rules of a release that kept no such limit have that of the configuration. What the stream joins within a
-        time-out is one request, so it is no less than the longest of these.
-        """
-        rules = rules_at(self.history, lsn)
-        timeouts = (rules["completion_timeout_seconds"], *rules["completion_timeouts"].values())
-        seconds = rules.get("rejoin_seconds", self.rejoin_within // timedelta(seconds=1))
-        return int(max(seconds, *timeouts)) * SECOND_US
+        """How much later than this row others of its request may be first received, in microseconds."""
+        return reach_seconds(rules_at(self.history, lsn), self.rejoin_within.total_seconds()) * SECOND_US
 
     @cached_property
     def accounts_known(self) -> Versions:

@@ -16,7 +16,7 @@ from jobs.runtime.rules_in_force import History, read_history, rules_at
 from jobs.way_down.records import DEFAULT_PERIOD, Tables
 from metering.joining import Side
 from metering.meters import DEFAULT, REPORTED_COLUMNS, columns_of
-from metering.ranking import Criterion, Ranked, Received, deciding_criterion, ranked
+from metering.ranking import Criterion, Ranked, Received, deciding_criterion, ranked, reach_seconds
 from metering.words import BILLABLE, Disposition, Outcome, Status, UsageCause, UsageSource
 
 Row = Mapping[str, Any]
@@ -130,8 +130,7 @@ def _by_rank(key: _Key, history: History) -> Iterator[tuple[int, str]]:
     """Lsn and explanation of each report of a request that has several, where the best one bills."""
 
     def reach_us(lsn: int) -> int:
-        seconds = rules_at(history, lsn).get("rejoin_seconds")
-        return int(DEFAULT_PERIOD.total_seconds() if seconds is None else seconds) * MICROSECONDS
+        return reach_seconds(rules_at(history, lsn), DEFAULT_PERIOD.total_seconds()) * MICROSECONDS
 
     by_lsn = {row.lsn: row for row in key.received}
     for request in ranked(key.received, reach_us):
