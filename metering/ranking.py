@@ -105,15 +105,24 @@ def reach_seconds(rules: Mapping[str, Any], default: float) -> int:
 
 
 def ranked(rows: Iterable[Received], reach_us: Callable[[int], int]) -> Iterator[Ranked]:
-    """The rows of one key, each event once, in any order → its requests. `reach_us` of an lsn: what held for it."""
+    """The rows of one key, each event once, in any order → its requests. `reach_us` of an lsn: what held for it.
+
+    A request that was received last before the border begins the next one, if what comes beyond the border answers it.
+    """
     group: list[Received] = []
     for row in sorted(rows, key=lambda row: row.order):
         if group and row.first_received_us - group[0].first_received_us > reach_us(group[0].lsn):
+            answered = [group.pop()] if len(group) > 1 and _is_answer(row, group[-1], reach_us) else []
             yield _request(group)
-            group = []
+            group = answered
         group.append(row)
     if group:
         yield _request(group)
+
+
+def _is_answer(row: Received, last: Received, reach_us: Callable[[int], int]) -> bool:
+    is_within = row.first_received_us - last.first_received_us <= reach_us(last.lsn)
+    return last.side is Side.REQUEST and row.side is not Side.REQUEST and is_within
 
 
 def _request(group: Sequence[Received]) -> Ranked:

@@ -157,3 +157,22 @@ def test_what_met_within_its_timeout_is_one_request_whatever_else_the_audit_may_
         world = HandMade(tmp_path / str(number), best_report_bills=True, rejoin_seconds=rejoin_seconds)
         happened(world, events, apart=2 * MINUTE)
         assert stands(world) == {("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
+
+
+def test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border(
+    tmp_path: Path,
+) -> None:
+    """The second request comes a moment before a week is over, and its answer a moment after."""
+    week = 7 * DAY
+    for number, seconds in enumerate((-3, 1)):
+        world = HandMade(tmp_path / str(number), best_report_bills=True, rejoin_seconds=week // timedelta(seconds=1))
+        world.price(timedelta(), "0.01", begins=timedelta())
+        for name, begun, tokens in (("first", HOUR, 100), ("second", HOUR + week + timedelta(seconds=seconds), 900)):
+            answered = begun + timedelta(seconds=8)
+            world.event(begun, "request", f"{name}/q", occurred=begun, model="m")
+            world.event(
+                answered, "completion", f"{name}/c", occurred=answered, status="completed", output_tokens=tokens
+            )
+            world.joined(begun + HOUR)
+        audited(world, week + DAY)
+        assert sum(stands(world).values()) == 1_000 + 2, seconds

@@ -27,10 +27,13 @@ class Reported:
 
 def billed(rows: Iterable[Reported], reach: int) -> Iterator[tuple[int | None, int | None]]:
     """The lsns of the request and of the report that bill, for each request of the key."""
-    left = sorted(rows, key=lambda row: row.received)
+    left = sorted(rows, key=lambda row: (row.received, row.occurred, row.identity, row.family))
     while left:
         first = left[0].received
         together = [row for row in left if row.received <= first + reach]
+        beyond = left[len(together) :]
+        if beyond and len(together) > 1 and _asks(together[-1], beyond[0], reach):
+            together.pop()
         left = left[len(together) :]
         reports = [row for row in together if row.family != Family.REQUEST]
         if not reports:
@@ -38,6 +41,12 @@ def billed(rows: Iterable[Reported], reach: int) -> Iterator[tuple[int | None, i
             continue
         best = max(reports, key=_worth)
         yield _asked(best, together), best.lsn
+
+
+def _asks(last: Reported, following: Reported, reach: int) -> bool:
+    """Whether the border would part a request from what answers it."""
+    is_pair = last.family == Family.REQUEST != following.family
+    return is_pair and following.received - last.received <= reach
 
 
 def _worth(row: Reported) -> tuple[int, int, bool, int, bytes, str]:
