@@ -40,8 +40,10 @@ class Supposed:
         )
         if self.joins is None:
             return known
-        rules = Held(1, self.joins.deciding)
-        return replace(known, history=(rules,), metered=(), known_from=1, rejoin_within=self.joins.rejoin_within)
+        # What it leaves open is as it is live.
+        joins = self.joins.settled(live.history, is_new=False)
+        rules = Held(1, joins.deciding)
+        return replace(known, history=(rules,), metered=(), known_from=1, rejoin_within=joins.rejoin_within)
 
     def rules(self, live: History) -> History:
         """What bills go by."""

@@ -1,4 +1,4 @@
-"""Promise: a supposed price bills what the same price in the catalog bills."""
+"""Promise: what is supposed of prices and rules means what the same means live."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from decimal import Decimal
 import psycopg
 import pytest
 
+from jobs.audit.recomputed import Pinned
+from jobs.joins.config import JoinsConfig
+from jobs.replay.supposed import Supposed
+from jobs.runtime.rules_in_force import Held
+from jobs.streams import ACCOUNTS
+from jobs.streams import PRICES as PRICES_TOLD
 from tests.pipelines.as_billed import Stack, billed, by_meter, listed
 from tests.pipelines.test_public_cases_billed import METERS, OF_THE_MONTH, TERMS, event, prices
 
+FEWER = {"requests": METERS["requests"]}
 USED = {"input_tokens": 1_500, "cached_tokens": 1_024, "output_tokens": 200}
 UNIT_PRICES = {"input_tokens": "0.003", "output_tokens": "0.015", "cached_tokens": "0.001", "requests": "0.01"}
 AMOUNTS = {
@@ -37,3 +44,12 @@ def test_units_that_another_meter_bills_are_billed_once_whatever_price_of_a_file
         late = connection.execute("SELECT meter, contained_quantity, amount FROM stragglers ORDER BY 1").fetchall()
     of_each = [(meter, 1_024 * (meter == "input_tokens"), AMOUNTS[meter] / 2) for meter in sorted(UNIT_PRICES)]
     assert late == ([] if ago < timedelta(hours=1) else [each for each in of_each for _ in range(2)])
+
+
+@pytest.mark.parametrize("live", [JoinsConfig(), JoinsConfig(best_report_bills=True), JoinsConfig(meters=FEWER)])
+def test_a_configuration_that_leaves_open_what_live_has_settled_supposes_that(live: JoinsConfig) -> None:
+    """So `weir replay --config` with the file of the stack itself changes nothing."""
+    settled = live.settled((), is_new=True)
+    pinned = Pinned(1, None, (Held(1, settled.deciding),), (), ACCOUNTS.empty_table(), PRICES_TOLD.empty_table())
+    (supposed,) = Supposed(joins=live).pinned(pinned).history
+    assert supposed.rules == settled.deciding
