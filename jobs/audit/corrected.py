@@ -17,7 +17,7 @@ from jobs.audit.late_versions import priced_later
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, said, timed
 from jobs.audit.rejoined import may_rejoin, rejoined
 from jobs.audit.restated import ranked_keys, restated, with_groups
-from jobs.joins.memory import KEY, TEXT
+from jobs.joins.memory import CONDITION, KEY, TEXT
 from jobs.streams import USAGE
 from metering.words import Outcome, UsageCause
 
@@ -120,8 +120,8 @@ def _must(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pin
 
 
 def _said_by_another(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """The outcomes (OUTCOME) of the same parts whose model or dimensions are those of another part."""
-    names = ("model", "user_id", *(name for name in after.columns if name.startswith(TEXT)))
+    """The outcomes (OUTCOME) of the same parts whose model, dimensions or conditions are those of another part."""
+    names = ("model", "user_id", *(name for name in after.columns if name.startswith((TEXT, CONDITION))))
     both = before.join(after, on=[*OUTCOME, "outcome"], how="inner", suffix="_after", nulls_equal=True)
     return both.filter(pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_after")) for name in names)).select(
         OUTCOME

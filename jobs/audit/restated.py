@@ -11,7 +11,7 @@ from itertools import groupby
 import polars as pl
 
 from jobs.audit.recomputed import IS_CONTRACTED, Pinned
-from jobs.joins.memory import KEY, TEXT, quantity_of
+from jobs.joins.memory import CONDITION, KEY, TEXT, quantity_of
 from jobs.joins.pairs import FOUND, SIDES, paired
 from jobs.joins.resolve import as_outcomes
 from jobs.runtime.meters import restored
@@ -35,7 +35,7 @@ def ranked_keys(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     if pinned.ranked_from is None:
         return carried.select(KEY).clear()
     is_request, is_report = pl.col("family").eq(Family.REQUEST.value), pl.col("family").is_in(list(COMPLETIONS))
-    texts = ("model", "user_id", *(name for name in carried.columns if name.startswith(TEXT)))
+    texts = ("model", "user_id", *(name for name in carried.columns if name.startswith((TEXT, CONDITION))))
     asked, answered = ([pl.col(name).filter(of).first() for name in texts] for of in (is_request, is_report))
     first = pl.coalesce(pl.col("lsn").filter(~pl.col(IS_CONTRACTED)).min(), pl.col("lsn").min())
     is_apart = (pl.col("family") == Family.BOTH.value).any() | (is_request.sum() > 1) | (is_report.sum() > 1)

@@ -71,12 +71,13 @@ def text_of(column: str) -> str:
 
 
 TEXT = "text:"
-"""How names of dimensions begin (`text_of`)."""
+CONDITION = "where:"
+"""How names of dimensions (`text_of`) and of columns of conditions (`condition_of`) begin."""
 
 
 def condition_of(column: str) -> str:
     """The same of a column of conditions: a text, or a boolean as text. What every outcome has keeps its name."""
-    return column if column in OUTCOME_TEXTS else f"where:{column}"
+    return column if column in OUTCOME_TEXTS else f"{CONDITION}{column}"
 
 
 def column_of(name: str) -> str:

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
+from metering.price_models import PricedModel
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.simulation.audits import audit
 
@@ -176,3 +177,33 @@ def test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_a
             world.joined(begun + HOUR)
         audited(world, week + DAY)
         assert sum(stands(world).values()) == 1_000 + 2, seconds
+
+
+EU_ALONE = {
+    "requests": {"unit": "request", "count": "outcomes"},
+    "output_tokens": {"unit": "token", "sum": "output_tokens", "where": {"region": ["eu"]}},
+}
+
+
+@pytest.mark.parametrize("dimensions", [(), ("region",)], ids=["no dimension", "a dimension"])
+@pytest.mark.parametrize("failed", [False, True], ids=["at once", "after an error"])
+@pytest.mark.parametrize(
+    "of_prices", [{"meters": EU_ALONE}, {"price_attributes": ("region",)}], ids=["where", "a price attribute"]
+)
+def test_a_condition_is_asked_of_what_the_report_that_bills_says(
+    tmp_path: Path, of_prices: dict[str, Any], dimensions: tuple[str, ...], *, failed: bool
+) -> None:
+    """Somebody asks in one region and is answered in another; a column that is a dimension, too, says the same."""
+    world = HandMade(tmp_path, best_report_bills=True, dimensions=dimensions, **of_prices)
+    world.price(timedelta(), "0.04", begins=timedelta())
+    world.price(timedelta(), "0.02", begins=timedelta(), model=PricedModel.of("m", {"region": "eu"}).text)
+    world.event(HOUR, "request", "q", occurred=HOUR, model="m", region="us")
+    if failed:
+        world.event(HOUR + MINUTE, "completion", "e", occurred=HOUR, status="error", region="eu")
+    answer = {"status": "completed", "output_tokens": 100, "region": "eu"}
+    world.event(HOUR + 2 * MINUTE, "completion", "a", occurred=HOUR, **answer)
+    world.joined(DAY)
+    audited(world, 2 * DAY)
+    assert audited(world, 3 * DAY) == 0
+    price = "0.02" if "price_attributes" in of_prices else "0.04"
+    assert world.billed() == {(0, "m", price): 100}
