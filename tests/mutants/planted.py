@@ -488,6 +488,16 @@ MUTANTS = (
         ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_look_at_all_rows_says",),
     ),
     Mutant(
+        "the border between two requests of one id parts one from its answer",
+        "metering/ranking.py",
+        "answered = [group.pop()] if len(group) > 1 and _is_answer(row, group[-1], reach_us) else []",
+        "answered = []",
+        (
+            "tests/pipelines/test_audit_restated.py::"
+            "test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border",
+        ),
+    ),
+    Mutant(
         "a better report is billed whatever was decided of the one before",
         "jobs/audit/corrected.py",
         "pl.concat([shared, of_request.select(shared.columns)])",

@@ -200,7 +200,7 @@ def test_a_condition_is_asked_of_what_the_report_that_bills_says(
     world.event(HOUR, "request", "q", occurred=HOUR, model="m", region="us")
     if failed:
         world.event(HOUR + MINUTE, "completion", "e", occurred=HOUR, status="error", region="eu")
-    answer = {"status": "completed", "output_tokens": 100, "region": "eu"}
+    answer: Row = {"status": "completed", "output_tokens": 100, "region": "eu"}
     world.event(HOUR + 2 * MINUTE, "completion", "a", occurred=HOUR, **answer)
     world.joined(DAY)
     audited(world, 2 * DAY)

@@ -46,7 +46,9 @@ def test_units_that_another_meter_bills_are_billed_once_whatever_price_of_a_file
     assert late == ([] if ago < timedelta(hours=1) else [each for each in of_each for _ in range(2)])
 
 
-@pytest.mark.parametrize("live", [JoinsConfig(), JoinsConfig(best_report_bills=True), JoinsConfig(meters=FEWER)])
+@pytest.mark.parametrize(
+    "live", [JoinsConfig(), JoinsConfig(best_report_bills=True), JoinsConfig.model_validate({"meters": FEWER})]
+)
 def test_a_configuration_that_leaves_open_what_live_has_settled_supposes_that(live: JoinsConfig) -> None:
     """So `weir replay --config` with the file of the stack itself changes nothing."""
     settled = live.settled((), is_new=True)

@@ -45,7 +45,7 @@ def billed(rows: Iterable[Reported], reach: int) -> Iterator[tuple[int | None, i
 
 def _asks(last: Reported, following: Reported, reach: int) -> bool:
     """Whether the border would part a request from what answers it."""
-    is_pair = last.family == Family.REQUEST != following.family
+    is_pair = last.family == Family.REQUEST and following.family != Family.REQUEST
     return is_pair and following.received - last.received <= reach
 
 
