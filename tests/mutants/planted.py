@@ -34,6 +34,7 @@ OF_REBUILDS = "tests/pipelines/test_rebuild.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
+OF_RESTATED = "tests/pipelines/test_audit_restated.py"
 OF_PRICES_WITH_CONDITIONS = "tests/pipelines/test_prices_with_conditions.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
@@ -493,8 +494,7 @@ MUTANTS = (
         "answered = [group.pop()] if len(group) > 1 and _is_answer(row, group[-1], reach_us) else []",
         "answered = []",
         (
-            "tests/pipelines/test_audit_restated.py::"
-            "test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border",
+            f"{OF_RESTATED}::test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border",
         ),
     ),
     Mutant(
