@@ -6,7 +6,7 @@ The next audit bills it by the catalog as it is then. Filling in a price where t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -112,6 +112,27 @@ _USED: LiteralString = """
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %s)
     GROUP BY 1, 2, 3
 """
+_BY_TERMS: LiteralString = """
+    SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.currency,
+           sum(used.quantity * used.unit_price) AS amount, accounts.plan, accounts.currency AS pays
+    FROM usage_days AS used LEFT JOIN catalog.account_history AS accounts
+      ON accounts.account = used.account
+     AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
+    WHERE used.account = ANY (%(accounts)s) AND used.unit_price IS NOT NULL
+      AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
+      AND EXISTS (
+          SELECT FROM (
+              SELECT meter, model, split_part(model, '{"', 1) AS name FROM catalog.prices
+              UNION ALL
+              SELECT meter, model, split_part(model, '{"', 1) FROM catalog.ended_prices
+          ) AS priced
+          WHERE priced.meter = used.meter AND priced.model <> used.model AND (
+              priced.name = used.model OR right(name, 1) = '*' AND starts_with(used.model, left(name, -1))
+          )
+      )
+    GROUP BY 1, 2, 3, 4, 6, 7
+"""
+"""Usage that a price of more than its model, or with conditions, may be for, and by which plan and currency it is."""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -156,15 +177,14 @@ def refuse_closed(
     touched = _touched(database, changes, ends)
     if touched is None:
         return
-    if months := list(_ended(database, _perhaps(database, touched))):
-        raise ClosedMonthsTouched(months)
-    after = list(database.execute(_BILLED, touched))
-    if not after:
-        return
     from psycopg.rows import dict_row
 
     with psycopg.connect(before_url, row_factory=dict_row, connect_timeout=10) as earlier:
-        before = {tuple(row.values()) for row in earlier.execute(_BILLED, touched)}
+        terms = {tuple(row.values()) for row in earlier.execute(_BY_TERMS, touched)}
+        if months := list(_ended(database, _perhaps(database, touched, terms))):
+            raise ClosedMonthsTouched(months)
+        after = list(database.execute(_BILLED, touched))
+        before = {tuple(row.values()) for row in earlier.execute(_BILLED, touched)} if after else set()
     other = [row for row in after if tuple(row.values()) not in before and _is_other(row)]
     if months := list(_ended(database, _by_month(other))):
         raise ClosedMonthsTouched(months)
@@ -195,22 +215,24 @@ def _touched(database: Connection, changes: Sequence[Change], ends: datetime | N
     }
 
 
-def _perhaps(database: Connection, touched: Mapping[str, Any]) -> list[ClosedMonth]:
+def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection[tuple[Any, ...]]) -> list[ClosedMonth]:
     """Months with usage that prices of more than one model, or with conditions, may be for: what they become only the
-    audit knows, which reads what the events said.
+    audit knows, which reads what the events said. `terms`: the rows of `_BY_TERMS` before the change.
     """
     names = ("plans", "models", "meters", "currencies", "price_starts")
     found: dict[tuple[str, date], ClosedMonth] = {}
+    rows = [row for row in database.execute(_BY_TERMS, touched) if tuple(row.values()) not in terms]
     for plan, model, *rest in zip(*(touched[name] for name in names), strict=True):
         priced = PricedModel.parse(model)
         if priced.is_plain:
             continue
         prefix = priced.model.removesuffix(ANY) if priced.model.endswith(ANY) else None
-        for row in database.execute(_USED, [plan, *rest, priced.model, prefix, prefix, touched["earliest"]]):
-            month = found.setdefault(
-                (row["account"], row["month"]), ClosedMonth(row["account"], row["month"], is_certain=False)
-            )
-            month.billed[row["currency"]] += row["amount"]
+        rows += database.execute(_USED, [plan, *rest, priced.model, prefix, prefix, touched["earliest"]])
+    for row in rows:
+        month = found.setdefault(
+            (row["account"], row["month"]), ClosedMonth(row["account"], row["month"], is_certain=False)
+        )
+        month.billed[row["currency"]] += row["amount"]
     return [found[key] for key in sorted(found)]
 
 

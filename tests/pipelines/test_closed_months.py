@@ -132,6 +132,26 @@ def test_a_price_of_more_than_its_model_or_with_conditions_may_bill_ended_months
     store(billed, parse_catalog(file(model, LAST_MONTH)), backdates=True)
 
 
+@pytest.mark.parametrize("model", ["m*", 'm1{"region":"eu"}', '*{"region":"eu"}'])
+def test_an_account_whose_usage_such_a_price_may_be_for_asks_where_its_terms_of_ended_months_change(
+    billed: str, model: str
+) -> None:
+    Ownership.take("joins", billed, {"price_attributes": ["region"]}).close()
+    special = price("0.02", plan="gold").replace("model: m1", f"model: '{model}'")
+    # What gold costs by its plain price is what was billed: no bill would change but by the other one.
+    store(billed, parse_catalog(price("0.01", "gold")), confirms=True)
+    store(billed, parse_catalog(special), confirms=True)
+    before = rows(billed)
+    for file in (account("gold", LAST_MONTH), account(currency="USD", since=LAST_MONTH)):
+        with pytest.raises(ClosedMonthsTouched, match=rf"a {LAST_MONTH:%Y-%m} \(0.05 EUR may change\)"):
+            store(billed, parse_catalog(file))
+    with pytest.raises(ClosedMonthsTouched, match=r"0\.05 EUR may change"):
+        delete_row(billed, CatalogTopic.ACCOUNTS, {"account": "a"}, LAST_MONTH, "ann")
+    assert rows(billed) == before
+    for file in (account(), account(tags="{team: x}"), account("gold", MONTH)):
+        assert_stored(billed, file)
+
+
 @pytest.mark.parametrize(
     "file",
     [
