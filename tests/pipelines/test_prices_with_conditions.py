@@ -258,3 +258,39 @@ def test_a_file_with_prices_that_nobody_could_choose_from_stores_nothing(priced:
     changes = store(priced, parse_catalog(CATALOG.format(other="operation: chat")))
     assert [change.op for change in changes] == ["r", "c", "c"]
     assert {change.after["model"] for change in changes[1:]} == {of("m", **BATCH), of("m", operation="chat")}
+
+
+def test_a_price_that_is_to_end_still_needs_that_of_both_until_then(priced: str) -> None:
+    one, other, both = of("m", **BATCH), of("m", **EU), of("m", **BATCH, **EU)
+    later = datetime(2099, 1, 1, tzinfo=UTC)
+    with psycopg.connect(priced) as connection:
+        insert(connection, one)
+        connection.commit()
+        connection.execute("UPDATE catalog.prices SET deleted_at = %s WHERE model = %s", [later, one])
+        connection.execute("DELETE FROM catalog.prices WHERE model = %s", [one])
+        connection.commit()
+        insert(connection, other)
+        with pytest.raises(psycopg.errors.CheckViolation, match="a price is missing for both"):
+            connection.commit()
+        insert(connection, other)
+        insert(connection, both)
+        connection.commit()
+        connection.execute("DELETE FROM catalog.prices WHERE model = %s", [both])
+        with pytest.raises(psycopg.errors.CheckViolation, match="until the first of them ends"):
+            connection.commit()
+
+
+def test_a_price_of_both_cannot_become_another_one(priced: str) -> None:
+    """Before it has begun it may be given another model."""
+    one, other, both = of("m", **BATCH), of("m", **EU), of("m", **BATCH, **EU)
+    with psycopg.connect(priced) as connection:
+        for model in (one, other, both):
+            connection.execute(
+                "INSERT INTO catalog.prices VALUES ('p', %s, 'requests', 'EUR', %s, 1)",
+                [model, datetime(2099, 1, 1, tzinfo=UTC)],
+            )
+        connection.commit()
+        for model in ("m", of("n", **BATCH)):
+            connection.execute("UPDATE catalog.prices SET model = %s WHERE model = %s", [model, both])
+            with pytest.raises(psycopg.errors.CheckViolation, match="a price is missing for both"):
+                connection.commit()

@@ -84,42 +84,59 @@ CLEAR = """
 CREATE FUNCTION catalog.refuse_unclear_price() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
-    changed catalog.prices := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    changed catalog.prices;
     base text;
     missing record;
 BEGIN
-    base := left(changed.model, strpos(changed.model, '{"') - 1);
-    -- Whoever stores another of them at the same time is seen.
-    PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(' ', changed.plan, changed.meter, changed.currency), 43));
-    WITH alike AS (
-        SELECT model, catalog.conditions_of(model) AS conditions, min(effective_from) AS begins
-        FROM catalog.prices
-        WHERE (plan, meter, currency) = (changed.plan, changed.meter, changed.currency)
-          AND left(model, length(base) + 2) = base || '{"'
-        GROUP BY model
-    )
-    SELECT one.model AS one, other.model AS other, base AS base, one.conditions || other.conditions AS conditions
-    INTO missing
-    FROM alike AS one JOIN alike AS other ON one.model < other.model
-    WHERE NOT one.conditions @> other.conditions AND NOT other.conditions @> one.conditions
-      AND NOT EXISTS (
-          SELECT FROM jsonb_each(one.conditions) AS a JOIN jsonb_each(other.conditions) AS b USING (key)
-          WHERE a.value <> b.value
-      )
-      AND NOT EXISTS (
-          SELECT FROM alike AS of_both WHERE of_both.conditions = one.conditions || other.conditions
-              AND of_both.begins <= greatest(one.begins, other.begins)
-      )
-    ORDER BY 1, 2 LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'the prices of % and % can both hold, and neither says more: a price is missing for '
-            'both, of %, from the later of them on', quote_literal(missing.one), quote_literal(missing.other),
-            quote_literal(catalog.price_model(missing.base, missing.conditions)) USING ERRCODE = 'check_violation';
-    END IF;
+    FOREACH changed IN ARRAY CASE TG_OP
+        WHEN 'INSERT' THEN ARRAY[NEW] WHEN 'DELETE' THEN ARRAY[OLD] ELSE ARRAY[NEW, OLD] END
+    LOOP
+        CONTINUE WHEN strpos(changed.model, '{"') < 2;
+        base := left(changed.model, strpos(changed.model, '{"') - 1);
+        -- Whoever stores another of them at the same time is seen.
+        PERFORM pg_advisory_xact_lock(
+            hashtextextended(concat_ws(' ', changed.plan, changed.meter, changed.currency), 43)
+        );
+        WITH alike AS (
+            SELECT model, catalog.conditions_of(model) AS conditions, min(effective_from) AS begins, max(ends) AS ends
+            FROM (
+                SELECT plan, model, meter, currency, effective_from, 'infinity'::timestamptz AS ends FROM catalog.prices
+                UNION ALL
+                SELECT plan, model, meter, currency, effective_from, ended_at FROM catalog.ended_prices
+            ) AS priced
+            WHERE (plan, meter, currency) = (changed.plan, changed.meter, changed.currency)
+              AND left(model, length(base) + 2) = base || '{"'
+            GROUP BY model
+        )
+        SELECT one.model AS one, other.model AS other, base AS base, one.conditions || other.conditions AS conditions
+        INTO missing
+        FROM alike AS one JOIN alike AS other
+          ON one.model < other.model AND greatest(one.begins, other.begins) < least(one.ends, other.ends)
+        WHERE NOT one.conditions @> other.conditions AND NOT other.conditions @> one.conditions
+          AND NOT EXISTS (
+              SELECT FROM jsonb_each(one.conditions) AS a JOIN jsonb_each(other.conditions) AS b USING (key)
+              WHERE a.value <> b.value
+          )
+          AND NOT EXISTS (
+              SELECT FROM alike AS of_both WHERE of_both.conditions = one.conditions || other.conditions
+                  AND of_both.begins <= greatest(one.begins, other.begins)
+                  AND of_both.ends >= least(one.ends, other.ends)
+          )
+        ORDER BY 1, 2 LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'the prices of % and % can both hold, and neither says more: a price is missing for '
+                'both, of %, from the later of them on, until the first of them ends', quote_literal(missing.one),
+                quote_literal(missing.other), quote_literal(catalog.price_model(missing.base, missing.conditions))
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END LOOP;
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER refuse_unclear_price AFTER INSERT OR UPDATE ON catalog.prices
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (strpos(NEW.model, '{"') > 1)
+    EXECUTE FUNCTION catalog.refuse_unclear_price();
+CREATE CONSTRAINT TRIGGER refuse_unclear_move AFTER UPDATE ON catalog.prices
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (strpos(OLD.model, '{"') > 1 AND strpos(NEW.model, '{"') < 2)
     EXECUTE FUNCTION catalog.refuse_unclear_price();
 CREATE CONSTRAINT TRIGGER refuse_unclear_deletion AFTER DELETE ON catalog.prices
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (strpos(OLD.model, '{"') > 1)
@@ -137,6 +154,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Take any text for a model again."""
     op.execute("DROP TRIGGER refuse_unclear_deletion ON catalog.prices")
+    op.execute("DROP TRIGGER refuse_unclear_move ON catalog.prices")
     op.execute("DROP TRIGGER refuse_unclear_price ON catalog.prices")
     op.execute("DROP FUNCTION catalog.refuse_unclear_price()")
     op.execute("DROP TRIGGER check_price_model ON catalog.prices")
