@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from monitoring.liveness import LOOP, PATH, answering
+from monitoring.liveness import PATH, Loop, answering
 from monitoring.metrics_server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_SCRAPES, MetricsServer
 from tests.waiting import wait_until
 
@@ -92,7 +92,7 @@ def serving() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def serve(application: Any, timeout_seconds: float = 60, **limits: int) -> MetricsServer:
-            answer = answering(LOOP, application)
+            answer = answering(Loop(), application)
             server = stack.enter_context(
                 MetricsServer("127.0.0.1", 0, answer, timeout_seconds=timeout_seconds, **limits)
             )
