@@ -101,23 +101,30 @@ _BILLED: LiteralString = f"""
     "days.account, day, days.model, days.meter, currency, price_version, unit_price, quantity, "
     "first_window, last_window_end",
 )
-_USED: LiteralString = """
-    SELECT used.account, date_trunc('month', used.day)::date AS month, used.currency,
+_PERHAPS: LiteralString = """
+    SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.model, used.meter, used.currency,
            sum(used.quantity * used.unit_price) AS amount
-    FROM usage_days AS used JOIN catalog.account_history AS accounts USING (account)
-    WHERE accounts.plan = %s AND used.meter = %s AND used.currency = %s AND used.last_window_end > %s
+    FROM usage_days AS used
+    WHERE used.meter = %s AND used.currency = %s AND used.last_window_end > %s
       AND (used.model = %s OR left(used.model, length(%s)) = %s)
-      AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
+      AND EXISTS (
+          SELECT FROM catalog.account_history AS accounts
+          WHERE accounts.account = used.account AND accounts.plan = %s
+            AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
+      )
       AND used.unit_price IS NOT NULL
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %s)
-    GROUP BY 1, 2, 3
+    GROUP BY 1, 2, 3, 4, 5, 6
 """
+"""Usage that a price of more than its model, or with conditions, may be for."""
 _BY_TERMS: LiteralString = """
-    SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.currency,
-           sum(used.quantity * used.unit_price) AS amount, accounts.plan, accounts.currency AS pays
-    FROM usage_days AS used LEFT JOIN catalog.account_history AS accounts
-      ON accounts.account = used.account
-     AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
+    SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.model, used.meter, used.currency,
+           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays
+    FROM usage_days AS used LEFT JOIN LATERAL (
+        SELECT DISTINCT plan, currency FROM catalog.account_history AS accounts
+        WHERE accounts.account = used.account
+          AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
+    ) AS terms ON true
     WHERE used.account = ANY (%(accounts)s) AND used.unit_price IS NOT NULL
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
       AND EXISTS (
@@ -130,9 +137,9 @@ _BY_TERMS: LiteralString = """
               priced.name = used.model OR right(name, 1) = '*' AND starts_with(used.model, left(name, -1))
           )
       )
-    GROUP BY 1, 2, 3, 4, 6, 7
+    GROUP BY 1, 2, 3, 4, 5, 6, 8, 9
 """
-"""Usage that a price of more than its model, or with conditions, may be for, and by which plan and currency it is."""
+"""Usage of accounts that such a price may be for, and each plan and currency that it is under."""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -219,16 +226,17 @@ def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection
     """Months with usage that prices of more than one model, or with conditions, may be for: what they become only the
     audit knows, which reads what the events said. `terms`: the rows of `_BY_TERMS` before the change.
     """
-    names = ("plans", "models", "meters", "currencies", "price_starts")
-    found: dict[tuple[str, date], ClosedMonth] = {}
     rows = [row for row in database.execute(_BY_TERMS, touched) if tuple(row.values()) not in terms]
-    for plan, model, *rest in zip(*(touched[name] for name in names), strict=True):
+    names = ("models", "meters", "currencies", "price_starts", "plans")
+    for model, *of_meter, plan in zip(*(touched[name] for name in names), strict=True):
         priced = PricedModel.parse(model)
         if priced.is_plain:
             continue
         prefix = priced.model.removesuffix(ANY) if priced.model.endswith(ANY) else None
-        rows += database.execute(_USED, [plan, *rest, priced.model, prefix, prefix, touched["earliest"]])
-    for row in rows:
+        rows += database.execute(_PERHAPS, [*of_meter, priced.model, prefix, prefix, plan, touched["earliest"]])
+    used = {tuple(row[name] for name in ("account", "month", "day", "model", "meter", "currency")): row for row in rows}
+    found: dict[tuple[str, date], ClosedMonth] = {}
+    for row in used.values():
         month = found.setdefault(
             (row["account"], row["month"]), ClosedMonth(row["account"], row["month"], is_certain=False)
         )

@@ -148,7 +148,8 @@ def test_an_account_whose_usage_such_a_price_may_be_for_asks_where_its_terms_of_
     with pytest.raises(ClosedMonthsTouched, match=r"0\.05 EUR may change"):
         delete_row(billed, CatalogTopic.ACCOUNTS, {"account": "a"}, LAST_MONTH, "ann")
     assert rows(billed) == before
-    for file in (account(), account(tags="{team: x}"), account("gold", MONTH)):
+    during = LAST_MONTH + timedelta(days=9, seconds=30)
+    for file in (account(), account(tags="{team: x}"), account(tags="{team: y}", since=during), account("gold", MONTH)):
         assert_stored(billed, file)
 
 
