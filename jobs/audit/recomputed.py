@@ -21,7 +21,7 @@ from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.meters import restored
-from jobs.runtime.rules_in_force import History, Rules, rules_at
+from jobs.runtime.rules_in_force import History, Rules, first_with, rules_at
 from jobs.streams import ACCOUNTS, PRICES
 from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
 from metering.ranking import reach_seconds
@@ -72,7 +72,7 @@ class Pinned:
     @property
     def ranked_from(self) -> int | None:
         """From which lsn of the journal on the best report of a request bills; None: of none."""
-        return next((held.first for held in self.history if held.rules.get("best_report_bills")), None)
+        return first_with(self.history, "best_report_bills")
 
     def reach_us(self, lsn: int) -> int:
         """How much later than this row others of its request may be first received, in microseconds."""

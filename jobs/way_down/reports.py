@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 from deltalake import DeltaTable
 
+from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.families import family
 from jobs.runtime.meters import restored
-from jobs.runtime.rules_in_force import History, read_history, rules_at
+from jobs.runtime.rules_in_force import History, first_with, read_history, rules_at
 from jobs.way_down.records import DEFAULT_PERIOD, Tables
 from metering.joining import Side
 from metering.meters import DEFAULT, REPORTED_COLUMNS, columns_of
@@ -52,9 +53,9 @@ def reports_of(tables: Tables, usage_table: DeltaTable | None, usage: pl.DataFra
         return []
     history, _ = read_history(usage_table)
     columns = _columns(history)
+    ranked_from = first_with(history, "best_report_bills")
     told = []
     for key in _keys(tables, contested, history, columns):
-        ranked_from = next((held.first for held in history if held.rules.get("best_report_bills")), None)
         is_ranked = ranked_from is not None and min(key.rows) >= ranked_from
         found = _by_rank(key, history) if is_ranked else _by_order(key)
         told += [
@@ -117,13 +118,9 @@ def _received(row: Row, history: History) -> Received:
     rules = rules_at(history, row["lsn"]) if history else {}
     meters = restored(rules.get("meters")) if rules else DEFAULT
     has_quantities = any(row.get(column) is not None for column in columns_of(meters))
-    received_us, occurred_us = (_microseconds(row[name]) for name in ("first_received_at", "event_time"))
+    received_us, occurred_us = (microseconds_of(row[name]) for name in ("first_received_at", "event_time"))
     said = (row["status"], row["usage_source"], has_quantities)
     return Received(row["lsn"], Side(row["family"]), received_us, occurred_us, row["identity"] or b"", *said)
-
-
-def _microseconds(at: Any) -> int:
-    return int(pl.Series([at]).dt.epoch("us").item())
 
 
 def _by_rank(key: _Key, history: History) -> Iterator[tuple[int, str]]:
