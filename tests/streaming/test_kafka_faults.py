@@ -471,6 +471,7 @@ def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_
     for config in (strict, forgetful, strict):
         with ingestion(spark, broker, database, tmp_path, topic.name, **config) as sink:
             wait_past(datetime.now(UTC) + timedelta(seconds=1))
+            topic.occurred_at = datetime.now(UTC)
             topic.append("same", "same")
             topic.append(f"old{len(starts)}", age=timedelta(hours=2))
             starts.append((len(every_row(tmp_path)) + 1, config))

@@ -16,7 +16,7 @@ from jobs.streams import Table
 from tests.streaming.brokers import running_broker
 from tests.streaming.drivers import running_ingestion, triggers
 from tests.streaming.test_few_rows import jobs_of
-from tests.streaming.topics import Topic, event, journal
+from tests.streaming.topics import Topic, journal
 
 SOON = {"trigger_interval_seconds": 0.5, "heartbeat_interval_seconds": 1}
 
@@ -74,7 +74,7 @@ def test_an_ingestion_that_rests_leaves_to_spark_what_is_much_and_rests_again(
             jobs = len(jobs_of(spark))
             for _ in range(200):
                 # Together more than a driver reads, though a look had begun when they were fewer.
-                topic.producer.produce(topic.name, event(str(sent)), b"a" * 8_000, partition=sent % 2)
+                topic.producer.produce(topic.name, topic.event(str(sent)), b"a" * 8_000, partition=sent % 2)
                 sent += 1
             topic.producer.flush(30)
             wait_until(lambda: len(ids(tmp_path)) == sent, "all records")  # noqa: B023

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,15 @@ IS_EVENT = pl.col("topic").str.starts_with("events-")
 
 @dataclass
 class Topic:
-    """A topic of events. Records are appended and acknowledged one by one, so that their order is known."""
+    """A topic of events. Records are appended and acknowledged one by one, so that their order is known.
+
+    All of its events occurred at one instant, so that two of one id are the same event, whatever the second they are
+    made in.
+    """
 
     bootstrap: str
     name: str
+    occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -78,8 +83,20 @@ class Topic:
     def append(self, *ids: str, partition: int = 0, timestamp: int = 0, age: timedelta = timedelta()) -> None:
         """One event per id."""
         for name in ids:
-            self.producer.produce(self.name, event(name, age), b"a", partition=partition, timestamp=timestamp)
+            self.producer.produce(self.name, self.event(name, age), b"a", partition=partition, timestamp=timestamp)
             assert self.producer.flush(30) == 0
+
+    def event(self, name: str, age: timedelta = timedelta()) -> bytes:
+        """An event that needs nothing but its envelope, and occurred so long before the others."""
+        envelope = {
+            "specversion": "1.0",
+            "type": EventType.HEARTBEAT.value,
+            "source": "s",
+            "id": name,
+            "subject": "a",
+            "time": (self.occurred_at - age).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return json.dumps(envelope).encode()
 
     def transaction(self, *ids: str, commit: bool) -> None:
         """Events of one transaction, which leaves a marker; aborted, it leaves the records unread as well."""
@@ -87,7 +104,7 @@ class Topic:
         producer.init_transactions()
         producer.begin_transaction()
         for name in ids:
-            producer.produce(self.name, event(name), b"a", partition=0)
+            producer.produce(self.name, self.event(name), b"a", partition=0)
         producer.flush(30)
         if commit:
             producer.commit_transaction()
@@ -101,20 +118,6 @@ class Topic:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         found: int = self.admin.list_offsets({place: latest}, isolation_level=isolation)[place].result().offset
         return found
-
-
-def event(name: str, age: timedelta = timedelta()) -> bytes:
-    """An event that needs nothing but its envelope, and occurred so long ago."""
-    now = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
-    envelope = {
-        "specversion": "1.0",
-        "type": EventType.HEARTBEAT.value,
-        "source": "s",
-        "id": name,
-        "subject": "a",
-        "time": now,
-    }
-    return json.dumps(envelope).encode()
 
 
 @contextmanager
