@@ -213,9 +213,11 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_anoth
         pl.when(is_restated).then(pl.lit(UsageCause.RESTATED.value)).otherwise(pl.lit(UsageCause.DUPLICATE.value))
     )
     is_priced_otherwise = pl.col("is_same") & (differs("priced") | differs("currency"))
-    changes = pl.col("goes") | pl.col("comes") | (is_otherwise & ~is_untrue)
+    changes = pl.col("goes") | pl.col("comes") | (is_otherwise & ~is_untrue) | pl.col("is_put_again")
     cause = (
-        pl.when(changes & pl.col("is_joined") & pl.col("is_pair"))
+        pl.when(pl.col("is_put_again"))
+        .then(pl.lit(UsageCause.RESTATED.value))
+        .when(changes & pl.col("is_joined") & pl.col("is_pair"))
         .then(pl.lit(UsageCause.REJOINED.value))
         .when(changes & pl.col("is_joined") & is_ranked)
         .then(restated_as)

@@ -17,8 +17,10 @@ IS_BILLED = pl.col("decision").is_null() | pl.col("decision").is_in([decision.va
 ENTRY = ("usage_lsn", "meter")
 """By what a row of usage is known that is told by itself."""
 DECIDED = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "decision": pl.String()})
-CORRECTING = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "named": pl.List(pl.Int64())})
-"""An entry that corrects others, and the rows of usage that it negates or replaces."""
+CORRECTING = pl.Schema(
+    {"usage_lsn": pl.Int64(), "meter": pl.String(), "sign": pl.Int32(), "named": pl.List(pl.Int64())}
+)
+"""An entry that corrects others, and the rows of usage that it negates (sign -1) or replaces."""
 _BY_WEIGHT = [decision.value for decision in Decision]
 
 
@@ -37,10 +39,11 @@ NOTHING_DECIDED = Decisions(pl.DataFrame(schema=DECIDED), pl.DataFrame(schema=TO
 def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """CORRECTING of all usage that corrects, and stragglers as they are stored (pieces of DECIDED) → DECIDED of these.
 
-    Of several that one stands for, the first decision by the order of `Decision` holds. What is stored of stragglers is
-    compared with usage, too: whoever begins with something wrong is found out there.
+    Of several that one stands for, the first decision by the order of `Decision` holds; but what replaces usage that
+    came on time is billed. What is stored of stragglers is compared with usage, too: whoever begins with something
+    wrong is found out there.
     """
-    links = correcting.explode("named").drop_nulls("named").select(*ENTRY, "named")
+    links = correcting.explode("named").drop_nulls("named").select(*ENTRY, "sign", "named")
     of_others = [_of_others(piece, links) for piece in stored] if len(links) else []
     known = _weighed(pl.concat([pl.DataFrame(schema=DECIDED), *of_others]))
     while True:
@@ -51,7 +54,22 @@ def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.Da
         known = more
     own = more.join(links.select(ENTRY).unique(), on=ENTRY, how="semi").sort(ENTRY)
     words = dict(enumerate(_BY_WEIGHT))
-    return own.select(*ENTRY, decision=pl.col("weight").replace_strict(words, return_dtype=pl.String))
+    weighed = own.select(*ENTRY, decision=pl.col("weight").replace_strict(words, return_dtype=pl.String))
+    left_out = weighed.filter(~IS_BILLED).join(_on_time(correcting, links, weighed), on=ENTRY, how="semi")
+    return weighed.join(left_out, on=ENTRY, how="anti", maintain_order="left")
+
+
+def _on_time(correcting: pl.DataFrame, links: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
+    """The entries (ENTRY) that no straggler decides alone: what came on time and was negated, and what replaces it."""
+    undecided = correcting.join(decided, on=ENTRY, how="anti")
+    negated = links.filter(pl.col("sign") < 0).join(undecided, on=ENTRY, how="semi")
+    known = pl.concat([undecided.select(ENTRY), negated.select("meter", usage_lsn="named").select(ENTRY)]).unique()
+    while True:
+        following = links.join(known, left_on=["named", "meter"], right_on=ENTRY, how="semi").select(ENTRY)
+        more = pl.concat([known, following]).unique()
+        if len(more) == len(known):
+            return known
+        known = more
 
 
 def _of_others(piece: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:

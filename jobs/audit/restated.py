@@ -18,6 +18,7 @@ from jobs.runtime.meters import restored
 from metering.joining import Side
 from metering.meters import columns_of
 from metering.ranking import Ranked, Received, ranked
+from metering.windows import MINUTE
 from metering.words import COMPLETIONS, Family, Outcome
 
 MEMBERS = pl.Schema({**dict.fromkeys(KEY, pl.String), "lsn": pl.Int64, "group": pl.UInt32})
@@ -113,7 +114,9 @@ def _has_quantities(pinned: Pinned) -> pl.Expr:
 def with_groups(both: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
     """`corrected._with_pairs` with the `group` of each outcome of a key that is ranked, null of any other.
 
-    `is_replaced`: something comes in the place of what its request billed. `is_pair` is left where nothing else goes.
+    `is_replaced`: something comes in the place of what its request billed. `is_put_again`: it bills already, came after
+    its window had ended, and another report of its request that was billed goes. Billing may have dropped it, or let it
+    wait: put again it stands for both. `is_pair` is left where nothing else goes.
     """
     row, of_group = pl.coalesce("completion_lsn", "request_lsn"), [*KEY, "group"]
     placed = both.with_columns(lsn=row).join(members, on=[*KEY, "lsn"], how="left").drop("lsn")
@@ -122,6 +125,9 @@ def with_groups(both: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
     begins, ends = pl.col("comes") | (turns & is_billed), pl.col("goes") | (turns & was_billed)
     is_ranked, is_one = pl.col("group").is_not_null(), pl.col("is_pair") | ~ends
     replaces_two = is_one.all().over(of_group) & ends.any().over(of_group)
+    is_late = pl.col("received_at") >= pl.col("event_time").dt.truncate("1m") + MINUTE
+    stays = pl.col("is_same") & is_billed & was_billed
     return placed.with_columns(
-        is_replaced=is_ranked & begins.any().over(of_group), is_pair=pl.col("is_pair") & (~is_ranked | replaces_two)
-    )
+        is_put_again=is_ranked & stays & is_late & ends.any().over(of_group),
+        is_pair=pl.col("is_pair") & (~is_ranked | replaces_two),
+    ).with_columns(is_replaced=is_ranked & (begins | pl.col("is_put_again")).any().over(of_group))

@@ -23,12 +23,17 @@ _ANALYZE = "ANALYZE staged"
 
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
 # its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
-# one, what either changed it changes, and what either may change yet it waits with. What had waited until now is in
-# `staged` again. A row takes effect where it stands, and not before the first that bills it does. A straggler is always
-# a correction, so what takes it back, or its place, is one, too: whether its window had closed nobody keeps meanwhile.
-_INHERIT = f"""
+# one, what either changed it changes, and what either may change yet it waits with. But usage that came on time was
+# billed: what replaces that is billed, whatever was decided of a straggler that it replaces, too. Of rows that were no
+# stragglers only what takes them back says which meters they had, so that is remembered until the next batch, which
+# may begin with what replaces them.
+# What had waited until now is in `staged` again. A row takes effect where it stands, and not before the first that
+# bills it does. A straggler is always a correction, so what takes it back, or its place, is one, too: whether its
+# window had closed nobody keeps meanwhile.
+_INHERITED = f"""
+CREATE TEMP TABLE inherited ON COMMIT DROP AS
 WITH RECURSIVE named AS (
-    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered
+    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, sign, metered_rows > 0 AS is_metered
     FROM staged WHERE cause <> %(judged)s
 ), decided (usage_lsn, meter, decision, is_metered, first_lsn) AS (
     (
@@ -43,11 +48,32 @@ WITH RECURSIVE named AS (
     UNION
     SELECT named.usage_lsn, meter, decision, named.is_metered, greatest(named.usage_lsn, first_lsn)
     FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn AND decided.is_metered
-), inherited AS (
+), undecided AS (
+    SELECT usage_lsn, meter, sign FROM staged AS correcting
+    WHERE cause <> %(judged)s AND metered_rows > 0 AND NOT EXISTS (
+        SELECT FROM decided WHERE (decided.usage_lsn, decided.meter) = (correcting.usage_lsn, correcting.meter)
+    )
+), on_time (usage_lsn, meter) AS (
+    (
+        SELECT usage_lsn, meter FROM taken_back_on_time
+        UNION
+        SELECT usage_lsn, meter FROM undecided
+        UNION
+        SELECT corrected_lsn, meter FROM undecided JOIN named USING (usage_lsn, meter) WHERE undecided.sign < 0
+    )
+    UNION
+    SELECT named.usage_lsn, meter
+    FROM on_time JOIN named USING (meter) WHERE on_time.usage_lsn = named.corrected_lsn AND named.is_metered
+), of_decided AS (
     SELECT usage_lsn, meter, ({_ORDER})[min(array_position({_ORDER}, decision))] AS decision,
            min(first_lsn) FILTER (WHERE {IS_BILLED}) AS first_lsn
     FROM decided GROUP BY usage_lsn, meter
 )
+SELECT usage_lsn, meter, first_lsn, CASE WHEN {IS_BILLED} OR on_time.meter IS NULL THEN decision END AS decision
+FROM of_decided LEFT JOIN on_time USING (usage_lsn, meter)
+"""
+
+_INHERIT = f"""
 UPDATE staged SET
     decision = inherited.decision,
     first_lsn = coalesce(inherited.first_lsn, staged.first_lsn),
@@ -62,6 +88,13 @@ LEFT JOIN inherited USING (usage_lsn, meter)
 LEFT JOIN closed_meters USING (meter)
 LEFT JOIN closed_usage ON true
 WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (correcting.usage_lsn, correcting.meter)
+"""
+
+_FORGET = "DELETE FROM taken_back_on_time"
+_REMEMBER = """
+INSERT INTO taken_back_on_time
+SELECT DISTINCT unnest(corrects_lsns::bigint[]), meter
+FROM staged WHERE cause <> %(judged)s AND sign < 0 AND metered_rows > 0 AND decision IS NULL
 """
 
 # One after the other, in the order in which they take effect: each begins with what the one before it left. Amounts are
@@ -123,7 +156,10 @@ def inherit(cursor: psycopg.Cursor[Any]) -> None:
     judged = {"judged": UsageCause.STREAM.value}
     if cursor.execute(_HOLDS_ANY, judged).fetchone() is not None:
         cursor.execute(_ANALYZE)
+        cursor.execute(_INHERITED, judged)
         cursor.execute(_INHERIT, {**judged, "minute": MINUTE})
+        cursor.execute(_FORGET)
+        cursor.execute(_REMEMBER, judged)
 
 
 def record(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:

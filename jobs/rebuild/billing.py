@@ -83,7 +83,10 @@ def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor
 
 PLAN = Plan(
     job=JOB,
-    emptied=("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
+    emptied=(
+        *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
+        "taken_back_on_time",
+    ),
     columns=with_fingerprint(Table.USAGE, COLUMNS),
     parts=_parts,
     pieces=_pieces,

@@ -84,6 +84,8 @@ class Billed:
     """Usage lsn and meter of what changed a window that was shown closed."""
     dropped: set[tuple[int, str]] = field(default_factory=set, compare=False)
     """Or rejected, or they wait."""
+    billed_at_once: set[tuple[int, str]] = field(default_factory=set, compare=False)
+    """Usage lsn and meter of what had a quantity, and was neither a straggler nor decided as one."""
 
 
 Settled = Mapping[tuple[int, str], Decision]
@@ -149,6 +151,9 @@ def _bill(
         of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
         inherited = {Decision(one["decision"]) for one in of_corrected if one}
         decision = next((one for one in Decision if one in inherited), None)
+        is_of_one_on_time = any((lsn, meter.value) in result.billed_at_once for lsn in row["corrects_lsns"])
+        if decision not in BILLED and is_of_one_on_time:
+            decision = None
     if not (metered or unmetered):
         return
     was_closed = closed_until is not None and window.end <= closed_until
@@ -171,6 +176,8 @@ def _bill(
             "currency": row["currency"],
             "price_version": version,
         }
+    if metered and decision is None:
+        result.billed_at_once.add((row["lsn"], meter.value))
     if not is_billed:
         result.dropped.add((row["lsn"], meter.value))
         return

@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psycopg
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from jobs.billing.config import BillingConfig
+from jobs.billing.pipeline import JOB as BILLING
+from jobs.billing.sums import COLUMNS, sums
+from jobs.runtime.rules_in_force import Held
 from metering.price_models import PricedModel
+from metering.words import LatePolicy
+from tests.pipelines.folding import fold_table
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.simulation.audits import audit
 
+SECOND = timedelta(seconds=1)
 Row = dict[str, Any]
 Event = tuple[str, timedelta, Row]
 
@@ -207,3 +216,28 @@ def test_a_condition_is_asked_of_what_the_report_that_bills_says(
     assert audited(world, 3 * DAY) == 0
     price = "0.02" if "price_attributes" in of_prices else "0.04"
     assert world.billed() == {(0, "m", price): 100}
+
+
+@pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
+@pytest.mark.parametrize("policy", LatePolicy)
+def test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill(
+    connection: psycopg.Connection[Any], tmp_path: Path, policy: LatePolicy, *, is_audited_each_time: bool
+) -> None:
+    """The gateway estimates at once. The provider's counts come hours later, and billing drops or holds them."""
+    config = BillingConfig(late_policy=dict.fromkeys(("requests", "output_tokens"), policy))
+    world, folded = HandMade(tmp_path, best_report_bills=True), 0
+    world.price(timedelta(), "0.01", begins=timedelta())
+    counts = [("estimated", 40, timedelta()), ("provider", 100, 3 * HOUR), ("provider", 101, 7 * HOUR)]
+    for source, tokens, delay in counts:
+        said: Row = {"status": "completed", "output_tokens": tokens, "usage_source": source, "model": "m"}
+        world.event(HOUR + delay, "both", f"{tokens}", occurred=HOUR + tokens * SECOND, **said)
+        world.joined(HOUR + delay + HOUR)
+        if is_audited_each_time or tokens == 101:
+            audited(world, HOUR + delay + HOUR)
+        usage = DeltaTable(f"{world.tables}/usage").to_pyarrow_table(columns=list(COLUMNS)).sort_by("lsn")
+        came = usage.filter(pc.greater(usage["lsn"], folded))
+        fold_table(connection, BILLING, sums(came, Held(1, config.deciding)), config)
+        folded = usage["lsn"][-1].as_py()
+    summed = "SELECT meter, sum(quantity) FROM usage_windows GROUP BY 1 HAVING sum(quantity) <> 0"
+    billed = dict(connection.execute(summed).fetchall())
+    assert billed == {"requests": 1, "output_tokens": 101}

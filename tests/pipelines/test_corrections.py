@@ -62,8 +62,10 @@ class History:
         for _ in range(150):
             if self.chance.random() < 0.7 or not self._said:
                 self._decide(LATE if on_time else self._any_delay())
-            else:
+            elif self.chance.random() < 0.5 or len(self._said) == 1:
                 self._correct()
+            else:
+                self._restate()
 
     def _any_delay(self) -> timedelta:
         edge = self.chance.choice([MINUTE, LATE, timedelta(seconds=self.chance.randint(0, 900))])
@@ -90,6 +92,14 @@ class History:
         self._add({**said, **inherits, "sign": -1}, stays=False)
         if cause is UsageCause.REPRICED:
             self._add({**said, **inherits, "price": self.chance.choice(PRICES)})
+
+    def _restate(self) -> None:
+        """One report takes the place of two that were billed."""
+        named = self.chance.sample(sorted(self._said), 2)
+        corrected = {lsn: self._said.pop(lsn) for lsn in named}
+        for lsn, said in corrected.items():
+            self._add({**said, "cause": "restated", "corrects_lsns": [lsn], "sign": -1}, stays=False)
+        self._add({**corrected[named[0]], "cause": "restated", "corrects_lsns": sorted(named)})
 
     def _add(self, said: Row, *, stays: bool = True) -> None:
         lsn = len(self.rows) + 1
@@ -287,6 +297,32 @@ def test_of_what_was_not_reported_no_decision_is_inherited(connection: psycopg.C
         bill(connection, part, DROP_OUTPUT)
     windows = {key[3]: cell for key, cell in stored(connection).windows.items()}
     assert (windows["output_tokens"]["quantity"], windows["output_tokens"]["unmetered_rows"]) == (5, 0)
+
+
+@pytest.mark.parametrize("policy", [LatePolicy.DROP, LatePolicy.HOLD])
+@pytest.mark.parametrize("cut", [2, 3, 4, 5], ids=["before", "in between", "before the new row", "in one batch"])
+def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time(
+    connection: psycopg.Connection[Any], cut: int, policy: LatePolicy
+) -> None:
+    """The first is taken off the bill with what was dropped of the second: something must take its place."""
+    config = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: policy})
+    estimated, final = ({Meter.OUTPUT_TOKENS: tokens} for tokens in (40, 100))
+    restated: Row = {"cause": "restated"}
+    rows = [
+        usage_row(1, quantities=estimated),
+        usage_row(2, NOON, LATE, quantities=final),
+        taken_back(3, 1, quantities=estimated, **restated),
+        taken_back(4, 2, quantities=final, **restated),
+        usage_row(5, NOON, LATE, quantities=final, corrects_lsns=[1, 2], **restated),
+    ]
+    for part in (rows[:cut], rows[cut:]):
+        bill(connection, part, config)
+    found = stored(connection)
+    assert sum(cell["quantity"] for cell in found.windows.values()) == 100
+    assert {key: one["quantity"] for key, one in found.stragglers.items()} == {
+        (2, "output_tokens"): 100,
+        (4, "output_tokens"): -100,
+    }
 
 
 def test_what_stands_for_one_that_was_dropped_and_one_that_was_not_is_billed(

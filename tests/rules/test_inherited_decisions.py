@@ -9,8 +9,12 @@ from jobs.audit.decisions import CORRECTING, DECIDED, inherited
 Entry = tuple[int, str]
 
 
-def decisions(correcting: dict[Entry, list[int]], stored: dict[Entry, str]) -> dict[Entry, str]:
-    links = pl.DataFrame([(*entry, named) for entry, named in correcting.items()], schema=CORRECTING, orient="row")
+def decisions(
+    correcting: dict[Entry, list[int]], stored: dict[Entry, str], negating: dict[Entry, int] | None = None
+) -> dict[Entry, str]:
+    rows = [(*entry, 1, named) for entry, named in correcting.items()]
+    rows += [(*entry, -1, [named]) for entry, named in (negating or {}).items()]
+    links = pl.DataFrame(rows, schema=CORRECTING, orient="row")
     pieces = [pl.DataFrame([(*entry, said)], schema=DECIDED, orient="row") for entry, said in stored.items()]
     return {(lsn, meter): said for lsn, meter, said in inherited(links, pieces).iter_rows()}
 
@@ -40,3 +44,21 @@ def test_of_two_the_one_that_changes_a_window_holds() -> None:
 
 def test_what_is_stored_of_a_row_that_corrects_is_nothing_to_begin_with() -> None:
     assert decisions({(5, "t"): [1]}, {(1, "t"): "drop", (5, "t"): "correct"}) == {(5, "t"): "drop"}
+
+
+def test_what_replaces_usage_that_came_on_time_is_billed_whatever_was_decided_of_a_straggler_beside_it() -> None:
+    negating = {(3, "t"): 1, (4, "t"): 2}
+    for decision in ("drop", "hold", "reject"):
+        assert decisions({(5, "t"): [1, 2]}, {(2, "t"): decision}, negating) == {(4, "t"): decision}
+    assert decisions({(5, "t"): [1, 2]}, {(2, "t"): "correct"}, negating) == {(4, "t"): "correct", (5, "t"): "correct"}
+
+
+def test_what_replaces_that_in_turn_is_billed_too() -> None:
+    found = decisions({(5, "t"): [1, 2], (8, "t"): [5, 6]}, {(2, "t"): "drop", (6, "t"): "drop"}, {(3, "t"): 1})
+    assert found == {}
+
+
+def test_usage_that_came_on_time_without_a_quantity_of_the_meter_has_nothing_billed() -> None:
+    """Nothing of that meter is negated, so the straggler alone decides."""
+    found = decisions({(5, "t"): [1, 2], (5, "r"): [1, 2]}, {(2, "t"): "drop", (2, "r"): "drop"}, {(3, "r"): 1})
+    assert found == {(5, "t"): "drop"}

@@ -217,6 +217,7 @@ def windows(found: Found) -> Iterator[str]:
     """I6, I10: every signed quantity is in the window or the straggler that the rule says, to the last digit."""
     windows: dict[Any, Row] = {}
     stragglers: dict[Any, Row] = {}
+    billed_at_once: set[tuple[int, str]] = set()
     settled = settled_in(found)
     corrected = {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for usage in found.outcomes:
@@ -241,9 +242,11 @@ def windows(found: Found) -> Iterator[str]:
             if came is Arrival.STRAGGLER:
                 decision = settled.get((usage["lsn"], meter)) or straggler_decision(held, usage, meter)
             if not is_judged:
-                named = [stragglers.get((lsn, meter)) for lsn in usage["corrects_lsns"] or ()]
-                of_named = {row["decision"] for row in named if row is not None}
-                decision = next((one for one in BY_WEIGHT if one in of_named), None)
+                named = [(lsn, meter) for lsn in usage["corrects_lsns"] or ()]
+                of_named = {stragglers[entry]["decision"] for entry in named if entry in stragglers}
+                decision = inherited(of_named, is_one_on_time=not billed_at_once.isdisjoint(named))
+            if decision is None and quantity:
+                billed_at_once.add((usage["lsn"], meter))
             is_late = is_judged and decision is None and first >= window.end
             if decision is not None and quantity:
                 row = {
@@ -278,6 +281,12 @@ def windows(found: Found) -> Iterator[str]:
         {(r["usage_lsn"], r["meter"]): {n: r[n] for n in OF_STRAGGLER} for r in found.stragglers},
         stragglers,
     )
+
+
+def inherited(of_named: set[str], *, is_one_on_time: bool) -> str | None:
+    """What holds for a row that stands for stragglers with these decisions, and for usage that came on time."""
+    decision = next((one for one in BY_WEIGHT if one in of_named), None)
+    return None if is_one_on_time and decision not in IN_WINDOWS else decision
 
 
 def signed(usage: Row, number: Any) -> Any:
