@@ -40,8 +40,8 @@ def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.Da
     """CORRECTING of all usage that corrects, and stragglers as they are stored (pieces of DECIDED) → DECIDED of these.
 
     Of several that one stands for, the first decision by the order of `Decision` holds; but what replaces usage that
-    came on time is billed. What is stored of stragglers is compared with usage, too: whoever begins with something
-    wrong is found out there.
+    came on time is billed, and inherits nothing. What is stored of stragglers is compared with usage, too: whoever
+    begins with something wrong is found out there.
     """
     links = correcting.explode("named").drop_nulls("named").select(*ENTRY, "sign", "named")
     of_others = [_of_others(piece, links) for piece in stored] if len(links) else []
@@ -55,8 +55,7 @@ def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.Da
     own = more.join(links.select(ENTRY).unique(), on=ENTRY, how="semi").sort(ENTRY)
     words = dict(enumerate(_BY_WEIGHT))
     weighed = own.select(*ENTRY, decision=pl.col("weight").replace_strict(words, return_dtype=pl.String))
-    left_out = weighed.filter(~IS_BILLED).join(_on_time(correcting, links, weighed), on=ENTRY, how="semi")
-    return weighed.join(left_out, on=ENTRY, how="anti", maintain_order="left")
+    return weighed.join(_on_time(correcting, links, weighed), on=ENTRY, how="anti", maintain_order="left")
 
 
 def _on_time(correcting: pl.DataFrame, links: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:

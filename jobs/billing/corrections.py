@@ -24,14 +24,13 @@ _ANALYZE = "ANALYZE staged"
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
 # its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
 # one, what either changed it changes, and what either may change yet it waits with. But usage that came on time was
-# billed: what replaces that is billed, whatever was decided of a straggler that it replaces, too. Of rows that were no
-# stragglers only what takes them back says which meters they had, so that is remembered until the next batch, which
-# may begin with what replaces them.
+# billed: what replaces that is billed at once, whatever is decided of a straggler that it replaces, too. Of rows that
+# were no stragglers only what takes them back says which meters they had. That is remembered: a batch may end before
+# what replaces them.
 # What had waited until now is in `staged` again. A row takes effect where it stands, and not before the first that
 # bills it does. A straggler is always a correction, so what takes it back, or its place, is one, too: whether its
 # window had closed nobody keeps meanwhile.
-_INHERITED = f"""
-CREATE TEMP TABLE inherited ON COMMIT DROP AS
+_INHERIT = f"""
 WITH RECURSIVE named AS (
     SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, sign, metered_rows > 0 AS is_metered
     FROM staged WHERE cause <> %(judged)s
@@ -55,7 +54,8 @@ WITH RECURSIVE named AS (
     )
 ), on_time (usage_lsn, meter) AS (
     (
-        SELECT usage_lsn, meter FROM taken_back_on_time
+        SELECT taken_back_on_time.usage_lsn, meter
+        FROM taken_back_on_time JOIN named USING (meter) WHERE taken_back_on_time.usage_lsn = named.corrected_lsn
         UNION
         SELECT usage_lsn, meter FROM undecided
         UNION
@@ -64,16 +64,13 @@ WITH RECURSIVE named AS (
     UNION
     SELECT named.usage_lsn, meter
     FROM on_time JOIN named USING (meter) WHERE on_time.usage_lsn = named.corrected_lsn AND named.is_metered
-), of_decided AS (
+), inherited AS (
     SELECT usage_lsn, meter, ({_ORDER})[min(array_position({_ORDER}, decision))] AS decision,
            min(first_lsn) FILTER (WHERE {IS_BILLED}) AS first_lsn
-    FROM decided GROUP BY usage_lsn, meter
+    FROM decided
+    WHERE NOT EXISTS (SELECT FROM on_time WHERE (on_time.usage_lsn, on_time.meter) = (decided.usage_lsn, decided.meter))
+    GROUP BY usage_lsn, meter
 )
-SELECT usage_lsn, meter, first_lsn, CASE WHEN {IS_BILLED} OR on_time.meter IS NULL THEN decision END AS decision
-FROM of_decided LEFT JOIN on_time USING (usage_lsn, meter)
-"""
-
-_INHERIT = f"""
 UPDATE staged SET
     decision = inherited.decision,
     first_lsn = coalesce(inherited.first_lsn, staged.first_lsn),
@@ -90,11 +87,13 @@ LEFT JOIN closed_usage ON true
 WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (correcting.usage_lsn, correcting.meter)
 """
 
-_FORGET = "DELETE FROM taken_back_on_time"
+# What is repriced is replaced by a row that names nothing else.
 _REMEMBER = """
 INSERT INTO taken_back_on_time
 SELECT DISTINCT unnest(corrects_lsns::bigint[]), meter
-FROM staged WHERE cause <> %(judged)s AND sign < 0 AND metered_rows > 0 AND decision IS NULL
+FROM staged
+WHERE cause NOT IN (%(judged)s, %(repriced)s) AND sign < 0 AND metered_rows > 0 AND decision IS NULL
+ON CONFLICT DO NOTHING
 """
 
 # One after the other, in the order in which they take effect: each begins with what the one before it left. Amounts are
@@ -156,10 +155,8 @@ def inherit(cursor: psycopg.Cursor[Any]) -> None:
     judged = {"judged": UsageCause.STREAM.value}
     if cursor.execute(_HOLDS_ANY, judged).fetchone() is not None:
         cursor.execute(_ANALYZE)
-        cursor.execute(_INHERITED, judged)
         cursor.execute(_INHERIT, {**judged, "minute": MINUTE})
-        cursor.execute(_FORGET)
-        cursor.execute(_REMEMBER, judged)
+        cursor.execute(_REMEMBER, {**judged, "repriced": UsageCause.REPRICED.value})
 
 
 def record(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:

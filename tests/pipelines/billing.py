@@ -151,8 +151,7 @@ def _bill(
         of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
         inherited = {Decision(one["decision"]) for one in of_corrected if one}
         decision = next((one for one in Decision if one in inherited), None)
-        is_of_one_on_time = any((lsn, meter.value) in result.billed_at_once for lsn in row["corrects_lsns"])
-        if decision not in BILLED and is_of_one_on_time:
+        if any((lsn, meter.value) in result.billed_at_once for lsn in row["corrects_lsns"]):
             decision = None
     if not (metered or unmetered):
         return

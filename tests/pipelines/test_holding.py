@@ -146,7 +146,7 @@ def _waits(row: Row, config: BillingConfig) -> Iterator[Meter]:
     [ALL, CORRECTS_THEN, LARGE, OLD, EITHER],
     ids=["all", "correct then", "above an amount", "above an age", "above either"],
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3, 6))
 def test_oracle_any_cut_decides_the_same_and_bills_it_once_to_the_last_digit(
     database: str, connection: psycopg.Connection[Any], seed: int, config: BillingConfig
 ) -> None:
@@ -182,11 +182,11 @@ def test_oracle_any_cut_decides_the_same_and_bills_it_once_to_the_last_digit(
 
 
 def test_the_histories_above_let_deadlines_pass_and_leave_others_waiting() -> None:
-    became = [settled(history.rows, history.frontiers, ALL) for history in map(Waiting, range(3))]
+    became = [settled(history.rows, history.frontiers, ALL) for history in map(Waiting, range(3, 6))]
     assert any(Decision.DROP in one.values() for one in became)
     assert any(
         (row["lsn"], meter.value) not in one
-        for history, one in zip(map(Waiting, range(3)), became, strict=True)
+        for history, one in zip(map(Waiting, range(3, 6)), became, strict=True)
         for row in history.rows
         if row["cause"] == "stream"
         for meter in _waits(row, ALL)

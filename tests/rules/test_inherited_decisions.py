@@ -48,9 +48,8 @@ def test_what_is_stored_of_a_row_that_corrects_is_nothing_to_begin_with() -> Non
 
 def test_what_replaces_usage_that_came_on_time_is_billed_whatever_was_decided_of_a_straggler_beside_it() -> None:
     negating = {(3, "t"): 1, (4, "t"): 2}
-    for decision in ("drop", "hold", "reject"):
+    for decision in ("correct", "approve", "hold", "drop", "reject"):
         assert decisions({(5, "t"): [1, 2]}, {(2, "t"): decision}, negating) == {(4, "t"): decision}
-    assert decisions({(5, "t"): [1, 2]}, {(2, "t"): "correct"}, negating) == {(4, "t"): "correct", (5, "t"): "correct"}
 
 
 def test_what_replaces_that_in_turn_is_billed_too() -> None:

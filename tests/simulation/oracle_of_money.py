@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -29,7 +29,7 @@ SIDES = {Family.REQUEST: Side.REQUEST, Family.COMPLETION: Side.COMPLETION, Famil
 FOR_EVER_US = 10**16
 IN_WINDOWS = ("correct", "approve")
 BY_WEIGHT = (*IN_WINDOWS, "hold", "drop", "reject")
-"""Of several stragglers that a row stands for, the first of these holds for it."""
+"""Of several stragglers that a row stands for, the first of these holds for it, if none of them came on time."""
 
 
 def outcomes(found: Found) -> Iterator[str]:
@@ -242,9 +242,8 @@ def windows(found: Found) -> Iterator[str]:
             if came is Arrival.STRAGGLER:
                 decision = settled.get((usage["lsn"], meter)) or straggler_decision(held, usage, meter)
             if not is_judged:
-                named = [(lsn, meter) for lsn in usage["corrects_lsns"] or ()]
-                of_named = {stragglers[entry]["decision"] for entry in named if entry in stragglers}
-                decision = inherited(of_named, is_one_on_time=not billed_at_once.isdisjoint(named))
+                named = {(lsn, meter) for lsn in usage["corrects_lsns"] or ()}
+                decision = inherited(stragglers, named, is_one_on_time=not billed_at_once.isdisjoint(named))
             if decision is None and quantity:
                 billed_at_once.add((usage["lsn"], meter))
             is_late = is_judged and decision is None and first >= window.end
@@ -283,10 +282,10 @@ def windows(found: Found) -> Iterator[str]:
     )
 
 
-def inherited(of_named: set[str], *, is_one_on_time: bool) -> str | None:
-    """What holds for a row that stands for stragglers with these decisions, and for usage that came on time."""
-    decision = next((one for one in BY_WEIGHT if one in of_named), None)
-    return None if is_one_on_time and decision not in IN_WINDOWS else decision
+def inherited(stragglers: Mapping[Any, Row], named: Iterable[Any], *, is_one_on_time: bool) -> str | None:
+    """What holds for an entry that stands for those named: what replaces usage that came on time is billed."""
+    of_named = {stragglers[entry]["decision"] for entry in named if entry in stragglers}
+    return None if is_one_on_time else next((one for one in BY_WEIGHT if one in of_named), None)
 
 
 def signed(usage: Row, number: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What billing's last batch took back of usage that had come on time, for the row that is put in its place.
+"""Which usage came on time and was taken back since: what is put in its place is billed, whatever else it replaces.
 
-The two are one commit of usage, but a batch may end between them.
+The two are one commit of usage, but a batch of billing may end between them.
 """
 
 from alembic import op
@@ -15,8 +15,8 @@ CREATE TABLE taken_back_on_time (
     PRIMARY KEY (usage_lsn, meter)
 );
 COMMENT ON TABLE taken_back_on_time IS
-    'Usage that was no straggler and that the last batch with corrections took back. What replaces it is billed, '
-    'though it may replace a dropped straggler, too.';
+    'Usage that was no straggler and was taken back (but for another price). What replaces it is billed, though it may '
+    'replace a dropped straggler, too.';
 """
 
 
