@@ -19,6 +19,7 @@ from jobs.joins.decisions import decisions, with_decisions
 from jobs.joins.memory import Memory
 from jobs.joins.past import Past
 from jobs.joins.pricing import price
+from jobs.joins.unlisted_attributes import refuse_unlisted
 from jobs.joins.untold import Untold
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
@@ -69,6 +70,7 @@ class UsageSink:
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
         self._catalog.refuse_other_than(self._usage)
+        refuse_unlisted(self._catalog.held[Table.PRICES], self._config.price_attributes, self._clock.now())
         verified = upstream.verified(self._job.name, self._at)
         self._catalog.verify(upstream)
         if verified != self._at and verified.next_lsn > 1:

@@ -1,0 +1,53 @@
+"""Prices whose conditions name a column that the configuration no longer lists: they would match nothing.
+
+Their events would be billed at another price without a word, so joins does not start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.joins.catalog_versions import PRICE_KEY
+from jobs.runtime.errors import Refused
+from metering.price_models import BEGINS, PricedModels
+
+_SHOWN = 3
+
+
+def refuse_unlisted(prices: pa.Table, attributes: Collection[str], now: datetime) -> None:
+    """Every version of the prices (streams.PRICES), and the `price_attributes` of joins.
+
+    Raises Refused where a price holds at `now`, or will, and one of its conditions is about any other column.
+    """
+    depending = defaultdict(list)
+    for price in _holding(pl.DataFrame(prices), now):
+        # What cannot be read prices nothing.
+        for priced in PricedModels.among([price["model"]]).every:
+            for column in dict(priced.conditions).keys() - set(attributes):
+                depending[column].append(f"{price['meter']} of {price['model']} on plan {price['plan']}")
+    if depending:
+        column, of_column = min(depending.items())
+        others = f" and {len(of_column) - _SHOWN} more" if len(of_column) > _SHOWN else ""
+        raise Refused(
+            f"price_attributes does not list {column}, but prices depend on it: {', '.join(of_column[:_SHOWN])}{others}"
+            ". Without it no event matches them, and each is billed at another price. List it again; to do without it, "
+            "delete these prices first (`weir catalog delete price`)"
+        )
+
+
+def _holding(prices: pl.DataFrame, now: datetime) -> Iterator[Mapping[str, str]]:
+    """The prices with conditions that hold at `now` or begin later, once for each plan, model, meter and currency."""
+    of_conditions = prices.filter(pl.col("model").str.contains(BEGINS, literal=True))
+    said_last = of_conditions.sort("lsn").unique([*PRICE_KEY, "effective_from"], keep="last")
+    never_held = pl.col("deleted") & (pl.col("ends_at") <= pl.col("effective_from"))
+    ends_at = pl.when("deleted").then("ends_at")
+    begun = pl.col("effective_from") <= now
+    standing = said_last.filter(~never_held.fill_null(value=False)).sort("effective_from")
+    is_newest = ~begun | (pl.col("effective_from") == pl.col("effective_from").filter(begun).max().over(PRICE_KEY))
+    holding = standing.filter(is_newest & (ends_at.is_null() | (ends_at > now)))
+    yield from holding.unique(PRICE_KEY, keep="first").sort(PRICE_KEY).iter_rows(named=True)
