@@ -179,6 +179,28 @@ def test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_a
         assert sum(stands(world).values()) == 1_000 + 2, seconds
 
 
+def first_received(event: Event, at: timedelta) -> Event:
+    """The same as history, with the mark that says when it was received first."""
+    kind, occurred, said = event
+    return kind, occurred, {**said, "first_received_at": START + at}
+
+
+LONG_AGO = -800 * DAY
+
+
+@pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
+@pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
+@pytest.mark.parametrize("is_answer_first", [False, True])
+def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backfilled_at_once(
+    tmp_path: Path, apart: timedelta, *, is_answer_first: bool, is_audited_each_time: bool
+) -> None:
+    events = [first_received(request(MINUTE), MINUTE), first_received(completion(LONG_AGO, "completed", 9), LONG_AGO)]
+    world = HandMade(tmp_path, best_report_bills=True)
+    happened(world, events[::-1] if is_answer_first else events, is_audited_each_time=is_audited_each_time, apart=apart)
+    assert stands(world) == {("m", 1, "requests"): 1, (None, LONG_AGO // MINUTE, "output_tokens"): 9}
+    assert audited(world, 3 * DAY) == 0
+
+
 EU_ALONE = {
     "requests": {"unit": "request", "count": "outcomes"},
     "output_tokens": {"unit": "token", "sum": "output_tokens", "where": {"region": ["eu"]}},
