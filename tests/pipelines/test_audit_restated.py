@@ -17,12 +17,14 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
+from jobs.joins.config import JoinsConfig
 from metering.price_models import PricedModel
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.simulation.audits import audit
 
 Row = dict[str, Any]
 Event = tuple[str, timedelta, Row]
+DEFAULT = JoinsConfig()
 
 
 def usage(at: timedelta, status: str, tokens: int | None = None, **said: Any) -> Event:
@@ -39,7 +41,12 @@ def completion(at: timedelta, status: str, tokens: int | None = None, **said: An
 
 
 def happened(
-    world: HandMade, events: Sequence[Event], *, is_audited_each_time: bool = False, apart: timedelta = HOUR
+    world: HandMade,
+    events: Sequence[Event],
+    *,
+    is_audited_each_time: bool = False,
+    apart: timedelta = HOUR,
+    present: JoinsConfig = DEFAULT,
 ) -> HandMade:
     """All of them are received, so long after one another; each occurred when it says."""
     for model, price in (("m", "0.01"), ("big", "0.2")):
@@ -49,15 +56,15 @@ def happened(
         world.event(received, kind, f"{kind} {at} {sorted(said.items())}", occurred=at, **said)
         world.joined(received + apart / 2)
         if is_audited_each_time:
-            audited(world, received + apart / 2)
+            audited(world, received + apart / 2, present)
     world.joined(2 * DAY)
-    audited(world, 2 * DAY)
+    audited(world, 2 * DAY, present)
     return world
 
 
-def audited(world: HandMade, at: timedelta) -> int:
+def audited(world: HandMade, at: timedelta, present: JoinsConfig = DEFAULT) -> int:
     """How many rows an audit appends; it finds no fault."""
-    said = audit(world.tables, START + at)
+    said = audit(world.tables, START + at, present=present)
     if said is None:
         return 0  # Nothing is decided yet.
     assert [fault for fault in said.faults if isinstance(fault, dict)] == []
@@ -199,6 +206,31 @@ def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backf
     happened(world, events[::-1] if is_answer_first else events, is_audited_each_time=is_audited_each_time, apart=apart)
     assert stands(world) == {("m", 1, "requests"): 1, (None, LONG_AGO // MINUTE, "output_tokens"): 9}
     assert audited(world, 3 * DAY) == 0
+
+
+@pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
+@pytest.mark.parametrize(("minutes", "is_one"), [(9, True), (11, False)])
+def test_how_far_apart_one_request_may_be_received_says_the_time_out_if_it_is_the_longer(
+    tmp_path: Path, apart: timedelta, minutes: int, *, is_one: bool
+) -> None:
+    events = [request(timedelta()), completion(minutes * MINUTE, "completed", 9)]
+    present = JoinsConfig(best_report_bills=True, rejoin_seconds=60, completion_timeout_seconds=600)
+    world = HandMade(tmp_path, **present.model_dump(include={*present.model_fields_set}))
+    happened(world, [first_received(event, event[1]) for event in events], apart=apart, present=present)
+    model, asked = ("m", minutes) if is_one else (None, 0)
+    assert stands(world) == {("m", asked, "requests"): 1, (model, minutes, "output_tokens"): 9}
+
+
+def test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_is(tmp_path: Path) -> None:
+    """Somebody changes `rejoin_seconds` before the audit looks at it."""
+    events = [request(timedelta()), completion(DAY, "completed", 9)]
+    world = HandMade(tmp_path, best_report_bills=True, rejoin_seconds=2 * DAY // timedelta(seconds=1))
+    for kind, at, said in events:
+        world.event(at + HOUR, kind, kind, occurred=at, **said)
+        world.joined(at + 2 * HOUR)
+    world.joined(3 * DAY)
+    audited(world, 3 * DAY, JoinsConfig(best_report_bills=True, rejoin_seconds=0))
+    assert stands(world) == {("m", 24 * 60, "requests"): 1, ("m", 24 * 60, "output_tokens"): 9}
 
 
 EU_ALONE = {
