@@ -5,7 +5,7 @@ Only what has one of the known causes is corrected. Anything else is a fault: it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 from jobs.audit.differences import COMPARED, beside, differs, told
 from jobs.audit.late_versions import priced_later
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, said, timed
-from jobs.audit.rejoined import may_rejoin, rejoined
-from jobs.audit.restated import ranked_keys, restated, with_groups
+from jobs.audit.rejoined import Pair, may_rejoin, rejoined
+from jobs.audit.restated import pairs_in_reach, ranked_keys, restated, with_groups
 from jobs.joins.memory import CONDITION, KEY, TEXT
 from jobs.streams import USAGE
 from metering.words import Outcome, UsageCause
@@ -80,16 +80,14 @@ def corrections(
     every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
     first = carried.join(repeats(carried), on="lsn", how="anti")
     rows, once = timed(first, pinned), decided(first, pinned)
-    pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).iter_rows()
+    pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).rows()
     # What still waits may become a partner of what came: the next audit knows.
     waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
     if len(waiting):
         done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
         return corrections(done, made, standing.without(waiting), pinned)
-    late = set(carried.filter(IS_CONTRACTED)["lsn"])
     ranked = ranked_keys(carried, pinned)
-    left = once.join(ranked, on=KEY, how="anti")
-    pairs_made = rejoined(left, rows, pinned.rejoin_within // timedelta(microseconds=1), pairs, late)
+    pairs_made = _rejoined(once.join(ranked, on=KEY, how="anti"), rows, carried, pairs, pinned)
     best, members = restated(rows.join(ranked, on=KEY, how="semi"), carried, pinned)
     joined = pl.concat([pairs_made, best.select(pairs_made.columns)])
     must = _must(joined, carried, standing, pinned)
@@ -106,6 +104,22 @@ def corrections(
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
     put = _put(sound.filter(pl.col("is_expected")), must, negated)
     return told(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
+
+
+def _rejoined(
+    outcomes: pl.DataFrame, rows: pl.DataFrame, carried: pl.DataFrame, standing: Sequence[Pair], pinned: Pinned
+) -> pl.DataFrame:
+    """Outcomes of keys that are not ranked → the same with the pairs of what was given up.
+
+    Where the best report bills they belong together by the rules that held for them, as if they had met.
+    """
+    late = set(carried.filter(IS_CONTRACTED)["lsn"])
+    in_reach = pairs_in_reach(carried, pinned)
+    longest_us = max(pinned.reach_us(held.first) for held in pinned.history)
+    by_rank, earlier = (outcomes.join(in_reach, on=KEY, how=how) for how in ("semi", "anti"))
+    within_us = pinned.rejoin_within // timedelta(microseconds=1)
+    found = ((by_rank, longest_us), (earlier, within_us))
+    return pl.concat([rejoined(part, rows, reach_us, standing, late) for part, reach_us in found])
 
 
 def _must(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:

@@ -28,13 +28,23 @@ REPORT = ("identity", "usage_source")
 
 
 def ranked_keys(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Rows of the journal → the keys (KEY) with several reports, all of which came when the best one billed.
+    """Rows of the journal → the keys (KEY) whose rows are ranked: all of them came when the best report billed.
 
     A key with a row from before that stays what it was. A row whose contract came later says nothing of it: the key had
     its first row when it had one that was judged.
     """
+    return _several(carried, pinned).filter("is_ranked").select(KEY)
+
+
+def pairs_in_reach(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Rows of the journal → the keys (KEY) that are one request and its completion, whether or not they have met."""
+    return _several(carried, pinned).filter(~pl.col("is_ranked")).select(KEY)
+
+
+def _several(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """The keys (KEY) that have several rows, and whether they must be ranked."""
     if pinned.ranked_from is None:
-        return carried.select(KEY).clear()
+        return carried.select(KEY, is_ranked=pl.lit(value=True)).clear()
     is_request, is_report = pl.col("family").eq(Family.REQUEST.value), pl.col("family").is_in(list(COMPLETIONS))
     texts = ("model", "user_id", *(name for name in carried.columns if name.startswith((TEXT, CONDITION))))
     asked, answered = ([pl.col(name).filter(of).first() for name in texts] for of in (is_request, is_report))
@@ -43,10 +53,25 @@ def ranked_keys(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     says_more = pl.any_horizontal(
         report.is_not_null() & report.ne_missing(request) for request, report in zip(asked, answered, strict=True)
     )
+    first_us, reach_us = pl.col("first_us"), pl.col("reach_us")
+    is_parted = first_us.max() - first_us.min() > reach_us.get(first_us.arg_min())
     # A request and its completion alone are one pair already, or rejoined; but the completion may have its own model.
-    is_contested = (pl.len() > 1) & (is_apart | (is_request.any() & says_more))
-    counted = carried.group_by(KEY).agg(is_contested=is_contested, first=first)
-    return counted.filter(pl.col("is_contested") & (pl.col("first") >= pinned.ranked_from)).select(KEY)
+    # What is backfilled at once may also meet years after its request was over.
+    is_ranked = is_apart | (is_request.any() & (says_more | is_parted))
+    first_received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
+    timed = carried.with_columns(first_us=first_received_us, reach_us=_reach_us(pinned))
+    counted = timed.group_by(KEY).agg(is_ranked=is_ranked, first=first, rows=pl.len())
+    is_several = (pl.col("rows") > 1) & (pl.col("first") >= pinned.ranked_from)
+    return counted.filter(is_several).select(*KEY, "is_ranked")
+
+
+def _reach_us(pinned: Pinned) -> pl.Expr:
+    """`Pinned.reach_us` of rows (lsn)."""
+    earliest, *others = pinned.history
+    reach_us = pl.lit(pinned.reach_us(earliest.first))
+    for held in others:
+        reach_us = pl.when(pl.col("lsn") >= held.first).then(pinned.reach_us(held.first)).otherwise(reach_us)
+    return reach_us
 
 
 def restated(rows: pl.DataFrame, carried: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -498,6 +498,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a pair that was given up goes by what is configured when the audit comes",
+        "jobs/audit/corrected.py",
+        "found = ((by_rank, longest_us), (earlier, within_us))",
+        "found = ((by_rank, within_us), (earlier, within_us))",
+        (f"{OF_RESTATED}::test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_is",),
+    ),
+    Mutant(
         "a better report is billed whatever was decided of the one before",
         "jobs/audit/corrected.py",
         "pl.concat([shared, of_request.select(shared.columns)])",

@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.billing.sums import COLUMNS, sums
+from jobs.joins.config import JoinsConfig
 from jobs.runtime.rules_in_force import Held
 from metering.price_models import PricedModel
 from metering.words import LatePolicy
@@ -32,6 +33,7 @@ from tests.simulation.audits import audit
 SECOND = timedelta(seconds=1)
 Row = dict[str, Any]
 Event = tuple[str, timedelta, Row]
+DEFAULT = JoinsConfig()
 
 
 def usage(at: timedelta, status: str, tokens: int | None = None, **said: Any) -> Event:
@@ -48,7 +50,12 @@ def completion(at: timedelta, status: str, tokens: int | None = None, **said: An
 
 
 def happened(
-    world: HandMade, events: Sequence[Event], *, is_audited_each_time: bool = False, apart: timedelta = HOUR
+    world: HandMade,
+    events: Sequence[Event],
+    *,
+    is_audited_each_time: bool = False,
+    apart: timedelta = HOUR,
+    present: JoinsConfig = DEFAULT,
 ) -> HandMade:
     """All of them are received, so long after one another; each occurred when it says."""
     for model, price in (("m", "0.01"), ("big", "0.2")):
@@ -58,15 +65,15 @@ def happened(
         world.event(received, kind, f"{kind} {at} {sorted(said.items())}", occurred=at, **said)
         world.joined(received + apart / 2)
         if is_audited_each_time:
-            audited(world, received + apart / 2)
+            audited(world, received + apart / 2, present)
     world.joined(2 * DAY)
-    audited(world, 2 * DAY)
+    audited(world, 2 * DAY, present)
     return world
 
 
-def audited(world: HandMade, at: timedelta) -> int:
+def audited(world: HandMade, at: timedelta, present: JoinsConfig = DEFAULT) -> int:
     """How many rows an audit appends; it finds no fault."""
-    said = audit(world.tables, START + at)
+    said = audit(world.tables, START + at, present=present)
     if said is None:
         return 0  # Nothing is decided yet.
     assert [fault for fault in said.faults if isinstance(fault, dict)] == []
@@ -186,6 +193,53 @@ def test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_a
             world.joined(begun + HOUR)
         audited(world, week + DAY)
         assert sum(stands(world).values()) == 1_000 + 2, seconds
+
+
+def first_received(event: Event, at: timedelta) -> Event:
+    """The same as history, with the mark that says when it was received first."""
+    kind, occurred, said = event
+    return kind, occurred, {**said, "first_received_at": START + at}
+
+
+LONG_AGO = -800 * DAY
+
+
+@pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
+@pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
+@pytest.mark.parametrize("is_answer_first", [False, True])
+def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backfilled_at_once(
+    tmp_path: Path, apart: timedelta, *, is_answer_first: bool, is_audited_each_time: bool
+) -> None:
+    events = [first_received(request(MINUTE), MINUTE), first_received(completion(LONG_AGO, "completed", 9), LONG_AGO)]
+    world = HandMade(tmp_path, best_report_bills=True)
+    happened(world, events[::-1] if is_answer_first else events, is_audited_each_time=is_audited_each_time, apart=apart)
+    assert stands(world) == {("m", 1, "requests"): 1, (None, LONG_AGO // MINUTE, "output_tokens"): 9}
+    assert audited(world, 3 * DAY) == 0
+
+
+@pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
+@pytest.mark.parametrize(("minutes", "is_one"), [(9, True), (11, False)])
+def test_how_far_apart_one_request_may_be_received_says_the_time_out_if_it_is_the_longer(
+    tmp_path: Path, apart: timedelta, minutes: int, *, is_one: bool
+) -> None:
+    events = [request(timedelta()), completion(minutes * MINUTE, "completed", 9)]
+    present = JoinsConfig(best_report_bills=True, rejoin_seconds=60, completion_timeout_seconds=600)
+    world = HandMade(tmp_path, **present.model_dump(include={*present.model_fields_set}))
+    happened(world, [first_received(event, event[1]) for event in events], apart=apart, present=present)
+    model, asked = ("m", minutes) if is_one else (None, 0)
+    assert stands(world) == {("m", asked, "requests"): 1, (model, minutes, "output_tokens"): 9}
+
+
+def test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_is(tmp_path: Path) -> None:
+    """Somebody changes `rejoin_seconds` before the audit looks at it."""
+    events = [request(timedelta()), completion(DAY, "completed", 9)]
+    world = HandMade(tmp_path, best_report_bills=True, rejoin_seconds=2 * DAY // timedelta(seconds=1))
+    for kind, at, said in events:
+        world.event(at + HOUR, kind, kind, occurred=at, **said)
+        world.joined(at + 2 * HOUR)
+    world.joined(3 * DAY)
+    audited(world, 3 * DAY, JoinsConfig(best_report_bills=True, rejoin_seconds=0))
+    assert stands(world) == {("m", 24 * 60, "requests"): 1, ("m", 24 * 60, "output_tokens"): 9}
 
 
 EU_ALONE = {

@@ -198,6 +198,12 @@ MENDS = (
         'occurred=pl.col("occurred") & pl.col("had_day")',
         'occurred=pl.col("occurred")',
     ),
+    _mend(
+        "a request and an answer of years before are one where they are backfilled at once",
+        "jobs/audit/restated.py",
+        "(says_more | is_parted)",
+        "says_more",
+    ),
 )
 """Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an
 oracle sees that believes nothing the product wrote."""

@@ -41,7 +41,10 @@ CLASSIFIED = pa.schema(
         *(pa.field(n, t) for n, t in ADDED.items()),
     ]
 )
-FIELDS = ("request_id", "user_id", "model", "status", "region", "cached", *REPORTED_COLUMNS, "reasoning_tokens")
+FIELDS = (
+    *("request_id", "user_id", "model", "status", "usage_source", "region", "cached"),
+    *(*REPORTED_COLUMNS, "reasoning_tokens"),
+)
 
 
 def classified(record: Row, contracts: Container[str]) -> Row:
