@@ -43,9 +43,12 @@ ALL_DECIDED_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Stack:
-    """What `meters`, `dimensions`, `contracts`, `conventions` and `price_attributes` of a configuration declare."""
+    """What `meters`, `dimensions`, `contracts`, `conventions` and `price_attributes` of a configuration declare.
 
-    meters: Mapping[str, Any]
+    Without `meters` it has those of a new installation.
+    """
+
+    meters: Mapping[str, Any] | None = None
     dimensions: tuple[str, ...] = ()
     contracts: tuple[dict[str, Any], ...] = ()
     conventions: tuple[dict[str, Any], ...] = ()
@@ -54,7 +57,7 @@ class Stack:
     def config(self, of: type[Any], **more: Any) -> Any:
         """The configuration of a job of a new installation."""
         same = {name: getattr(self, name) for name in ("meters", "dimensions", "price_attributes")}
-        config = of.model_validate({**same, **more})
+        config = of.model_validate({**{name: given for name, given in same.items() if given is not None}, **more})
         return config.settled((), is_new=True) if hasattr(config, "settled") else config
 
 

@@ -16,6 +16,7 @@ import yaml
 from catalog.file import CatalogFile, parse_catalog
 from cli.periods import Window
 from cli.usage import UsageQuery
+from jobs.joins.config import JoinsConfig
 from tests.pages import DOCS, blocks_in
 from tests.pipelines.as_billed import Stack, billed, listed
 
@@ -71,10 +72,9 @@ def cases() -> list[Case]:
 def stack() -> Stack:
     """What the page says is configured, beside what a new installation has."""
     blocks = shown(next(parts())[1])
-    given = yaml.safe_load(blocks["yaml"])
-    own = (json.loads(blocks["json"]),) if "json" in blocks else ()
-    assert len(given.pop("contracts", ())) == len(own)
-    return Stack(**{**given, "price_attributes": tuple(given["price_attributes"])}, contracts=own)
+    given = yaml.safe_load(blocks.pop("yaml"))
+    assert (blocks, given.pop("jobs")) == ({}, {})
+    return Stack(price_attributes=tuple(given.pop("price_attributes")), **given)
 
 
 def number(text: str) -> Decimal:
@@ -114,7 +114,7 @@ def bill(database: str, case: Case) -> list[Any]:
     assert since is not None
     declared = stack()
     assert case.catalog.unknown_plans(set()) == []
-    assert case.catalog.undeclared_meters(set(declared.meters)) == []
+    assert case.catalog.undeclared_meters(set(declared.config(JoinsConfig).meters)) == []
     assert case.catalog.unknown_attributes(set(declared.price_attributes)) == []
     rows = billed(
         database,
