@@ -80,9 +80,9 @@ RESERVED = frozenset(
 )
 """Columns that no field may fill."""
 
-MOST_FIELDS = 200
+MOST_FIELDS = 210
 MOST_LEVELS = 8
-MOST_FIELDS_OF_ALL = 400
+MOST_FIELDS_OF_ALL = 420
 """Of all contracts together: each is a column of every batch."""
 LARGEST_INTEGER = 10**11 - 1
 """Of an integer without a maximum of its own: what a quantity can be."""
