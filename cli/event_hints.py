@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.ingestion.conformance import STATUS
 from jobs.ingestion.strict_json import Tree, tree_of
+from metering.contracts.details import COLUMNS
 from metering.contracts.model import Contract, Field, Kind, pointer
 from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
 from metering.words import COMPLETIONS, Status
@@ -37,7 +38,8 @@ def missing_quantities(document: bytes, contract: Contract) -> str | None:
     if any(_value(event, field) is not None for field in quantities):
         return None
     noun = "token field" if all(field.column.endswith("_tokens") for field in quantities) else "quantity"
-    return f"no {noun} was found: it has none of {', '.join(field.pointer for field in quantities)}"
+    usual = [field.pointer for field in quantities if field.column not in COLUMNS]
+    return f"no {noun} was found: it has none of {', '.join(usual or [field.pointer for field in quantities])}"
 
 
 def likely_type(name: str, types: Iterable[str]) -> str | None:

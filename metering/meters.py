@@ -1,4 +1,4 @@
-"""What is counted and priced: a configuration declares it. The four meters here are declared where it says nothing."""
+"""What is counted and priced: a configuration declares it. The meters here are declared where it says nothing."""
 
 from __future__ import annotations
 
@@ -62,6 +62,17 @@ DEFAULT: tuple[Declaration, ...] = (
     Declaration(Meter.CACHED_TOKENS.value, "token", "cached_tokens", is_expected=True, within="input_tokens"),
 )
 """Also what earlier releases metered, which kept no declaration."""
+
+DETAILS: tuple[Declaration, ...] = tuple(
+    Declaration(name, "token", name, within=whole)
+    for whole, parts in {
+        "input_tokens": ("cache_write_tokens", "audio_input_tokens", "image_input_tokens"),
+        "output_tokens": ("reasoning_tokens", "audio_output_tokens", "image_output_tokens"),
+    }.items()
+    for name in parts
+)
+"""What a new installation meters besides, where nothing is declared: parts of the tokens, by the names that
+OpenTelemetry's conventions have for them. Few completions report them, so nobody expects them of one."""
 
 REPORTED_COLUMNS = tuple(meter.sums for meter in DEFAULT if meter.sums is not None)
 """Columns that every journal has for what completions report: whole numbers, null where nothing was reported."""

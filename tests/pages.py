@@ -43,9 +43,14 @@ def blocks() -> Iterator[Block]:
     for page in PAGES:
         if page.parent == HISTORY:
             continue
-        for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-            text = re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE)
-            yield Block(str(page.relative_to(ROOT)), found["language"], text, found["why"])
+        yield from blocks_in(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+
+
+def blocks_in(text: str, page: str) -> Iterator[Block]:
+    """The fenced blocks in the text of a page, or of a part of it."""
+    for found in _BLOCK.finditer(text):
+        unindented = re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE)
+        yield Block(page, found["language"], unindented, found["why"])
 
 
 def blocks_of(language: str) -> list[Block]:

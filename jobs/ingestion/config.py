@@ -19,17 +19,20 @@ from jobs.ingestion.limits_of_meters import (
 )
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
+from jobs.runtime.errors import Refused
 from jobs.runtime.meters import conditions_stored, stored
 from jobs.runtime.names import Name
 from jobs.runtime.rules_in_force import History
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
+from metering.contracts.details import has_details as has_token_details
+from metering.contracts.details import without_details, yielding
 from metering.contracts.includes import INCLUDES, includes_of, without_includes
 from metering.contracts.model import Contract
 from metering.contracts.schema import SHIPPED_REF, Document, contracts_of
 from metering.contracts.shipped import shipped
 from metering.limits import MAX_NAME_BYTES
-from metering.meters import Meter
+from metering.meters import DETAILS, Meter, columns_of
 
 DAY_SECONDS = 86_400
 MOST_CONTRACTS = 100
@@ -190,6 +193,12 @@ class IngestionConfig(JobConfig):
         "price of their own are not billed as input tokens, too. Left out: they hold in a new installation; one that "
         "an earlier release has begun goes on without, until they are turned on here.",
     )
+    token_details: bool | None = Field(
+        default=None,
+        description="Whether the contracts that Weir ships read parts of the tokens (cache_write_tokens, "
+        "reasoning_tokens, and those of audio and images), where no contract of your own does. Left out: they do in a "
+        "new installation; one that an earlier release has begun goes on without, until it is turned on here.",
+    )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
     backfill: Backfill = Field(
         default_factory=Backfill, description="Whose events of the past are taken, and how far back (`weir backfill`)."
@@ -258,7 +267,9 @@ class IngestionConfig(JobConfig):
     @property
     def _shipped(self) -> Mapping[str, Document]:
         """Without their conventions where these do not hold: the release before refuses documents that have some."""
-        return shipped() if self.shipped_conventions is not False else without_includes(shipped())
+        whole = shipped() if self.token_details is not False else without_details(shipped())
+        given = yielding(whole, self.contracts)
+        return given if self.shipped_conventions is not False else without_includes(given)
 
     def contracts_in_force(self) -> dict[str, Contract]:
         """The contract of each type, within the limits of the meters."""
@@ -272,16 +283,28 @@ class IngestionConfig(JobConfig):
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
         """The configuration with what it leaves open: as the journal's rules so far have it, or as what `is_new` has.
 
-        That is whether the conventions of shipped contracts hold, and which requests the default meter counts.
+        That is whether the conventions of shipped contracts hold, whether those read parts of tokens, which requests
+        the default meter counts, and whether parts of tokens are metered by default. Raises Refused where no contract
+        has what a meter sums.
         """
         rules = history[-1].rules if history else {}
         counts_some = is_new or Meter.REQUESTS in rules.get("where", {})
-        settled: dict[str, Any] = {"meters": self.settled_meters(bills_failures=not counts_some)}
+        has_details = is_new or set(columns_of(DETAILS)) <= set(rules.get("summed", ()))
+        meters = self.settled_meters(bills_failures=not counts_some, has_details=has_details)
+        settled: dict[str, Any] = {"meters": meters}
+        documents = rules.get("contracts", {})
+        of_shipped = [documents.get(f"{SHIPPED_REF}{name}", documents.get(name, {})) for name in shipped()]
         if self.shipped_conventions is None:
-            documents = rules.get("contracts", {})
-            of_shipped = [documents.get(f"{SHIPPED_REF}{name}", documents.get(name, {})) for name in shipped()]
             settled["shipped_conventions"] = is_new or any(INCLUDES in document for document in of_shipped)
-        return self.model_copy(update=settled)
+        if self.token_details is None:
+            settled["token_details"] = is_new or any(has_token_details(document) for document in of_shipped)
+        config = self.model_copy(update=settled)
+        try:
+            config.contracts_in_force()
+        except ValueError as error:
+            hint = "" if config.token_details else "; with `token_details: true` in jobs.ingestion Weir's read more"
+            raise Refused(f"{error}{hint}") from None
+        return config
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from jobs.runtime.meters import CELLS_AT_ONCE, conditions_stored, outcomes_at_on
 from jobs.runtime.names import Name
 from jobs.runtime.rules_in_force import History
 from metering.limits import MAX_NAME_BYTES
-from metering.meters import DEFAULT, Meter, columns_of, conditions_of
+from metering.meters import DEFAULT, DETAILS, Meter, columns_of, conditions_of
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -65,14 +65,16 @@ class JoinsConfig(JobConfig):
     def settled(self, history: History, *, is_new: bool) -> JoinsConfig:
         """The configuration with what it leaves open: as the rules of usage so far have it, or as what `is_new` has.
 
-        That is whether the best report bills, and which requests the default meter counts.
+        That is whether the best report bills, which requests the default meter counts, and whether parts of tokens are
+        metered by default.
         """
         rules = history[-1].rules if history else {}
+        has_details = is_new or {meter.name for meter in DETAILS} <= set(rules.get("meters") or {})
         counts_some = is_new or Meter.REQUESTS in conditions_stored(rules.get("meters") or {})
         ranks = self.best_report_bills
         if ranks is None:
             ranks = is_new or bool(rules.get("best_report_bills"))
-        meters = self.settled_meters(bills_failures=not counts_some)
+        meters = self.settled_meters(bills_failures=not counts_some, has_details=has_details)
         return self.model_copy(update={"best_report_bills": ranks, "meters": meters})
 
     @property

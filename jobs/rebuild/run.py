@@ -80,7 +80,7 @@ class Rebuild:
         dumped = known.config.model_dump(mode="json")
         ownership = Ownership.take(self.job.value, self.postgres_url, dumped, 1 + known.epoch, is_alone=True)
         try:
-            declare(ownership.connection, known.config.declared)
+            declare(ownership.connection, known.config.declared, are_all=False)
             with ownership.transaction() as cursor:
                 cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 self._empty(cursor)

@@ -13,6 +13,7 @@ from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 from jobs.runtime.meters import (
     BILLED_STATUSES,
     DEFAULT_METERS,
+    DETAIL_METERS,
     MOST_ATTRIBUTES,
     MeterConfig,
     Meters,
@@ -88,12 +89,23 @@ class JobConfig(BaseModel):
         refuse_unfit(meters)
         return meters
 
-    def settled_meters(self, *, bills_failures: bool) -> dict[str, MeterConfig]:
-        """The meters; of the default ones `requests` counts failed and abandoned requests where `bills_failures`."""
-        if bills_failures or "meters" in self.model_fields_set:
+    @property
+    def declares_meters(self) -> bool:
+        """Whether the configuration says which meters there are."""
+        return "meters" in self.model_fields_set
+
+    def settled_meters(self, *, bills_failures: bool, has_details: bool) -> dict[str, MeterConfig]:
+        """The meters; where none are declared, with those of DETAIL_METERS if it `has_details`.
+
+        The default `requests` counts failed and abandoned requests where `bills_failures`.
+        """
+        if self.declares_meters:
             return self.meters
+        meters = {**self.meters, **(DETAIL_METERS if has_details else {})}
+        if bills_failures:
+            return meters
         requests = self.meters[Meter.REQUESTS].model_copy(update={"where": {"status": list(BILLED_STATUSES)}})
-        return self.meters | {Meter.REQUESTS.value: requests}
+        return meters | {Meter.REQUESTS.value: requests}
 
     @property
     def rows_at_once(self) -> int:

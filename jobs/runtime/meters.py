@@ -21,6 +21,7 @@ from jobs.streams import EARLIER_METERED, USAGE
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import (
     DEFAULT,
+    DETAILS,
     LARGEST_QUANTITY,
     MOST_CONDITIONS,
     MOST_METERS,
@@ -198,6 +199,8 @@ def refuse_unfit_attributes(names: Sequence[str]) -> None:
 
 Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MOST_METERS)]
 DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DEFAULT}
+DETAIL_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DETAILS}
+"""Which a new installation has beside the default ones."""
 BILLED_STATUSES = (Status.COMPLETED.value, Status.CANCELLED.value)
 """Of which outcomes a new installation counts requests: not of those that failed, or that nobody completed."""
 

@@ -107,7 +107,8 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
     if not isinstance(job, PostgresJob):
         config = job.settle(config, environment.tables)
     ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
-    declare(ownership.connection, config.declared)
+    # Which meters there are by default know those that settle it.
+    declare(ownership.connection, config.declared, are_all=config.declares_meters or not isinstance(job, PostgresJob))
     return ownership, config
 
 

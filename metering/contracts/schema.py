@@ -13,6 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
 
+from metering.contracts.details import yielding
 from metering.contracts.includes import COLUMN as INCLUDES_COLUMN
 from metering.contracts.includes import INCLUDES, Includes, includes_of
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
@@ -79,9 +80,9 @@ RESERVED = frozenset(
 )
 """Columns that no field may fill."""
 
-MOST_FIELDS = 200
+MOST_FIELDS = 210
 MOST_LEVELS = 8
-MOST_FIELDS_OF_ALL = 400
+MOST_FIELDS_OF_ALL = 420
 """Of all contracts together: each is a column of every batch."""
 LARGEST_INTEGER = 10**11 - 1
 """Of an integer without a maximum of its own: what a quantity can be."""
@@ -110,8 +111,12 @@ class ContractRefused(ValueError):
 def contracts_of(own: Iterable[Document], shipped: Mapping[str, Document]) -> dict[str, Contract]:
     """The contract of each type: those that are shipped, and a user's `own`, which replace what has their `$id`.
 
+    Parts of tokens that `own` contracts fill themselves no shipped one reads (`details.yielding`).
+
     Raises ContractRefused: for a document that is none, and where two give one path or one column different types.
     """
+    own = tuple(own)
+    shipped = yielding(shipped, own)
     found = {name: contract_of(document, shipped) for name, document in shipped.items()}
     given: set[str] = set()
     for document in own:

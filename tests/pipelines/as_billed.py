@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -37,22 +37,28 @@ from tests.pipelines.folding import fold_table
 from tests.pipelines.ingestion import Record, judged
 
 LIMIT_BYTES = 1 << 30
+ALL_DECIDED_AFTER = timedelta(hours=1)
+"""More than any report waits for a better one: F once nothing waits any more."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What `meters`, `dimensions`, `contracts`, `conventions` and `price_attributes` of a configuration declare."""
+    """What `meters`, `dimensions`, `contracts`, `conventions` and `price_attributes` of a configuration declare.
 
-    meters: Mapping[str, Any]
+    Without `meters` it has those of a new installation.
+    """
+
+    meters: Mapping[str, Any] | None = None
     dimensions: tuple[str, ...] = ()
     contracts: tuple[dict[str, Any], ...] = ()
     conventions: tuple[dict[str, Any], ...] = ()
     price_attributes: tuple[str, ...] = ()
 
     def config(self, of: type[Any], **more: Any) -> Any:
-        """The configuration of a job."""
+        """The configuration of a job of a new installation."""
         same = {name: getattr(self, name) for name in ("meters", "dimensions", "price_attributes")}
-        return of.model_validate({**same, **more})
+        config = of.model_validate({**{name: given for name, given in same.items() if given is not None}, **more})
+        return config.settled((), is_new=True) if hasattr(config, "settled") else config
 
 
 def billed(
@@ -77,7 +83,7 @@ def billed(
         disposition=pl.when(pl.col("reason").is_null())
         .then(pl.lit(Disposition.ACCEPTED.value))
         .otherwise(pl.lit(Disposition.REJECTED.value)),
-        frontier=pl.lit(None, pl.Datetime("us", "UTC")),
+        frontier=pl.col("received_at").max() + ALL_DECIDED_AFTER,
     )
     known = Known.derived(None, (), Held(1, joins.deciding), joins.carried)
     outcomes, _ = decide(known, rows, joins.deciding, LIMIT_BYTES, ends_table=True)

@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "fields that are too deep": (document({"o": nested(8)}), "fields stand at most 8 levels deep"),
     "too many fields": (
         document({f"g{number}": text(f"g{number}") for number in range(MOST_FIELDS - 1)}),
-        "contract t.v1: it has 201 fields; at most 200",
+        "contract t.v1: it has 211 fields; at most 210",
     ),
     "a $ref to what is not shipped": (
         building_on("t.v0"),
@@ -381,12 +381,12 @@ def test_a_document_replaces_the_shipped_one_with_its_id() -> None:
     assert [field.column for field in found[COMPLETION].fields] == ["request_id", "model"]
 
 
-def test_what_builds_on_a_shipped_contract_has_its_fields_first_and_its_family() -> None:
+def test_what_builds_on_a_shipped_contract_has_its_fields_and_its_family() -> None:
     own = building_on(name=COMPLETION, properties=of_data(gpu={"type": "number", "minimum": 0, COLUMN: "gpu"}))
     base, found = loaded()[COMPLETION], loaded(own)[COMPLETION]
-    assert found.fields[:-1] == base.fields
+    assert [field for field in found.fields if field.column != "gpu"] == list(base.fields)
     assert (found.family, found.description) == (base.family, base.description)
-    (gpu,) = found.fields[-1:]
+    (gpu,) = [field for field in found.fields if field.column == "gpu"]
     assert (gpu.pointer, gpu.kind, gpu.column, gpu.minimum) == ("/data/gpu", Kind.DECIMAL, "gpu", Decimal(0))
 
 
@@ -574,5 +574,5 @@ def test_all_contracts_together_have_a_limit() -> None:
         return {**document({f"f{n}": text(f"f{n}") for n in range(150)}), "$id": name}
 
     assert len(loaded(wide("a"), wide("b"))["b"].fields) == 152
-    with pytest.raises(ContractRefused, match="all contracts together have 500 fields; at most 400"):
+    with pytest.raises(ContractRefused, match="all contracts together have 517 fields; at most 420"):
         loaded(wide("a"), wide("b"), wide("c"))

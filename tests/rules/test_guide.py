@@ -128,7 +128,9 @@ def test_each_file_of_yaml_is_read_by_what_reads_it(block: Block, tmp_path: Path
         assert all((catalog.plans, catalog.accounts, catalog.prices))
         assert catalog.unknown_plans(set()) == []
     elif keys <= OF_A_CONFIGURATION:
-        (tmp_path / "gpu.json").write_text(next(one.text for one in blocks_of("json") if '"gpu_seconds"' in one.text))
+        of_page = [one.text for one in blocks_of("json") if one.page == block.page and '"$id"' in one.text]
+        for name, contract in zip(yaml.safe_load(block.text).get("contracts", ()), of_page, strict=False):
+            (tmp_path / name).write_text(contract)
         load_stack_config(file)
     else:
         jsonschema.validate(yaml.safe_load(block.text), SCHEMA)

@@ -14,6 +14,7 @@ import pytest
 
 from jobs.ingestion.config import Clocks, IngestionConfig
 from jobs.streams import JOURNAL
+from metering.contracts.details import COLUMNS
 from metering.words import Reason
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import REMOVED, completion, encoded, request, request_with
@@ -94,7 +95,7 @@ def test_the_columns_are_the_journals_without_the_drivers() -> None:
     arrow = IngestionConfig().judge().judge(records_of([])).schema
     expected = {field.name: field.type for field in JOURNAL if field.name not in DRIVERS_COLUMNS} | FOR_THE_DRIVER
     # Added as a contract's column is, so that the release before reads the journal.
-    expected |= {"quantity_includes": pa.string()}
+    expected |= {"quantity_includes": pa.string(), **dict.fromkeys(COLUMNS, pa.int64())}
     assert set(arrow.names) == set(expected)
     assert {field.name: field.type for field in arrow} == expected
 

@@ -7,6 +7,7 @@ import pytest
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.rules_in_force import Held
+from metering.meters import DETAILS
 
 OF_THE_RELEASE_BEFORE = Held(1, {"completion_timeout_seconds": 600, "meters": None})
 BILLED = {"status": ["completed", "cancelled"]}
@@ -17,7 +18,7 @@ def test_a_new_installation_bills_the_best_report_and_no_request_that_failed() -
     assert settled.best_report_bills is True
     assert settled.meters["requests"].where == BILLED
     assert {name: meter.where for name, meter in settled.meters.items() if name != "requests"} == dict.fromkeys(
-        ("input_tokens", "output_tokens", "cached_tokens")
+        ("input_tokens", "output_tokens", "cached_tokens", *(part.name for part in DETAILS))
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from cli.dead_letter_replay.offline import ingestion_of
+from jobs.billing.config import BillingConfig
+from jobs.billing.pipeline import JOB as BILLING
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB as INGESTION
 from jobs.joins.config import JoinsConfig
@@ -16,8 +19,24 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.job import AnyJob
+from jobs.sessionization.config import SessionizationConfig
+from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import USAGE, Table
+from metering.meters import DEFAULT, DETAILS
 from tests.streaming.journals import Journal, environment, heartbeat
+
+APPLICATIONS: tuple[tuple[AnyJob, JobConfig], ...] = (
+    (INGESTION, IngestionConfig()),
+    (JOINS, JoinsConfig()),
+    (SESSIONIZATION, SessionizationConfig()),
+    (BILLING, BillingConfig()),
+)
+
+
+def begun(tables: Path) -> None:
+    """What an earlier release has left of journal and usage."""
+    Journal(tables).commit([heartbeat(1), heartbeat(2)])
+    DeltaWriter(str(tables), Table.USAGE, "joins", 1).append(lambda lsn: (USAGE.empty_table(), {LSN: lsn + 1}))
 
 
 @pytest.mark.parametrize("is_upgraded", [True, False])
@@ -39,8 +58,7 @@ def test_only_a_new_installation_leaves_out_requests_that_failed_where_no_meters
     database: str, tmp_path: Path, job: AnyJob, config: JobConfig, *, is_upgraded: bool
 ) -> None:
     if is_upgraded:
-        Journal(tmp_path).commit([heartbeat(1), heartbeat(2)])
-        DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1).append(lambda lsn: (USAGE.empty_table(), {LSN: lsn + 1}))
+        begun(tmp_path)
     for _ in range(2):
         ownership, settled = run._own(job, config, environment(database, tmp_path), MachineClock())
         ownership.close()
@@ -48,3 +66,20 @@ def test_only_a_new_installation_leaves_out_requests_that_failed_where_no_meters
         assert settled.meters["requests"].where == where
         if isinstance(settled, JoinsConfig):
             assert settled.best_report_bills is not is_upgraded
+
+
+@pytest.mark.parametrize("is_upgraded", [True, False])
+@pytest.mark.parametrize("order", ["0123", "3210", "1302", "2031"])
+def test_the_default_meters_are_those_of_a_new_installation_or_of_before_whoever_starts_last(
+    database: str, tmp_path: Path, order: str, *, is_upgraded: bool
+) -> None:
+    if is_upgraded:
+        begun(tmp_path)
+    for number in order:
+        job, config = APPLICATIONS[int(number)]
+        ownership, _ = run._own(job, config, environment(database, tmp_path), MachineClock())
+        ownership.close()
+    expected = {meter.name for meter in (DEFAULT if is_upgraded else (*DEFAULT, *DETAILS))}
+    with psycopg.connect(database) as connection:
+        found = connection.execute("SELECT meter FROM meters WHERE is_declared").fetchall()
+    assert {meter for (meter,) in found} == expected

@@ -26,14 +26,15 @@ def ever_declared(connection: psycopg.Connection[Any]) -> int:
     return next((count for (count,) in connection.execute("SELECT count(*) FROM meters").fetchall()), 0)
 
 
-def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration]) -> None:
-    """Keep the declared meters, and say of the others that they are declared no more.
+def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration], *, are_all: bool = True) -> None:
+    """Keep the declared meters, and say of the others, where these `are_all`, that they are declared no more.
 
     Raises Refused, and changes nothing, where a name meant something else before: its quantities would add up with
     those of another meaning.
     """
     wanted = {(meter.name, meter.unit, meter.sums, meter.within) for meter in meters}
-    if set(connection.execute(_DECLARED).fetchall()) == wanted:
+    found = set(connection.execute(_DECLARED).fetchall())
+    if found == wanted or (found > wanted and not are_all):
         # The usual start changes nothing, and waits for no other application that is frozen inside a change.
         return
     names = [meter.name for meter in meters]
@@ -48,7 +49,8 @@ def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration]) 
                     f"meter {meter.name} is declared as {_said(*meter.meaning)}, but it was {_said(*before)}, and its "
                     "usage is kept; give what it counts now another name, or declare it as it was"
                 )
-        connection.execute(_REMOVED, [names])
+        if are_all:
+            connection.execute(_REMOVED, [names])
 
 
 def _said(unit: str, sums: str | None) -> str:
