@@ -11,7 +11,7 @@ from typing import Any
 REPORTED = ("input_tokens", "output_tokens", "cached_tokens")
 """What all completions report, by its column; its meter has the same name."""
 METERS = ("requests", *REPORTED)
-"""The meters that every stack has that declares none."""
+"""The meters of a stack that declares none."""
 REASONING, SECONDS = "reasoning_tokens", "gpu_seconds"
 """What some gateways report besides, by its column."""
 
@@ -48,10 +48,9 @@ DEFAULT = (
     Meter("cached_tokens", "cached_tokens", is_expected=True, within="input_tokens"),
     Meter("input_tokens", "input_tokens", is_expected=True),
     Meter("output_tokens", "output_tokens", is_expected=True),
-    Meter(REASONING, REASONING, within="output_tokens"),
     Meter("requests"),
 )
-"""By name, as those that are declared: what the traffic reports of what a new stack meters."""
+"""By name, as those that are declared."""
 INCLUDED = {"cached_tokens": "input_tokens", REASONING: "output_tokens"}
 """What all gateways of the traffic report as a part of what: by the column of the part that of the whole."""
 

@@ -62,19 +62,19 @@ class JoinsConfig(JobConfig):
         "before.",
     )
 
-    def settled(self, history: History, *, is_new: bool) -> JoinsConfig:
+    def settled(self, history: History, *, is_new: bool, has_details: bool = True) -> JoinsConfig:
         """The configuration with what it leaves open: as the rules of usage so far have it, or as what `is_new` has.
 
         That is whether the best report bills, which requests the default meter counts, and whether parts of tokens are
-        metered by default.
+        metered by default: in a new one where the journal `has_details`.
         """
         rules = history[-1].rules if history else {}
-        has_details = is_new or {meter.name for meter in DETAILS} <= set(rules.get("meters") or {})
+        meters_details = (is_new and has_details) or {part.name for part in DETAILS} <= set(rules.get("meters") or {})
         counts_some = is_new or Meter.REQUESTS in conditions_stored(rules.get("meters") or {})
         ranks = self.best_report_bills
         if ranks is None:
             ranks = is_new or bool(rules.get("best_report_bills"))
-        meters = self.settled_meters(bills_failures=not counts_some, has_details=has_details)
+        meters = self.settled_meters(bills_failures=not counts_some, has_details=meters_details)
         return self.model_copy(update={"best_report_bills": ranks, "meters": meters})
 
     @property

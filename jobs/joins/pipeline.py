@@ -18,6 +18,7 @@ from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.job import TableJob
 from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
+from metering.meters import DETAILS, columns_of
 from metering.words import Job
 
 
@@ -34,8 +35,16 @@ def settle(config: JoinsConfig, tables: str) -> JoinsConfig:
     """The configuration with the rules that new usage has, or that it was begun with."""
     usage = open_table(tables, Table.USAGE)
     if usage is None or usage.transaction_version(LSN) in (None, 1):
-        return config.settled((), is_new=True)
+        return config.settled((), is_new=True, has_details=_has_details(tables))
     return config.settled(read_history(usage)[0], is_new=False)
+
+
+def _has_details(tables: str) -> bool:
+    """Whether the journal has parts of tokens, or will have: joins would wait for columns that it never gets."""
+    journal = open_table(tables, Table.JOURNAL)
+    if journal is None or journal.transaction_version(LSN) in (None, 1):
+        return True
+    return set(columns_of(DETAILS)) <= {field.name for field in journal.schema().fields}
 
 
 JOB = TableJob(

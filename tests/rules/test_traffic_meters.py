@@ -13,10 +13,12 @@ import pytest
 import yaml
 
 from cli.demo import CONFIG
+from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import condition_of, quantity_of
 from jobs.joins.quantities import quantities as product_quantities
 from jobs.stack import StackConfig
+from metering.meters import DETAILS
 from tests.e2e import conftest as e2e
 from tests.faults import stage
 from tests.rules.test_traffic_truth import POLICY, large, run
@@ -29,6 +31,10 @@ from traffic.truth import truth_of
 CLUSTER = Path(__file__).parents[1] / "cluster" / "values.yaml"
 COLUMNS = (*REPORTED, "reasoning_tokens", "gpu_seconds")
 V1, V2, OF_SECONDS = "ai.inference.completion.v1", "ai.inference.completion.v2", "com.example.completion"
+
+
+OPEN: dict[str, Any] = {"ingestion": IngestionConfig(), "joins": JoinsConfig()}
+"""What leaves open which meters there are by default."""
 
 
 def policy_of(config: dict[str, Any]) -> Policy:
@@ -89,6 +95,15 @@ def test_a_stack_of_default_meters_is_sent_no_seconds_and_has_no_total_of_what_i
     assert {total["meter"] for total in truth_of(traffic)["totals"]} == set(METERS)
     assert not any(str(record.source).startswith(GATEWAY_OF_SECONDS) for record in traffic.records)
     assert any(b'"reasoning":' in record.value for record in traffic.records)
+
+
+def test_a_new_stack_of_default_meters_is_billed_for_the_reasoning_that_some_gateways_report() -> None:
+    settled = {name: config.settled((), is_new=True) for name, config in OPEN.items()}
+    known = {**dict(StackConfig().items()), **settled}
+    policy = Policy.of({name: config.model_dump(mode="json") for name, config in known.items()})
+    assert {meter.name for meter in policy.meters} == {*METERS, *(part.name for part in DETAILS)}
+    truth = truth_of(run(7, policy=policy))
+    assert {total["meter"] for total in truth["totals"]} == {*METERS, "reasoning_tokens"}
 
 
 @pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])

@@ -83,3 +83,12 @@ def test_the_default_meters_are_those_of_a_new_installation_or_of_before_whoever
     with psycopg.connect(database) as connection:
         found = connection.execute("SELECT meter FROM meters WHERE is_declared").fetchall()
     assert {meter for (meter,) in found} == expected
+
+
+def test_joins_waits_for_no_parts_of_tokens_that_a_journal_of_before_never_gets(database: str, tmp_path: Path) -> None:
+    """An earlier release had no usage yet."""
+    Journal(tmp_path).commit([heartbeat(1), heartbeat(2)])
+    ownership, settled = run._own(JOINS, JoinsConfig(), environment(database, tmp_path), MachineClock())
+    ownership.close()
+    assert settled.meters.keys() == {meter.name for meter in DEFAULT}
+    assert settled.meters["requests"].where is not None, "it is new in all else"
