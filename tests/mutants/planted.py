@@ -498,6 +498,27 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "what replaces usage that came on time is dropped with a straggler beside it",
+        "jobs/billing/corrections.py",
+        "SELECT corrected_lsn, meter FROM undecided JOIN named",
+        "SELECT 0 AS corrected_lsn, meter FROM undecided JOIN named",
+        (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
+    ),
+    Mutant(
+        "what was taken back of usage that came on time is forgotten where a batch ends",
+        "jobs/billing/corrections.py",
+        '        cursor.execute(_REMEMBER, {**judged, "repriced": UsageCause.REPRICED.value})\n',
+        "",
+        (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
+    ),
+    Mutant(
+        "a late report takes the one that came on time off the bill",
+        "jobs/audit/restated.py",
+        "is_put_again=is_ranked & stays & is_late & ends.any().over(of_group),",
+        "is_put_again=is_ranked & stays & is_late & pl.lit(value=False),",
+        (f"{OF_RESTATED}::test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill",),
+    ),
+    Mutant(
         "a pair that was given up goes by what is configured when the audit comes",
         "jobs/audit/corrected.py",
         "found = ((by_rank, longest_us), (earlier, within_us))",
