@@ -1,4 +1,4 @@
-"""Prices 100 times above or below another, as the database finds them (migration 0039): in words, and confirmed.
+"""Prices 100 times above or below another, as the database finds them (migrations 0039, 0045): in words, and confirmed.
 
 Most of them are of a million units and were meant to be of one, or the reverse.
 """
@@ -35,12 +35,14 @@ class Compared(StrEnum):
 
     REPLACED = "replaced"
     BEFORE = "before"
+    UNCONDITIONAL = "unconditional"
     MEDIAN = "median"
 
 
 _COMPARED = {
     Compared.REPLACED: "it replaces {price}",
     Compared.BEFORE: "the price before it is {price}",
+    Compared.UNCONDITIONAL: "without its conditions the price is {price}",
     Compared.MEDIAN: "the median of {meter} in {currency} is {price}",
 }
 COLUMNS = "plan, model, meter, currency, effective_from, unit_price, compared_with, other_price"

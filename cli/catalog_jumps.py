@@ -44,8 +44,9 @@ def jumps(
 ) -> None:
     """List prices 100 times above or below another that nobody has confirmed: what they bill, and who stored them.
 
-    `other_price` is what `compared_with` says: the price that it replaced, the one before it, or the median of its
-    meter and currency. `weir catalog confirm-price` confirms one; a price that is changed or deleted is none any more.
+    `other_price` is what `compared_with` says: the price that it replaced, the one before it, that of its model without
+    conditions, or the median of its meter and currency. `weir catalog confirm-price` confirms one; a price that is
+    changed or deleted is none any more.
     """
     from deployment.stack import running_deployment
 

@@ -18,6 +18,7 @@ from catalog.file import CatalogFile, parse_catalog
 from catalog.price_jumps import PricesJump
 from catalog.store import store
 from cli.main import app
+from metering.price_models import PricedModel
 from tests.pipelines.test_database_gauges import shown
 
 MICRO = Decimal("0.0000025")
@@ -63,6 +64,12 @@ def sql(database: str, *statements: str) -> None:
     with psycopg.connect(database) as connection:
         for statement in statements:
             connection.execute(statement.encode())
+
+
+CONFIGURED = """
+INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, state, config)
+VALUES ('joins', 1, 1, now(), now(), 'running', '{"price_attributes": ["operation"]}')
+"""
 
 
 @pytest.fixture
@@ -119,6 +126,29 @@ def test_the_median_leaves_zeros_out_and_needs_three_prices(database: str) -> No
     assert jumps(database, price("2.5")) == []
     assert jumps(database, price(MICRO, "e")) == []
     assert jumps(database, price("2.5", "n")) == [("n", "median", "0.0000025")]
+
+
+@pytest.mark.parametrize("month", [1, 3], ids=["began before", "begins later"])
+def test_a_first_price_with_conditions_is_compared_with_that_of_its_model_without_them(
+    database: str, month: int
+) -> None:
+    """One price of a token is no median: nothing else stands beside it."""
+    sql(database, CONFIGURED)
+    store(database, catalog(price(MICRO, month=month), price(7, "other", plan="q", currency="EUR")))
+    batch: dict[str, Any] = {"month": 2, "conditions": {"operation": "batch"}}
+    stored_as = PricedModel.of("m", {"operation": "batch"}).text
+    assert jumps(database, price("1.25", **batch)) == [(stored_as, "unconditional", "0.0000025")]
+    for fair in ("0.00000125", "0", "0.0002"):
+        assert jumps(database, price(fair, **batch)) == []
+        sql(database, f"DELETE FROM catalog.prices WHERE model = '{stored_as}'")
+
+
+def test_conditions_of_another_plan_meter_or_model_are_compared_with_nothing(database: str) -> None:
+    sql(database, CONFIGURED)
+    store(database, catalog(price(MICRO)))
+    others: list[dict[str, Any]] = [{"plan": "q"}, {"currency": "EUR"}, {"meter": "output_tokens"}, {"model": "m3"}]
+    for other in others:
+        assert jumps(database, price("1.25", conditions={"operation": "batch"}, **other)) == []
 
 
 def test_a_price_after_a_free_month_is_compared_with_that_before_it(database: str) -> None:
