@@ -134,7 +134,7 @@ def test_a_first_price_with_conditions_is_compared_with_that_of_its_model_withou
 ) -> None:
     """One price of a token is no median: nothing else stands beside it."""
     sql(database, CONFIGURED)
-    store(database, catalog(price(MICRO, month=month), price(7, "other", plan="q", currency="EUR")))
+    store(database, catalog(price(MICRO, month=month), price("7", "other", plan="q", currency="EUR")))
     batch: dict[str, Any] = {"month": 2, "conditions": {"operation": "batch"}}
     stored_as = PricedModel.of("m", {"operation": "batch"}).text
     assert jumps(database, price("1.25", **batch)) == [(stored_as, "unconditional", "0.0000025")]
