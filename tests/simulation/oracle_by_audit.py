@@ -92,15 +92,15 @@ def _contracted(found: Found, position: int) -> Iterator[Row]:
             yield {
                 **row,
                 "family": Family.BOTH.value,
-                "quantity_includes": row["cached_tokens"] and CONVENTION,
+                "quantity_includes": CONVENTION if row["cached_tokens"] or row["reasoning_tokens"] else None,
                 CONTRACTED: True,
             }
 
 
 def _has_more_parts_than_whole(row: Row) -> bool:
-    """Such an event the contract does not take. It does not read tokens of reasoning."""
-    part, whole = row["cached_tokens"], row["input_tokens"]
-    return part is not None and whole is not None and part > whole
+    """Such an event the contract does not take."""
+    pairs = (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens"))
+    return any(row[part] is not None and row[whole] is not None and row[part] > row[whole] for part, whole in pairs)
 
 
 class _Truth:
