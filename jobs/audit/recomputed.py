@@ -21,7 +21,7 @@ from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.meters import restored
-from jobs.runtime.rules_in_force import History, Rules, first_with, rules_at
+from jobs.runtime.rules_in_force import History, Rules, rules_at
 from jobs.streams import ACCOUNTS, PRICES
 from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
 from metering.ranking import reach_seconds
@@ -69,10 +69,9 @@ class Pinned:
     most_rows: int = MOST_ROWS
     """About so many rows are put right at once, or those of a key in each part of the keys."""
 
-    @property
-    def ranked_from(self) -> int | None:
-        """From which lsn of the journal on the best report of a request bills; None: of none."""
-        return first_with(self.history, "best_report_bills")
+    def ranks(self, lsn: int) -> bool:
+        """Whether the best report of a request bills that began with this row."""
+        return bool(rules_at(self.history, lsn).get("best_report_bills"))
 
     def reach_us(self, lsn: int) -> int:
         """How much later than this row others of its request may be first received, in microseconds."""

@@ -5,7 +5,7 @@ What a key bills is a function of the set of its rows (`metering.ranking`), so a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 import polars as pl
@@ -28,10 +28,10 @@ REPORT = ("identity", "usage_source")
 
 
 def ranked_keys(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Rows of the journal → the keys (KEY) whose rows are ranked: all of them came when the best report billed.
+    """Rows of the journal → the keys (KEY) whose rows are ranked: the first came when the best report billed.
 
-    A key with a row from before that stays what it was. A row whose contract came later says nothing of it: the key had
-    its first row when it had one that was judged.
+    A key with a row from before that stays what it was, and so does one that began after it was turned off. A row whose
+    contract came later says nothing of it: the key had its first row when it had one that was judged.
     """
     return _several(carried, pinned).filter("is_ranked").select(KEY)
 
@@ -43,7 +43,7 @@ def pairs_in_reach(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
 
 def _several(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """The keys (KEY) that have several rows, and whether they must be ranked."""
-    if pinned.ranked_from is None:
+    if not any(pinned.ranks(held.first) for held in pinned.history):
         return carried.select(KEY, is_ranked=pl.lit(value=True)).clear()
     is_request, is_report = pl.col("family").eq(Family.REQUEST.value), pl.col("family").is_in(list(COMPLETIONS))
     texts = ("model", "user_id", *(name for name in carried.columns if name.startswith((TEXT, CONDITION))))
@@ -59,19 +59,18 @@ def _several(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     # What is backfilled at once may also meet years after its request was over.
     is_ranked = is_apart | (is_request.any() & (says_more | is_parted))
     first_received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
-    timed = carried.with_columns(first_us=first_received_us, reach_us=_reach_us(pinned))
+    timed = carried.with_columns(first_us=first_received_us, reach_us=_by_rules(pinned.reach_us, "lsn", pinned))
     counted = timed.group_by(KEY).agg(is_ranked=is_ranked, first=first, rows=pl.len())
-    is_several = (pl.col("rows") > 1) & (pl.col("first") >= pinned.ranked_from)
-    return counted.filter(is_several).select(*KEY, "is_ranked")
+    return counted.filter((pl.col("rows") > 1) & _by_rules(pinned.ranks, "first", pinned)).select(*KEY, "is_ranked")
 
 
-def _reach_us(pinned: Pinned) -> pl.Expr:
-    """`Pinned.reach_us` of rows (lsn)."""
+def _by_rules(of: Callable[[int], int | bool], lsn: str, pinned: Pinned) -> pl.Expr:
+    """What the rules say (`of` an lsn) that held for the row of a column `lsn`."""
     earliest, *others = pinned.history
-    reach_us = pl.lit(pinned.reach_us(earliest.first))
+    found = pl.lit(of(earliest.first))
     for held in others:
-        reach_us = pl.when(pl.col("lsn") >= held.first).then(pinned.reach_us(held.first)).otherwise(reach_us)
-    return reach_us
+        found = pl.when(pl.col(lsn) >= held.first).then(of(held.first)).otherwise(found)
+    return found
 
 
 def restated(rows: pl.DataFrame, carried: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -56,11 +56,6 @@ def rules_at(history: History, position: int) -> Rules:
     return held_at(history, position).rules
 
 
-def first_with(history: History, name: str) -> int | None:
-    """From which position on a rule held for the first time; None: it never did."""
-    return next((held.first for held in history if held.rules.get(name)), None)
-
-
 def extended(history: History, first: int, present: Rules, now: datetime | None = None) -> History:
     """The history when `present` rules decide from `first` on: the same when it ends with them."""
     return history if history and history[-1].rules == present else (*history, Held(first, present, now))

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.families import family
 from jobs.runtime.meters import restored
-from jobs.runtime.rules_in_force import History, first_with, read_history, rules_at
+from jobs.runtime.rules_in_force import History, read_history, rules_at
 from jobs.way_down.records import DEFAULT_PERIOD, Tables
 from metering.joining import Side
 from metering.meters import DEFAULT, REPORTED_COLUMNS, columns_of
@@ -53,10 +53,9 @@ def reports_of(tables: Tables, usage_table: DeltaTable | None, usage: pl.DataFra
         return []
     history, _ = read_history(usage_table)
     columns = _columns(history)
-    ranked_from = first_with(history, "best_report_bills")
     told = []
     for key in _keys(tables, contested, history, columns):
-        is_ranked = ranked_from is not None and min(key.rows) >= ranked_from
+        is_ranked = bool(history) and bool(rules_at(history, min(key.rows)).get("best_report_bills"))
         found = _by_rank(key, history) if is_ranked else _by_order(key)
         told += [
             {

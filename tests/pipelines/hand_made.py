@@ -25,7 +25,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.past import as_carried, is_paired
 from jobs.runtime.delta.table import FRONTIER, LSN, committing, microseconds_of, open_table
 from jobs.runtime.families import family
-from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION
+from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
 from jobs.streams import SCHEMAS, Table
 from metering.instants import rfc3339
 from metering.words import Disposition, Family, UsageCause
@@ -41,11 +41,18 @@ class HandMade:
 
     def __init__(self, folder: Path, **config: Any) -> None:
         self.tables = str(folder)
-        self._config = JoinsConfig(**config)
         self._next_lsn = 1
+        self._held: list[Row] = []
+        self.configure(**config)
         self._told: dict[str, int] = {}
         self._new: dict[Table, list[Row]] = {Table.JOURNAL: [], Table.ACCOUNTS: [], Table.PRICES: []}
         self.account(timedelta())
+
+    def configure(self, **config: Any) -> None:
+        """joins is started with that, and decides by it all that comes from now on."""
+        self._config = JoinsConfig(**config)
+        self._held.append({"from": self._next_lsn, "since": START.isoformat(), "rules": self._config.deciding})
+        self._are_rules_kept = False
 
     @property
     def accounts(self) -> list[Row]:
@@ -143,10 +150,7 @@ class HandMade:
             self._append(Table.USAGE, [], {LSN: 1, "removed": 0})
             usage = open_table(self.tables, Table.USAGE)
             assert usage is not None
-        first: Row = {}
-        if usage.transaction_version(TRANSACTION) is None:
-            said = {"from": 1, "since": START.isoformat(), "rules": self._config.deciding}
-            first = {"rules": json.dumps({IN_FORCE: [said]})}
+        first = {} if self._are_rules_kept else {"rules": json.dumps({IN_FORCE: self._held})}
         rows = self._decided(usage, frontier)
         lsn = usage.transaction_version(LSN) or 1
         numbered = [
@@ -155,13 +159,15 @@ class HandMade:
         ]
         if numbered:
             numbered[0] |= first
+            self._are_rules_kept = True
         rules = {TRANSACTION: lsn} if numbered and first else {}
         moved = {LSN: lsn + len(rows), Table.JOURNAL.value: self._next_lsn, FRONTIER: microseconds_of(frontier)}
         self._append(Table.USAGE, numbered, {**moved, **rules})
 
     def _decided(self, usage: DeltaTable, frontier: datetime) -> list[Row]:
         pinned = pin(usage, [], self.tables, self._config)
-        pinned = replace(pinned, position=self._next_lsn, frontier=frontier)
+        history = tuple(Held(held["from"], held["rules"]) for held in self._held)
+        pinned = replace(pinned, position=self._next_lsn, frontier=frontier, history=history)
         journal = pl.DataFrame(DeltaTable(f"{self.tables}/{Table.JOURNAL}").to_pyarrow_table()).filter(is_paired())
         made = pl.DataFrame(usage.to_pyarrow_table())
         known = made.filter(pl.col("cause") == UsageCause.STREAM.value)

@@ -242,6 +242,24 @@ def test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_i
     assert stands(world) == {("m", 24 * 60, "requests"): 1, ("m", 24 * 60, "output_tokens"): 9}
 
 
+def test_once_it_is_turned_off_the_first_report_bills_whatever_the_audit_is_asked(tmp_path: Path) -> None:
+    """A request that began before goes on as it did."""
+    world = HandMade(tmp_path, best_report_bills=True)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    lesser, better = ({"status": "completed", "usage_source": source} for source in ("estimated", "provider"))
+    for name, begins in (("before", HOUR), ("after", DAY)):
+        if name == "after":
+            world.configure(best_report_bills=False)
+        world.event(begins, "both", f"{name}/1", occurred=begins, name=name, model="m", output_tokens=40, **lesser)
+        world.joined(begins + HOUR)
+    for name, came in (("before", DAY + 2 * HOUR), ("after", DAY + 3 * HOUR)):
+        world.event(came, "both", f"{name}/2", occurred=DAY, name=name, model="m", output_tokens=100, **better)
+        world.joined(came + HOUR)
+    audited(world, 2 * DAY, JoinsConfig(best_report_bills=False))
+    assert stands(world) == {("m", 24 * 60, "requests"): 3, ("m", 24 * 60, "output_tokens"): 100 + 40 + 100}
+    assert audited(world, 2 * DAY, JoinsConfig(best_report_bills=False)) == 0
+
+
 EU_ALONE = {
     "requests": {"unit": "request", "count": "outcomes"},
     "output_tokens": {"unit": "token", "sum": "output_tokens", "where": {"region": ["eu"]}},
