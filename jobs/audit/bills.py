@@ -172,7 +172,7 @@ def correcting(usage: pa.Table, history: History) -> pl.DataFrame:
     """Rows of usage of another cause than `stream` → CORRECTING."""
     rows = _summed(usage, history, NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_JUDGED)
     named = pl.col("corrects_lsns").str.strip_chars("{}").str.split(",").cast(pl.List(pl.Int64), strict=False)
-    return rows.select(*ENTRY, "sign", named=named).cast(CORRECTING)
+    return rows.select(*ENTRY, "sign", "cause", named=named).cast(CORRECTING)
 
 
 def added_windows(rows: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from datetime import datetime
 import polars as pl
 
 from jobs.audit.waiting import TOLD
-from metering.words import BILLED, Decision
+from metering.words import BILLED, Decision, UsageCause
 
 IS_BILLED = pl.col("decision").is_null() | pl.col("decision").is_in([decision.value for decision in BILLED])
 """Whether a row is in its window: `decision` is null of what is no straggler, and of what corrects none."""
@@ -18,7 +18,13 @@ ENTRY = ("usage_lsn", "meter")
 """By what a row of usage is known that is told by itself."""
 DECIDED = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "decision": pl.String()})
 CORRECTING = pl.Schema(
-    {"usage_lsn": pl.Int64(), "meter": pl.String(), "sign": pl.Int32(), "named": pl.List(pl.Int64())}
+    {
+        "usage_lsn": pl.Int64(),
+        "meter": pl.String(),
+        "sign": pl.Int32(),
+        "cause": pl.String(),
+        "named": pl.List(pl.Int64()),
+    }
 )
 """An entry that corrects others, and the rows of usage that it negates (sign -1) or replaces."""
 _BY_WEIGHT = [decision.value for decision in Decision]
@@ -43,7 +49,7 @@ def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.Da
     came on time is billed, and inherits nothing. What is stored of stragglers is compared with usage, too: whoever
     begins with something wrong is found out there.
     """
-    links = correcting.explode("named").drop_nulls("named").select(*ENTRY, "sign", "named")
+    links = correcting.explode("named").drop_nulls("named").select(CORRECTING.names())
     of_others = [_of_others(piece, links) for piece in stored] if len(links) else []
     known = _weighed(pl.concat([pl.DataFrame(schema=DECIDED), *of_others]))
     while True:
@@ -59,13 +65,18 @@ def inherited(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.Da
 
 
 def _on_time(correcting: pl.DataFrame, links: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """The entries (ENTRY) that no straggler decides alone: what came on time and was negated, and what replaces it."""
+    """The entries (ENTRY) that no straggler decides alone: what came on time and was negated, and what replaces it.
+
+    A report that replaces another does with all that it reports; anything else meter by meter.
+    """
     undecided = correcting.join(decided, on=ENTRY, how="anti")
     negated = links.filter(pl.col("sign") < 0).join(undecided, on=ENTRY, how="semi")
     known = pl.concat([undecided.select(ENTRY), negated.select("meter", usage_lsn="named").select(ENTRY)]).unique()
+    whole = links.filter((pl.col("cause") == UsageCause.RESTATED.value) & (pl.col("sign") > 0))
     while True:
-        following = links.join(known, left_on=["named", "meter"], right_on=ENTRY, how="semi").select(ENTRY)
-        more = pl.concat([known, following]).unique()
+        alone = links.join(known, left_on=["named", "meter"], right_on=ENTRY, how="semi")
+        together = whole.join(known, left_on="named", right_on="usage_lsn", how="semi")
+        more = pl.concat([known, alone.select(ENTRY), together.select(ENTRY)]).unique()
         if len(more) == len(known):
             return known
         known = more

@@ -24,15 +24,17 @@ _ANALYZE = "ANALYZE staged"
 # What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
 # its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
 # one, what either changed it changes, and what either may change yet it waits with. But usage that came on time was
-# billed: what replaces that is billed at once, whatever is decided of a straggler that it replaces, too. Of rows that
-# were no stragglers only what takes them back says which meters they had. That is remembered: a batch may end before
-# what replaces them.
+# billed: what replaces that is billed at once, whatever is decided of a straggler that it replaces, too. So a better
+# report is billed with all that it reports, also where the one that came on time did not report it; of a pair that was
+# billed apart each meter is by itself. Of rows that were no stragglers only what takes them back says that they were
+# billed. That is remembered: a batch may end before what replaces them.
 # What had waited until now is in `staged` again. A row takes effect where it stands, and not before the first that
 # bills it does. A straggler is always a correction, so what takes it back, or its place, is one, too: whether its
 # window had closed nobody keeps meanwhile.
 _INHERIT = f"""
 WITH RECURSIVE named AS (
-    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, sign, metered_rows > 0 AS is_metered
+    SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered,
+           cause = %(restated)s AND sign > 0 AS is_whole
     FROM staged WHERE cause <> %(judged)s
 ), decided (usage_lsn, meter, decision, is_metered, first_lsn) AS (
     (
@@ -54,16 +56,17 @@ WITH RECURSIVE named AS (
     )
 ), on_time (usage_lsn, meter) AS (
     (
-        SELECT taken_back_on_time.usage_lsn, meter
-        FROM taken_back_on_time JOIN named USING (meter) WHERE taken_back_on_time.usage_lsn = named.corrected_lsn
+        SELECT known.usage_lsn, known.meter
+        FROM taken_back_on_time AS known JOIN named ON known.usage_lsn = named.corrected_lsn
         UNION
         SELECT usage_lsn, meter FROM undecided
         UNION
         SELECT corrected_lsn, meter FROM undecided JOIN named USING (usage_lsn, meter) WHERE undecided.sign < 0
     )
     UNION
-    SELECT named.usage_lsn, meter
-    FROM on_time JOIN named USING (meter) WHERE on_time.usage_lsn = named.corrected_lsn AND named.is_metered
+    SELECT named.usage_lsn, named.meter
+    FROM on_time JOIN named ON on_time.usage_lsn = named.corrected_lsn
+    WHERE named.is_metered AND (named.is_whole OR on_time.meter = named.meter)
 ), inherited AS (
     SELECT usage_lsn, meter, ({_ORDER})[min(array_position({_ORDER}, decision))] AS decision,
            min(first_lsn) FILTER (WHERE {IS_BILLED}) AS first_lsn
@@ -155,7 +158,7 @@ def inherit(cursor: psycopg.Cursor[Any]) -> None:
     judged = {"judged": UsageCause.STREAM.value}
     if cursor.execute(_HOLDS_ANY, judged).fetchone() is not None:
         cursor.execute(_ANALYZE)
-        cursor.execute(_INHERIT, {**judged, "minute": MINUTE})
+        cursor.execute(_INHERIT, {**judged, "restated": UsageCause.RESTATED.value, "minute": MINUTE})
         cursor.execute(_REMEMBER, {**judged, "repriced": UsageCause.REPRICED.value})
 
 

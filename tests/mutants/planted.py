@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         "decision of a straggler not inherited",
         "jobs/billing/corrections.py",
-        '        cursor.execute(_INHERIT, {**judged, "minute": MINUTE})\n',
+        '        cursor.execute(_INHERIT, {**judged, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
         "",
         (f"{OF_CORRECTIONS}::test_a_refund_for_what_was_dropped_is_dropped_and_no_other",),
     ),

@@ -151,7 +151,9 @@ def _bill(
         of_corrected = [result.stragglers.get((lsn, meter.value)) for lsn in row["corrects_lsns"]]
         inherited = {Decision(one["decision"]) for one in of_corrected if one}
         decision = next((one for one in Decision if one in inherited), None)
-        if any((lsn, meter.value) in result.billed_at_once for lsn in row["corrects_lsns"]):
+        is_whole = row["cause"] == UsageCause.RESTATED and row["sign"] > 0
+        meters = Meter if is_whole else (meter,)
+        if any((lsn, one.value) in result.billed_at_once for lsn in row["corrects_lsns"] for one in meters):
             decision = None
     if not (metered or unmetered):
         return

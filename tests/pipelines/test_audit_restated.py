@@ -292,17 +292,23 @@ def test_a_condition_is_asked_of_what_the_report_that_bills_says(
 
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
+@pytest.mark.parametrize("between", [100, 0, None])
 def test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill(
-    connection: psycopg.Connection[Any], tmp_path: Path, policy: LatePolicy, *, is_audited_each_time: bool
+    connection: psycopg.Connection[Any],
+    tmp_path: Path,
+    policy: LatePolicy,
+    between: int | None,
+    *,
+    is_audited_each_time: bool,
 ) -> None:
     """The gateway estimates at once. The provider's counts come hours later, and billing drops or holds them."""
     config = BillingConfig(late_policy=dict.fromkeys(("requests", "output_tokens"), policy))
     world, folded = HandMade(tmp_path, best_report_bills=True), 0
     world.price(timedelta(), "0.01", begins=timedelta())
-    counts = [("estimated", 40, timedelta()), ("provider", 100, 3 * HOUR), ("provider", 101, 7 * HOUR)]
+    counts = [("estimated", 40, timedelta()), ("provider", between, 3 * HOUR), ("provider", 101, 7 * HOUR)]
     for source, tokens, delay in counts:
         said: Row = {"status": "completed", "output_tokens": tokens, "usage_source": source, "model": "m"}
-        world.event(HOUR + delay, "both", f"{tokens}", occurred=HOUR + tokens * SECOND, **said)
+        world.event(HOUR + delay, "both", f"{tokens}", occurred=HOUR + (tokens or 50) * SECOND, **said)
         world.joined(HOUR + delay + HOUR)
         if is_audited_each_time or tokens == 101:
             audited(world, HOUR + delay + HOUR)

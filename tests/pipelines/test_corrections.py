@@ -304,9 +304,10 @@ def test_of_what_was_not_reported_no_decision_is_inherited(connection: psycopg.C
 def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time(
     connection: psycopg.Connection[Any], cut: int, policy: LatePolicy
 ) -> None:
-    """The first is taken off the bill with what was dropped of the second: something must take its place."""
-    config = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: policy})
-    estimated, final = ({Meter.OUTPUT_TOKENS: tokens} for tokens in (40, 100))
+    """With all that it reports, and not only with what the first did: a gateway may estimate the output alone."""
+    config = BillingConfig(late_policy={Meter.OUTPUT_TOKENS: policy, Meter.INPUT_TOKENS: policy})
+    estimated = {Meter.OUTPUT_TOKENS: 40}
+    final = {Meter.OUTPUT_TOKENS: 100, Meter.INPUT_TOKENS: 9}
     restated: Row = {"cause": "restated"}
     rows = [
         usage_row(1, quantities=estimated),
@@ -318,10 +319,13 @@ def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_
     for part in (rows[:cut], rows[cut:]):
         bill(connection, part, config)
     found = stored(connection)
-    assert sum(cell["quantity"] for cell in found.windows.values()) == 100
+    billed = {key[3]: cell["quantity"] for key, cell in found.windows.items() if cell["quantity"]}
+    assert billed == {"output_tokens": 100, "input_tokens": 9}
     assert {key: one["quantity"] for key, one in found.stragglers.items()} == {
         (2, "output_tokens"): 100,
         (4, "output_tokens"): -100,
+        (2, "input_tokens"): 9,
+        (4, "input_tokens"): -9,
     }
 
 

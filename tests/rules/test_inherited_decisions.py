@@ -10,10 +10,13 @@ Entry = tuple[int, str]
 
 
 def decisions(
-    correcting: dict[Entry, list[int]], stored: dict[Entry, str], negating: dict[Entry, int] | None = None
+    correcting: dict[Entry, list[int]],
+    stored: dict[Entry, str],
+    negating: dict[Entry, int] | None = None,
+    cause: str = "rejoined",
 ) -> dict[Entry, str]:
-    rows = [(*entry, 1, named) for entry, named in correcting.items()]
-    rows += [(*entry, -1, [named]) for entry, named in (negating or {}).items()]
+    rows = [(*entry, 1, cause, named) for entry, named in correcting.items()]
+    rows += [(*entry, -1, cause, [named]) for entry, named in (negating or {}).items()]
     links = pl.DataFrame(rows, schema=CORRECTING, orient="row")
     pieces = [pl.DataFrame([(*entry, said)], schema=DECIDED, orient="row") for entry, said in stored.items()]
     return {(lsn, meter): said for lsn, meter, said in inherited(links, pieces).iter_rows()}
@@ -58,6 +61,8 @@ def test_what_replaces_that_in_turn_is_billed_too() -> None:
 
 
 def test_usage_that_came_on_time_without_a_quantity_of_the_meter_has_nothing_billed() -> None:
-    """Nothing of that meter is negated, so the straggler alone decides."""
-    found = decisions({(5, "t"): [1, 2], (5, "r"): [1, 2]}, {(2, "t"): "drop", (2, "r"): "drop"}, {(3, "r"): 1})
-    assert found == {(5, "t"): "drop"}
+    """Nothing of that meter is negated, so the straggler alone decides; but a better report is billed as a whole."""
+    named, dropped = {(5, "t"): [1, 2], (5, "r"): [1, 2]}, {(2, "t"): "drop", (2, "r"): "drop"}
+    assert decisions(named, dropped, {(3, "r"): 1}) == {(5, "t"): "drop"}
+    assert decisions(named, dropped, {(3, "r"): 1}, "restated") == {}
+    assert decisions(named, dropped, {(4, "t"): 2}, "restated") == {(4, "t"): "drop", **dict.fromkeys(named, "drop")}

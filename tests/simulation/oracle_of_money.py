@@ -242,8 +242,7 @@ def windows(found: Found) -> Iterator[str]:
             if came is Arrival.STRAGGLER:
                 decision = settled.get((usage["lsn"], meter)) or straggler_decision(held, usage, meter)
             if not is_judged:
-                named = {(lsn, meter) for lsn in usage["corrects_lsns"] or ()}
-                decision = inherited(stragglers, named, is_one_on_time=not billed_at_once.isdisjoint(named))
+                decision = inherited(stragglers, billed_at_once, usage, meter)
             if decision is None and quantity:
                 billed_at_once.add((usage["lsn"], meter))
             is_late = is_judged and decision is None and first >= window.end
@@ -282,10 +281,19 @@ def windows(found: Found) -> Iterator[str]:
     )
 
 
-def inherited(stragglers: Mapping[Any, Row], named: Iterable[Any], *, is_one_on_time: bool) -> str | None:
-    """What holds for an entry that stands for those named: what replaces usage that came on time is billed."""
-    of_named = {stragglers[entry]["decision"] for entry in named if entry in stragglers}
-    return None if is_one_on_time else next((one for one in BY_WEIGHT if one in of_named), None)
+def inherited(
+    stragglers: Mapping[Any, Row], billed_at_once: Iterable[tuple[int, str]], usage: Row, meter: str
+) -> str | None:
+    """What holds for an entry that stands for others: what replaces usage that came on time is billed.
+
+    A better report is with all that it reports; anything else meter by meter.
+    """
+    named = usage["corrects_lsns"] or ()
+    is_whole = usage["cause"] == UsageCause.RESTATED and usage["sign"] > 0
+    if any(lsn in named and (is_whole or other == meter) for lsn, other in billed_at_once):
+        return None
+    of_named = {stragglers[lsn, meter]["decision"] for lsn in named if (lsn, meter) in stragglers}
+    return next((one for one in BY_WEIGHT if one in of_named), None)
 
 
 def signed(usage: Row, number: Any) -> Any:
