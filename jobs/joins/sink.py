@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -31,7 +31,7 @@ from jobs.runtime.meters import SAID_AT_ONCE
 from jobs.runtime.new_rows import few_new_rows, in_parts, new_rows
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import Held, RulesInForce, rules_text
-from jobs.streams import INSTANT, USAGE, Table
+from jobs.streams import INSTANT, USAGE, CatalogTopic, Table
 from metering.meters import columns_of
 from metering.words import Cause, Disposition
 from monitoring import metrics
@@ -70,7 +70,7 @@ class UsageSink:
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
         self._catalog.refuse_other_than(self._usage)
-        refuse_unlisted(self._catalog.held[Table.PRICES], self._config.price_attributes, self._clock.now())
+        self._refuse_unlisted()
         verified = upstream.verified(self._job.name, self._at)
         self._catalog.verify(upstream)
         if verified != self._at and verified.next_lsn > 1:
@@ -104,6 +104,8 @@ class UsageSink:
         accepted = pl.col("disposition") == Disposition.ACCEPTED
         changes = journal.filter(accepted & pl.col("topic").str.starts_with("catalog."))
         self._catalog.take(changes, after)
+        if CatalogTopic.PRICES in changes["topic"]:
+            self._refuse_unlisted()
         decided = decisions(changes, self._known.frontier)
         self._commit(with_decisions(self._priced(outcomes), decided), known, after)
         return _counts(outcomes)
@@ -120,6 +122,10 @@ class UsageSink:
     @property
     def _limit_bytes(self) -> int:
         return self._config.waiting_memory_mib << 20
+
+    def _refuse_unlisted(self) -> None:
+        config, late = self._config, timedelta(seconds=self._config.rejoin_seconds)
+        refuse_unlisted(self._catalog.held[Table.PRICES], config.price_attributes, self._clock.now(), late)
 
     def _refuse_to_grow(self, memory: Memory, unread: int) -> None:
         """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 import pyarrow as pa
@@ -19,13 +19,14 @@ from metering.price_models import BEGINS, PricedModels
 _SHOWN = 3
 
 
-def refuse_unlisted(prices: pa.Table, attributes: Collection[str], now: datetime) -> None:
+def refuse_unlisted(prices: pa.Table, attributes: Collection[str], now: datetime, late: timedelta) -> None:
     """Every version of the prices (streams.PRICES), and the `price_attributes` of joins.
 
-    Raises Refused where a price holds at `now`, or will, and one of its conditions is about any other column.
+    Raises Refused where a price holds at `now`, or will, or ended less than `late` ago, and one of its conditions is
+    about any other column: usage of when it held may come so late.
     """
     depending = defaultdict(list)
-    for price in _holding(pl.DataFrame(prices), now):
+    for price in _holding(pl.DataFrame(prices), now, now - late):
         # What cannot be read prices nothing.
         for priced in PricedModels.among([price["model"]]).every:
             for column in dict(priced.conditions).keys() - set(attributes):
@@ -35,13 +36,17 @@ def refuse_unlisted(prices: pa.Table, attributes: Collection[str], now: datetime
         others = f" and {len(of_column) - _SHOWN} more" if len(of_column) > _SHOWN else ""
         raise Refused(
             f"price_attributes does not list {column}, but prices depend on it: {', '.join(of_column[:_SHOWN])}{others}"
-            ". Without it no event matches them, and each is billed at another price. List it again; to do without it, "
-            "delete these prices first (`weir catalog delete price`)"
+            ". Without it no event matches them, and each is billed at another price. List it again. To do without it, "
+            "delete these prices (`weir catalog delete price`) while joins runs, and take it out when no usage of that "
+            f"time can come any more: after {late.days} days (`rejoin_seconds`)"
         )
 
 
-def _holding(prices: pl.DataFrame, now: datetime) -> Iterator[Mapping[str, str]]:
-    """The prices with conditions that hold at `now` or begin later, once for each plan, model, meter and currency."""
+def _holding(prices: pl.DataFrame, now: datetime, since: datetime) -> Iterator[Mapping[str, str]]:
+    """The prices with conditions that begin after `now`, or are the last to have begun and have not ended by `since`.
+
+    Once for each plan, model, meter and currency.
+    """
     of_conditions = prices.filter(pl.col("model").str.contains(BEGINS, literal=True))
     said_last = of_conditions.sort("lsn").unique([*PRICE_KEY, "effective_from"], keep="last")
     never_held = pl.col("deleted") & (pl.col("ends_at") <= pl.col("effective_from"))
@@ -49,5 +54,5 @@ def _holding(prices: pl.DataFrame, now: datetime) -> Iterator[Mapping[str, str]]
     begun = pl.col("effective_from") <= now
     standing = said_last.filter(~never_held.fill_null(value=False)).sort("effective_from")
     is_newest = ~begun | (pl.col("effective_from") == pl.col("effective_from").filter(begun).max().over(PRICE_KEY))
-    holding = standing.filter(is_newest & (ends_at.is_null() | (ends_at > now)))
+    holding = standing.filter(is_newest & (ends_at.is_null() | (ends_at > since)))
     yield from holding.unique(PRICE_KEY, keep="first").sort(PRICE_KEY).iter_rows(named=True)

@@ -50,7 +50,8 @@ def test_only_a_completion_that_came_can_leave_a_meter_out(outcome: Outcome) -> 
 def test_a_meter_without_a_policy_corrects() -> None:
     assert BillingConfig().policies == dict.fromkeys(Meter, LatePolicy.CORRECT)
     policies = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).policies
-    assert policies == {**dict.fromkeys(Meter, LatePolicy.CORRECT), Meter.OUTPUT_TOKENS: LatePolicy.DROP}
+    dropped = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
+    assert policies == {**dict.fromkeys(Meter, LatePolicy.CORRECT), **dict.fromkeys(dropped, LatePolicy.DROP)}
 
 
 def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
@@ -186,3 +187,25 @@ def test_more_meters_are_fewer_rows_at_once_because_each_row_may_have_all(count:
     assert at_once == min(200_000, 400_000 // count)
     assert JoinsConfig.model_validate({"meters": meters, "max_records_per_batch": 7}).rows_at_once == 7
     assert outcomes_at_once(100) == outcomes_at_once(50), "no row has more than fifty"
+
+
+@pytest.mark.parametrize("name", [LatePolicy.DROP, LatePolicy.HOLD])
+def test_a_part_of_the_tokens_that_nobody_declared_does_what_its_whole_does_when_it_is_late(name: LatePolicy) -> None:
+    """Else the input of a late event is dropped, and the audio in it is billed."""
+    config = BillingConfig(late_policy={Meter.INPUT_TOKENS: name, "image_input_tokens": LatePolicy.CORRECT})
+    said = policy(config.deciding)
+    assert [said.of(part) for part in ("audio_input_tokens", "cache_write_tokens")] == [name, name]
+    assert [said.of(part) for part in ("image_input_tokens", "reasoning_tokens")] == [LatePolicy.CORRECT] * 2
+    assert ("audio_input_tokens" in holds(config.deciding)) is (name is LatePolicy.HOLD)
+
+
+def test_a_late_policy_names_a_part_of_the_tokens_where_no_meters_are_declared() -> None:
+    config = BillingConfig(late_policy={"reasoning_tokens": LatePolicy.DROP})
+    assert policy(config.deciding).of("reasoning_tokens") is LatePolicy.DROP
+    requests = {"requests": {"unit": "request", "count": "outcomes"}}
+    with pytest.raises(ValidationError, match="late_policy names reasoning_tokens, but the meters are requests"):
+        BillingConfig.model_validate({"meters": requests, "late_policy": {"reasoning_tokens": "drop"}})
+
+
+def test_an_installation_without_a_late_policy_decides_as_it_did_before_there_were_parts() -> None:
+    assert BillingConfig().deciding["late_policy"] == dict.fromkeys(Meter, "correct")

@@ -16,12 +16,13 @@ from metering.price_models import PricedModel
 
 NOW = datetime(2027, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
+LATE = 5 * DAY
 BATCH = PricedModel.of("m", {"operation": "batch"}).text
 
 
 def prices(*rows: dict[str, Any]) -> pa.Table:
     usual = {"plan": "pro", "model": BATCH, "meter": "output_tokens", "currency": "EUR"}
-    begun = {"effective_from": NOW - DAY, "unit_price": Decimal(1), "deleted": False}
+    begun = {"effective_from": NOW - 10 * DAY, "unit_price": Decimal(1), "deleted": False}
     return pa.Table.from_pylist([{**usual, **begun, "lsn": lsn, **row} for lsn, row in enumerate(rows)], schema=PRICES)
 
 
@@ -31,15 +32,16 @@ def prices(*rows: dict[str, Any]) -> pa.Table:
         [{}],
         [{"effective_from": NOW + DAY}],
         [{}, {"deleted": True, "ends_at": NOW + DAY}],
+        [{}, {"deleted": True, "ends_at": NOW - LATE + DAY}],
         [{}, {"effective_from": NOW, "deleted": True, "ends_at": NOW}],
-        [{}, {"deleted": True, "ends_at": NOW - DAY}, {}],
+        [{}, {"deleted": True, "ends_at": NOW - LATE}, {}],
     ],
-    ids=["holds", "will hold", "ends later", "the one after it never began", "was entered again"],
+    ids=["holds", "will hold", "ends later", "ended lately", "the one after it never began", "was entered again"],
 )
 def test_a_column_that_prices_depend_on_is_not_taken_out_of_the_configuration(rows: list[dict[str, Any]]) -> None:
     with pytest.raises(Refused, match=r"does not list operation, but prices depend on it: output_tokens of m\{.*pro"):
-        refuse_unlisted(prices(*rows), ["region"], NOW)
-    refuse_unlisted(prices(*rows), ["operation"], NOW)
+        refuse_unlisted(prices(*rows), ["region"], NOW, LATE)
+    refuse_unlisted(prices(*rows), ["operation"], NOW, LATE)
 
 
 @pytest.mark.parametrize(
@@ -48,17 +50,17 @@ def test_a_column_that_prices_depend_on_is_not_taken_out_of_the_configuration(ro
         [],
         [{"model": "m"}],
         [{"model": 'm{"operation"'}],
-        [{}, {"deleted": True, "ends_at": NOW}],
-        [{"effective_from": NOW - 2 * DAY}, {}, {"deleted": True, "ends_at": NOW}],
+        [{}, {"deleted": True, "ends_at": NOW - LATE}],
+        [{"effective_from": NOW - 20 * DAY}, {}, {"deleted": True, "ends_at": NOW - LATE}],
         [{"effective_from": NOW + DAY}, {"effective_from": NOW + DAY, "deleted": True, "ends_at": NOW}],
     ],
     ids=["no price", "no condition", "nothing to read", "has ended", "the last one has ended", "never begins"],
 )
 def test_what_no_price_depends_on_any_more_may_go(rows: list[dict[str, Any]]) -> None:
-    refuse_unlisted(prices(*rows), [], NOW)
+    refuse_unlisted(prices(*rows), [], NOW, LATE)
 
 
 def test_of_many_prices_some_are_named() -> None:
     many = [{"plan": f"plan {number}"} for number in range(7)]
     with pytest.raises(Refused, match=r"on plan plan 2 and 4 more\. Without it"):
-        refuse_unlisted(prices(*many), [], NOW)
+        refuse_unlisted(prices(*many), [], NOW, LATE)
