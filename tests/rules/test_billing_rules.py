@@ -51,7 +51,8 @@ def test_a_meter_without_a_policy_corrects() -> None:
     assert BillingConfig().policies == dict.fromkeys(Meter, LatePolicy.CORRECT)
     policies = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).policies
     dropped = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
-    assert policies == {**dict.fromkeys(Meter, LatePolicy.CORRECT), **dict.fromkeys(dropped, LatePolicy.DROP)}
+    expected: dict[str, LatePolicy] = dict.fromkeys(Meter, LatePolicy.CORRECT)
+    assert policies == expected | dict.fromkeys(dropped, LatePolicy.DROP)
 
 
 def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
