@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from jobs.billing.rules import HISTORY, HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.holding import HoldConfig
-from jobs.runtime.meters import DETAIL_METERS, LONGEST_GRACE_SECONDS, MeterConfig, MeterName
+from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
 from metering.instants import rfc3339
 from metering.meters import MOST_METERS
 from metering.words import LatePolicy, Published
@@ -89,45 +89,32 @@ class BillingConfig(JobConfig):
     @model_validator(mode="after")
     def _of_declared_meters(self) -> BillingConfig:
         for name, policy in self.late_policy.items():
-            if name not in self._known:
-                raise ValueError(f"late_policy names {name}, but the meters are {', '.join(sorted(self._known))}")
-            if (own := self._known[name].late_policy) not in (None, policy):
+            if name not in self.meters:
+                raise ValueError(f"late_policy names {name}, but the meters are {', '.join(sorted(self.meters))}")
+            if (own := self.meters[name].late_policy) not in (None, policy):
                 raise ValueError(
                     f"late_policy.{name} is {policy}, but meters.{name}.late_policy is {own}; leave one out"
                 )
         for name, policy in self.policies.items():
-            if self._known[name].hold is not None and policy is not LatePolicy.HOLD:
+            if self.meters[name].hold is not None and policy is not LatePolicy.HOLD:
                 raise ValueError(
                     f"meters.{name}.hold says how stragglers wait, but its late_policy is {policy}; make that hold"
                 )
         return self
 
     @property
-    def _known(self) -> Mapping[str, MeterConfig]:
-        """The meters, and those that a new installation has beside the default ones: billing cannot see which it is."""
-        return self.meters if self.declares_meters else {**self.meters, **DETAIL_METERS}
-
-    @property
     def policies(self) -> Mapping[str, LatePolicy]:
-        """What a straggler does, by meter.
-
-        Of the parts of tokens, which nobody has declared, only those that do anything else than correct: each does what
-        its whole does, unless `late_policy` names it. Else the whole would be dropped, and the part billed.
-        """
-        found = {
+        """What a straggler does, by declared meter."""
+        return {
             name: meter.late_policy or self.late_policy.get(name, LatePolicy.CORRECT)
             for name, meter in self.meters.items()
         }
-        for name in self._known.keys() - self.meters.keys():
-            policy = self.late_policy.get(name, found[self._known[name].within or name])
-            found |= {} if policy is LatePolicy.CORRECT else {name: policy}
-        return found
 
     @property
     def holds(self) -> Mapping[str, HoldConfig]:
-        """How stragglers wait, by meter whose policy is hold."""
+        """How stragglers wait, by declared meter whose policy is hold."""
         held = [name for name, policy in self.policies.items() if policy is LatePolicy.HOLD]
-        return {name: self._known[name].hold or self.hold for name in held}
+        return {name: self.meters[name].hold or self.hold for name in held}
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.rules_in_force import Rules
 from metering.holding import Hold
-from metering.meters import OfMeter
+from metering.meters import DETAILS, OfMeter
 from metering.words import LatePolicy
 
 GRACE, POLICY, METER_GRACE, HOLD = "grace_seconds", "late_policy", "meter_grace_seconds", "hold"
@@ -33,13 +34,25 @@ def history_until(rules: Rules) -> datetime | None:
 
 
 def policy(rules: Rules) -> OfMeter[LatePolicy]:
-    """What a straggler does to its closed window."""
-    return OfMeter(LatePolicy.CORRECT, {meter: LatePolicy(said) for meter, said in rules[POLICY].items()})
+    """What a straggler does to its closed window.
+
+    A part of the tokens that nobody declared (`meters.DETAILS`) does what its whole does: else the whole would be
+    dropped, and the part billed.
+    """
+    return OfMeter(LatePolicy.CORRECT, {meter: LatePolicy(said) for meter, said in _with_parts(rules[POLICY]).items()})
 
 
 def holds(rules: Rules) -> Mapping[str, Hold]:
     """How stragglers wait, of each meter whose policy is `hold`."""
-    return {meter: HoldConfig.model_validate(said).rule() for meter, said in rules.get(HOLD, {}).items()}
+    held = _with_parts(rules.get(HOLD, {}), rules[POLICY])
+    return {meter: HoldConfig.model_validate(said).rule() for meter, said in held.items()}
+
+
+def _with_parts(of_meters: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """What rules say of meters, and of parts that they do not know, what they say of the whole."""
+    known = of_meters if known is None else known
+    wholes = {part.name: part.within for part in DETAILS if part.within is not None and part.name not in known}
+    return {**{part: of_meters[whole] for part, whole in wholes.items() if whole in of_meters}, **of_meters}
 
 
 def following(last: Rules, present: Rules) -> Rules:

@@ -50,9 +50,7 @@ def test_only_a_completion_that_came_can_leave_a_meter_out(outcome: Outcome) -> 
 def test_a_meter_without_a_policy_corrects() -> None:
     assert BillingConfig().policies == dict.fromkeys(Meter, LatePolicy.CORRECT)
     policies = BillingConfig.model_validate({"late_policy": {"output_tokens": "drop"}}).policies
-    dropped = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
-    expected: dict[str, LatePolicy] = dict.fromkeys(Meter, LatePolicy.CORRECT)
-    assert policies == expected | dict.fromkeys(dropped, LatePolicy.DROP)
+    assert policies == {**dict.fromkeys(Meter, LatePolicy.CORRECT), Meter.OUTPUT_TOKENS: LatePolicy.DROP}
 
 
 def test_a_meter_has_a_grace_of_its_own_or_that_of_all() -> None:
@@ -193,20 +191,19 @@ def test_more_meters_are_fewer_rows_at_once_because_each_row_may_have_all(count:
 @pytest.mark.parametrize("name", [LatePolicy.DROP, LatePolicy.HOLD])
 def test_a_part_of_the_tokens_that_nobody_declared_does_what_its_whole_does_when_it_is_late(name: LatePolicy) -> None:
     """Else the input of a late event is dropped, and the audio in it is billed."""
-    config = BillingConfig(late_policy={Meter.INPUT_TOKENS: name, "image_input_tokens": LatePolicy.CORRECT})
-    said = policy(config.deciding)
-    assert [said.of(part) for part in ("audio_input_tokens", "cache_write_tokens")] == [name, name]
-    assert [said.of(part) for part in ("image_input_tokens", "reasoning_tokens")] == [LatePolicy.CORRECT] * 2
-    assert ("audio_input_tokens" in holds(config.deciding)) is (name is LatePolicy.HOLD)
+    late = BillingConfig(late_policy={Meter.INPUT_TOKENS: name}).deciding
+    of_input = ("audio_input_tokens", "cache_write_tokens", "image_input_tokens")
+    assert [policy(late).of(part) for part in of_input] == [name] * 3
+    assert policy(late).of("reasoning_tokens") is LatePolicy.CORRECT
+    assert set(holds(late)) == ({Meter.INPUT_TOKENS, *of_input} if name is LatePolicy.HOLD else set())
+    again = following(late, BillingConfig().deciding)
+    assert {policy(again).of(part) for part in of_input} == {LatePolicy.CORRECT}, "what is taken back holds no more"
 
 
-def test_a_late_policy_names_a_part_of_the_tokens_where_no_meters_are_declared() -> None:
-    config = BillingConfig(late_policy={"reasoning_tokens": LatePolicy.DROP})
-    assert policy(config.deciding).of("reasoning_tokens") is LatePolicy.DROP
-    requests = {"requests": {"unit": "request", "count": "outcomes"}}
-    with pytest.raises(ValidationError, match="late_policy names reasoning_tokens, but the meters are requests"):
-        BillingConfig.model_validate({"meters": requests, "late_policy": {"reasoning_tokens": "drop"}})
-
-
-def test_an_installation_without_a_late_policy_decides_as_it_did_before_there_were_parts() -> None:
-    assert BillingConfig().deciding["late_policy"] == dict.fromkeys(Meter, "correct")
+def test_a_part_that_is_declared_has_its_own_late_policy() -> None:
+    tokens = {name: {"unit": "token", "sum": name} for name in ("input_tokens", "audio_input_tokens")}
+    meters = {"input_tokens": tokens["input_tokens"] | {"late_policy": "hold"}}
+    meters |= {"audio_input_tokens": tokens["audio_input_tokens"] | {"within": "input_tokens"}}
+    declared = BillingConfig.model_validate({"meters": meters}).deciding
+    assert policy(declared).of("audio_input_tokens") is LatePolicy.CORRECT
+    assert "audio_input_tokens" not in holds(declared)
