@@ -21,6 +21,7 @@ from jobs.stack import StackConfig
 from metering.meters import DETAILS
 from tests.e2e import conftest as e2e
 from tests.faults import stage
+from tests.pipelines.ingestion import records_of
 from tests.rules.test_traffic_truth import POLICY, large, run
 from traffic.declared import CONTRACT, DECLARED
 from traffic.events import GATEWAY_OF_SECONDS
@@ -102,8 +103,19 @@ def test_a_new_stack_of_default_meters_is_billed_for_the_reasoning_that_some_gat
     known = {**dict(StackConfig().items()), **settled}
     policy = Policy.of({name: config.model_dump(mode="json") for name, config in known.items()})
     assert {meter.name for meter in policy.meters} == {*METERS, *(part.name for part in DETAILS)}
-    truth = truth_of(run(7, policy=policy))
-    assert {total["meter"] for total in truth["totals"]} == {*METERS, "reasoning_tokens"}
+    traffic = run(7, 4_000, policy=policy)
+    assert {total["meter"] for total in truth_of(traffic)["totals"]} == {*METERS, "reasoning_tokens"}
+    # None of its contracts refuses what the truth says is accepted, such as more reasoning than output.
+    accepted = [record.value for record in traffic.records if record.disposition == "accepted"]
+    rows = (
+        OPEN["ingestion"]
+        .settled((), is_new=True)
+        .judge()
+        .judge(records_of(accepted))
+        .select(["reason", "violation"])
+        .to_pylist()
+    )
+    assert [row for row in rows if row["reason"] is not None] == []
 
 
 @pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from traffic import events
+from traffic.meters import REASONING
 from traffic.placement import Placement
 from traffic.scenarios.plain import matched, single
 from traffic.script import Script
@@ -43,7 +44,8 @@ def retried(script: Script) -> None:
 def streamed(script: Script) -> None:
     """A call whose gateway counts while the answer streams, before the provider's count comes: that one bills."""
     call = script.take()
-    partial = replace(call, ended_ms=call.ended_ms - 1, used={**call.used, "output_tokens": 1})
+    so_far = {**call.used, "output_tokens": 1, REASONING: 0}
+    partial = replace(call, ended_ms=call.ended_ms - 1, used=so_far)
     asked_ms, ended_ms = script.timeline.sent_at(call.started_ms), script.timeline.sent_at(call.ended_ms)
     script.send(events.request(call), asked_ms, "streamed")
     document = events.completion(partial)
