@@ -50,7 +50,7 @@ def price(
     wait: WaitOption = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """End a price: usage from that moment on has none, until another begins. One that has not begun never does.
+    """End a price: usage from then on has none, until another begins. A price that has not begun is withdrawn.
 
     As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`; in ended
     months only with --backdate.

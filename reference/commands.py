@@ -133,8 +133,8 @@ def _limits(least: float | None, most: float | None) -> str:
     if least is None and most is None:
         return ""
     if most is None:
-        return f"from {least}"
-    return f"{least} to {most}"
+        return f"from {least:,}"
+    return f"{least:,} to {most:,}"
 
 
 def _default(parameter: Any) -> Any:
