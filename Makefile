@@ -93,10 +93,11 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-render: $(STAMP) ## Write anew what is generated: metrics page, alerts, runbook, panels, the contracts' page, the chart's schema and README
+render: $(STAMP) ## Write anew what is generated: alert rules, panels, the chart's schema, and the pages of docs/reference
 	$(BIN)/python -m metering.contracts.render
 	$(BIN)/python -m monitoring.render
 	$(BIN)/python -m charts.render
+	$(BIN)/python -m reference.render
 
 lock: $(STAMP) ## Resolve pyproject.toml into requirements/*.txt anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python requirements/lock.py

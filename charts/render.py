@@ -10,7 +10,6 @@ import yaml
 
 from catalog import capture
 from charts.comments import documented_values
-from charts.readme import with_tables
 from charts.schema import values_schema
 from jobs.audit.config import AuditConfig
 from jobs.stack import Jobs
@@ -62,12 +61,10 @@ def connect_facts() -> str:
 def rendered_files() -> dict[Path, str]:
     """Every generated file of the chart and what must stand in it."""
     documented = documented_values((CHART / "values.yaml").read_text(encoding="utf-8"))
-    readme = CHART / "README.md"
     return {
         CHART / "values.schema.json": json.dumps(values_schema(documented), indent=2, ensure_ascii=False) + "\n",
         CHART / "files/jobs.yaml": job_facts(),
         CHART / "files/connect.yaml": connect_facts(),
-        readme: with_tables(readme.read_text(encoding="utf-8"), documented),
     }
 
 

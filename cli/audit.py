@@ -37,7 +37,7 @@ def audit(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Recompute what the journal makes, put right what is known better by now, and prove what was billed.
+    """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 
     What differs for a known cause (an event accepted twice, a completion that came too late for its request, a price
     that came late) gets signed rows of usage; it returns when they are in the windows. Anything else that differs is

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deployment.draining import Tell
     from deployment.stack import Deployment
 
-catalog = typer.Typer(no_args_is_help=True, help="Accounts, plans and prices.")
+catalog = typer.Typer(no_args_is_help=True, help="Change and list accounts, plans and prices.")
 
 
 catalog.command()(contracts)
@@ -38,7 +38,7 @@ catalog.add_typer(delete, name="delete")
 
 @catalog.callback()
 def _catalog() -> None:
-    """Accounts, plans and prices."""
+    """Change and list accounts, plans and prices."""
 
 
 @catalog.command()
@@ -106,7 +106,7 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 
 @catalog.command()
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Tell joins once more what it has otherwise than the database: after a slot was lost, or changes were rejected.
+    """Send joins the catalog again where it differs: after a replication slot was lost, or changes were rejected.
 
     What is gone stands in no snapshot: it is deleted once more, and ends now. Since when it is gone nobody knows, and
     until now usage was priced by it.

@@ -86,7 +86,7 @@ def contracts(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List what each account pays for a unit of each meter, by all that the catalog has been told.
+    """List what each account pays for a unit of each meter, now or at another instant.
 
     --at asks what is in force at another instant: for what is announced, or was. What usage was priced with, `weir
     explain` shows. `in_force_until` is when the next price begins, this one or the account ends, or the account

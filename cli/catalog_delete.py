@@ -50,7 +50,7 @@ def price(
     wait: WaitOption = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """End a price: usage from that moment on has none, until another begins. One that has not begun never does.
+    """End a price: usage from then on has none, until another begins. A price that has not begun is withdrawn.
 
     As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`; in ended
     months only with --backdate.
@@ -62,7 +62,7 @@ def price(
 
 @delete.command()
 def account(
-    name: Annotated[str, typer.Argument(metavar="ACCOUNT")],
+    name: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its name.")],
     *,
     at: AtOption = None,
     by: ByOption = None,
@@ -83,7 +83,9 @@ def account(
 
 
 @delete.command()
-def plan(name: Annotated[str, typer.Argument(metavar="PLAN")], *, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+def plan(
+    name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")], *, data_dir: DataDir = DEFAULT_DATA_DIR
+) -> None:
     """Remove a plan that no account has and no price is of. Exit status 1 while one does."""
     from catalog.deletion import delete_plan
     from deployment.stack import running_deployment

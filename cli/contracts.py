@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIELD_COLUMNS = ("type", "family", "path", "holds", "rule", "required", "column", "reason")
 
-contracts = typer.Typer(no_args_is_help=True, help="What events are, by type; and whether yours are.")
+contracts = typer.Typer(no_args_is_help=True, help="List the contracts of events, and check your events against them.")
 
 ContractOption = Annotated[
     list[Path] | None,
@@ -29,7 +29,7 @@ ContractOption = Annotated[
 
 @contracts.callback()
 def _contracts() -> None:
-    """What events are, by type; and whether yours are."""
+    """List the contracts of events, and check your events against them."""
 
 
 @contracts.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import typer
 from deltalake.exceptions import DeltaError
@@ -42,34 +43,44 @@ from jobs.runtime.unreachable import store_sentence
 app = typer.Typer(
     name="weir", cls=Arguments, no_args_is_help=True, help="Meter a stream of API events, and let none of it leak."
 )
-app.command()(up)
-app.command()(down)
-app.command()(status)
-app.command()(produce)
-app.command()(backfill)
-app.add_typer(contracts, name="contracts")
-app.add_typer(catalog, name="catalog")
-app.command()(topics)
-app.command()(drain)
-app.command()(traffic)
-app.command()(compare)
-app.command()(compact)
-app.command()(retain)
-app.command()(rebuild)
-app.command()(demo)
-app.command()(usage)
-app.command()(explain)
-app.command()(meters)
-app.command()(sessions)
-app.add_typer(stragglers, name="stragglers")
-app.command()(corrections)
-app.command()(types)
-app.command()(rules)
-app.command()(audit)
-app.command()(replay)
-app.add_typer(dead_letters, name="dead-letters")
-app.command()(conflicts)
-app.add_typer(journal, name="journal")
+_RUN, _LOOK, _CHANGE, _REPAIR = "Run", "Look", "Change", "Repair"
+app.command(rich_help_panel=_RUN)(up)
+app.command(rich_help_panel=_RUN)(down)
+app.command(rich_help_panel=_RUN)(demo)
+app.command(rich_help_panel=_RUN)(status)
+app.command(rich_help_panel=_RUN)(topics)
+app.command(rich_help_panel=_RUN)(produce)
+app.command(rich_help_panel=_RUN)(drain)
+app.command(rich_help_panel=_RUN)(traffic)
+app.command(rich_help_panel=_RUN)(compare)
+app.command(rich_help_panel=_LOOK)(usage)
+app.command(rich_help_panel=_LOOK)(explain)
+app.command(rich_help_panel=_LOOK)(meters)
+app.command(rich_help_panel=_LOOK)(sessions)
+app.command(rich_help_panel=_LOOK)(corrections)
+app.command(rich_help_panel=_LOOK)(conflicts)
+app.command(rich_help_panel=_LOOK)(types)
+app.command(rich_help_panel=_LOOK)(rules)
+app.add_typer(contracts, name="contracts", rich_help_panel=_LOOK)
+app.command(rich_help_panel=_LOOK)(replay)
+app.add_typer(catalog, name="catalog", rich_help_panel=_CHANGE)
+app.add_typer(stragglers, name="stragglers", rich_help_panel=_CHANGE)
+app.command(rich_help_panel=_CHANGE)(backfill)
+app.command(rich_help_panel=_REPAIR)(audit)
+app.add_typer(dead_letters, name="dead-letters", rich_help_panel=_REPAIR)
+app.add_typer(journal, name="journal", rich_help_panel=_REPAIR)
+app.command(rich_help_panel=_REPAIR)(rebuild)
+app.command(rich_help_panel=_REPAIR)(compact)
+app.command(rich_help_panel=_REPAIR)(retain)
+
+EXIT_STATUSES: Mapping[int, str] = {
+    0: "done",
+    1: "not possible now, or not as it should be: standard error says what, and what to do",
+    2: "a wrong option, argument or file",
+    3: "refused: a newer version of Weir writes what the command would change, a table is not the one that its readers "
+    "know, or what should be rebuilt or replayed no longer exists",
+}
+"""What the status of every command means."""
 
 
 def main() -> None:

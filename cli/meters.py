@@ -52,8 +52,8 @@ def _configured(database: Database) -> Mapping[str, Declaration]:
 def meters(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """List the meters: what each counts, whether the configuration still declares it, and a sentence that explains it.
 
-    `counts` is `outcomes`, or the column that is added up. One that is declared no more keeps what it counted, and its
-    name its meaning.
+    `counts` is `outcomes`, or the column that is added up. A meter that is no longer declared keeps its quantities, and
+    its name its meaning.
     """
     from deployment.stack import running_deployment
 

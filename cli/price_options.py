@@ -9,7 +9,9 @@ import typer
 
 from jobs.audit.period import instant
 
-KeyOption = Annotated[str, typer.Option()]
+KeyOption = Annotated[
+    str, typer.Option(help="Names the price, together with the others of plan, model, meter and currency.")
+]
 """The plan, model, meter or currency of the price."""
 EffectiveFromOption = Annotated[
     datetime,

@@ -23,7 +23,7 @@ def produce(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Send CloudEvents to `events`, keyed by subject, the bytes of each line as they are; a blank line is none.
+    """Send CloudEvents to `events`, one a line, unchanged and keyed by their subject. Blank lines are skipped.
 
     Says how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Whether an event is
     valid is ingestion's to say: see `weir dead-letters`, and before you send it `weir contracts check`.

@@ -58,7 +58,7 @@ def replay(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Meter and bill a period again, by other prices or rules, into a schema of its own, and list what differs.
+    """Bill a past period with other prices or rules into a schema of its own, and list what differs.
 
     As a live stack started with them would show it; where audits have put something right, as after an audit. A price
     of --catalog takes the place of the one with the same plan, model, meter, currency and effective_from, or is added;

@@ -21,7 +21,7 @@ def restamp(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Let records that a broker with a wrong clock has stamped count as received when the record before them was.
+    """Ignore the stamps of a broker whose clock was wrong: its records count as received with the one before them.
 
     Only for records that are not in the journal yet; the journal notes which they were. Without this, ingestion waits
     until the time of their stamps has come. Exit status 1 when ingestion is not done in time: it does it later.

@@ -48,7 +48,7 @@ def shortened(row: Row) -> Row:
 
 
 def rules(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """List what decides (time-outs, grace, horizons, gaps, late policies) and the first row that it decided.
+    """List the decision rules (timeouts, grace, horizons, gaps, late policies), each from the row on where it applies.
 
     A change never moves the past: rows before its `from_lsn` stay as the line above decided. What decided before a
     job's first line is unknown, unless that line is from lsn 1. What ended by `closed_before` was closed under an

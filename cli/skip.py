@@ -38,7 +38,7 @@ def skip(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Make a record that ends ingestion again and again a dead letter, `skipped`, without judging it.
+    """Skip a record that crashes ingestion again and again: it becomes a dead letter, and is not judged.
 
     Only for a record that is not in the journal yet. It is on no bill, and a change of the catalog is in force nowhere;
     its value is kept. Exit status 1 when ingestion

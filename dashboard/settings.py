@@ -15,13 +15,15 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    postgres_url: str = Field(default="", repr=False, description="WEIR_POSTGRES_URL: of the read-only role.")
-    tables: str = Field(default="", description="WEIR_TABLES: the root of the Delta tables, a folder or s3://….")
-    prometheus_url: str = Field(default="", description="WEIR_PROMETHEUS_URL, such as http://prometheus:9090.")
-    alertmanager_url: str = Field(default="", description="WEIR_ALERTMANAGER_URL, such as http://alertmanager:9093.")
-    namespace: str = Field(default="", description="WEIR_NAMESPACE: on a cluster, where the SparkApplications are.")
-    release: str = Field(default="", description="WEIR_RELEASE: on a cluster, the Helm release.")
-    scope: Scope = Field(default=Scope(), description="WEIR_ACCOUNTS: comma-separated; unset is all accounts.")
+    postgres_url: str = Field(
+        default="", repr=False, description="WEIR_POSTGRES_URL: Address of the database, for reading alone."
+    )
+    tables: str = Field(default="", description="WEIR_TABLES: Root of the Delta tables: a folder or s3://….")
+    prometheus_url: str = Field(default="", description="WEIR_PROMETHEUS_URL: Such as http://prometheus:9090.")
+    alertmanager_url: str = Field(default="", description="WEIR_ALERTMANAGER_URL: Such as http://alertmanager:9093.")
+    namespace: str = Field(default="", description="WEIR_NAMESPACE: On a cluster, where the SparkApplications are.")
+    release: str = Field(default="", description="WEIR_RELEASE: On a cluster, the Helm release.")
+    scope: Scope = Field(default=Scope(), description="WEIR_ACCOUNTS: Accounts to show, comma-separated; unset: all.")
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:

@@ -14,13 +14,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
+from deployment.topic_list import TOPICS
 from jobs.runtime.kafka.topic_settings import doubts, refusals
 from jobs.runtime.unreachable import kafka_sentence
-from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
-from metering.words import Published
-
-RETENTION_HOURS = 36 * 24
-"""Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""
+from jobs.streams import EVENTS_TOPIC
 
 TIMEOUT_SECONDS = 30.0
 
@@ -99,26 +96,11 @@ def topic_doubts(bootstrap: str) -> list[str]:
 
 
 def _topics() -> list[NewTopic]:
-    append_time = {"message.timestamp.type": "LogAppendTime"}
-    events = NewTopic(
-        EVENTS_TOPIC,
-        num_partitions=4,
-        replication_factor=-1,  # the broker's own default: 1 on the laptop, whatever a real cluster wants
-        config={**append_time, "max.message.bytes": "262144", "retention.ms": str(RETENTION_HOURS * 3_600_000)},
-    )
-    catalog = [
-        NewTopic(topic, num_partitions=2, replication_factor=-1, config={**append_time, "cleanup.policy": "compact"})
-        for topic in CatalogTopic
+    # Replication is the broker's own default: 1 on the laptop, whatever a real cluster wants.
+    return [
+        NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=dict(topic.settings))
+        for topic in TOPICS
     ]
-    kept = {Published.CORRECTIONS: {"retention.ms": "-1"}, Published.WINDOWS: {"cleanup.policy": "compact"}}
-    published = [
-        NewTopic(topic, num_partitions=2, replication_factor=-1, config=config) for topic, config in kept.items()
-    ]
-    # Nobody reads them; without the topic the connector would wait for it, and with it all changes.
-    beats = NewTopic(
-        HEARTBEATS_TOPIC, num_partitions=1, replication_factor=-1, config={**append_time, "retention.ms": "3600000"}
-    )
-    return [events, *catalog, *published, beats]
 
 
 def _client(bootstrap: str) -> dict[str, str | int | float | bool]:

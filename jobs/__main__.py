@@ -135,7 +135,7 @@ def audit(
     last: Last = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
 ) -> None:
-    """Recompute what the journal makes, put right what is known better by now, and prove what was billed.
+    """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 
     It ends by itself: 0 when whatever differed had a known cause and all holds.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployment.errors import CannotRun
-from deployment.topics import RETENTION_HOURS
+from deployment.topic_list import RETENTION_HOURS
 from laptop.java import find_java
 from laptop.ports import LOOPBACK
 

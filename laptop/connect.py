@@ -24,6 +24,11 @@ SESSION_MS = 6_000
 GROUP = "weir-connect"
 TOPICS = {"config": f"{GROUP}-configs", "offset": f"{GROUP}-offsets", "status": f"{GROUP}-status"}
 """What its workers have done, and shall do."""
+TOPICS_HOLD = {
+    "config": "the connector's configuration",
+    "offset": "how far the connector has read Postgres' log",
+    "status": "whether the connector runs, and its last error",
+}
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 

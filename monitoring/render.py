@@ -6,7 +6,6 @@ from pathlib import Path
 
 from monitoring.alerts import GROUPS
 from monitoring.grafana import dashboard
-from monitoring.metrics_page import metrics_page
 from monitoring.rule_file import Part, chart_rules, rule_file
 
 RELEASE = {"namespace": "RELEASE_NAMESPACE", "release": "RELEASE_INSTANCE"}
@@ -21,7 +20,6 @@ def rendered() -> dict[Path, str]:
     """Every generated file with what belongs in it. The chart has copies: a chart cannot read outside its folder."""
     grafana = dashboard()
     return {
-        FOLDER / "METRICS.md": metrics_page(),
         FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS, disabled=(Part.DATABASE_DISK,)),
         FOLDER / "grafana" / "weir.json": grafana,
         CHART_FILES / "weir.rules.json": chart_rules(GROUPS, RELEASE_RUNBOOK, RELEASE),

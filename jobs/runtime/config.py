@@ -124,16 +124,16 @@ class Environment(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kafka: KafkaAccess
-    postgres_schema: str = ""
-    """Weir's own schema, where the address names none."""
-    postgres_url: str = Field(repr=False)
-    tables: str
-    checkpoints: Path
-    jars: Path
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int = Field(default=0, ge=0, le=65_535)
-    submitted: bool = False
-    """spark-submit has decided master, memory and addresses: a driver pod."""
+    postgres_schema: str = Field(default="", description="Weir's own schema, where the address names none: `weir`.")
+    postgres_url: str = Field(repr=False, description="Address of the database, with role and password.")
+    tables: str = Field(description="Root of the Delta tables: a folder, or a URL such as `s3://bucket/weir`.")
+    checkpoints: Path = Field(description="Folder of Spark's checkpoints, which may be lost.")
+    jars: Path = Field(description="Folder of Spark's connectors.")
+    metrics_host: str = Field(default="127.0.0.1", description="Address on which the driver serves `/metrics`.")
+    metrics_port: int = Field(default=0, ge=0, le=65_535, description="Its port; 0: any that is free.")
+    submitted: bool = Field(
+        default=False, description="True in a driver pod: spark-submit has decided master, memory and addresses."
+    )
 
     @field_validator("postgres_schema")
     @classmethod

@@ -16,6 +16,20 @@ class ExitStatus(IntEnum):
     REFUSED = 3
     FENCED = 4
 
+    @property
+    def meaning(self) -> str:
+        """What it says, for whoever looks at a driver that ended."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitStatus.STOPPED: "it was asked to stop",
+    ExitStatus.CRASHED: "it crashed",
+    ExitStatus.BAD_CONFIGURATION: "its configuration or environment is refused",
+    ExitStatus.REFUSED: "going on could lose or double money",
+    ExitStatus.FENCED: "another driver has taken over",
+}
+
 
 class Refused(RuntimeError):
     """Going on could lose or double money. The message says what is wrong and names the command to run."""

@@ -1,4 +1,4 @@
-"""docs/contracts.md: what events may hold, by type, and how to declare further ones."""
+"""docs/reference/contracts.md: what events may hold, by type, and how to declare further ones."""
 
 from __future__ import annotations
 

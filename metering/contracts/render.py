@@ -1,4 +1,4 @@
-"""Writes docs/contracts.md anew from the contracts that Weir ships: `python -m metering.contracts.render`."""
+"""Writes docs/reference/contracts.md anew from the contracts that Weir ships: `python -m metering.contracts.render`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from metering.contracts.page import contracts_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "contracts.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "contracts.md"
 
 
 if __name__ == "__main__":

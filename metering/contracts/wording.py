@@ -1,4 +1,4 @@
-"""What a contract says of a field, in words: for violations, `weir contracts list` and docs/contracts.md."""
+"""What a contract says of a field, in words: for violations, `weir contracts list` and docs/reference/contracts.md."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "families, all are in an outcome but heartbeats": (Family, [*BILLABLE, Family.HEARTBEAT]),
     "families, sides of a pair": (BILLABLE, SIDES),
     "families, columns that their contracts must fill": (Family, NEEDED),
-    "families, docs/contracts.md": (Family, FAMILIES),
+    "families, docs/reference/contracts.md": (Family, FAMILIES),
     "statuses, shipped contracts": (Status, statuses()),
     "sides of a pair": (Side, SIDES.values()),
     "families that begin or end something": (set(REQUESTS) | set(COMPLETIONS), BILLABLE),

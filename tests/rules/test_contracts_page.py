@@ -1,4 +1,4 @@
-"""docs/contracts.md is current, and says of contracts what the loader allows."""
+"""docs/reference/contracts.md is current, and says of contracts what the loader allows."""
 
 from __future__ import annotations
 

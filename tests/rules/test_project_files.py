@@ -24,6 +24,8 @@ SAID = {
     "LICENSE": ("Apache License",),
 }
 """File → what it cannot do without."""
+ENTRY_CHARACTERS = 160
+"""Of a line in the changelog; what needs more stands in the guide."""
 
 
 def document(name: str) -> Any:
@@ -94,3 +96,12 @@ def test_no_dependency_stands_twice_in_its_group() -> None:
 def test_editors_wrap_where_the_formatter_does() -> None:
     lengths = re.findall(r"^max_line_length = (\d+)$", (ROOT / ".editorconfig").read_text("utf-8"), re.MULTILINE)
     assert lengths == [str(PYPROJECT["tool"]["ruff"]["line-length"])]
+
+
+def test_an_entry_of_the_changelog_is_one_line_that_fits() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    _, *entries = lines[lines.index(next(line for line in lines if line.startswith("## "))) :]
+    assert [line for line in entries if line and not line.startswith(("- ", "#"))] == []
+    assert [line for line in lines if len(line) > ENTRY_CHARACTERS] == []
+    linked = re.findall(r"\]\((?!\w+:)([^)#]+)", "\n".join(lines))
+    assert [target for target in linked if not (ROOT / target).exists()] == []

@@ -68,13 +68,18 @@ class KafkaAccess(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    bootstrap: str
-    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
-    sasl_mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
-    username: str = ""
-    password: SecretStr = Field(default=SecretStr(""))
-    ca_file: Path | None = None
-    """Certificates, PEM, that sign the brokers'; the system's when left out."""
+    bootstrap: str = Field(description="Addresses of brokers: `host:port`, comma-separated.")
+    security_protocol: SecurityProtocol = Field(
+        default=SecurityProtocol.PLAINTEXT, description=f"One of {', '.join(SecurityProtocol)}."
+    )
+    sasl_mechanism: SaslMechanism = Field(
+        default=SaslMechanism.SCRAM_SHA_512, description=f"With SASL: one of {', '.join(SaslMechanism)}."
+    )
+    username: str = Field(default="", description="With SASL: the user.")
+    password: SecretStr = Field(default=SecretStr(""), description="With SASL: its password.")
+    ca_file: Path | None = Field(
+        default=None, description="Certificates (PEM) that sign the brokers'; the system's when left out."
+    )
 
     @model_validator(mode="after")
     def _is_complete(self) -> KafkaAccess:

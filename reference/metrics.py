@@ -1,0 +1,64 @@
+"""metrics.md: every metric of each application, and the alerts that ask for it."""
+
+from __future__ import annotations
+
+import re
+
+from metering.words import Job
+from monitoring.alerts import ALERTS, RECORDINGS
+from monitoring.instruments import GaugeMetric, HistogramMetric, Metric
+from monitoring.metrics import METRICS
+from reference.markdown import cell, code, page, table
+
+_SERIES = re.compile(r"\bweir[a-z_:]+")
+_INTRODUCTION = """
+Each application serves `/metrics` with its own series. The values of a label are a closed set: never a user, a request
+or free text. Totals *of the database* are read from Postgres when they are scraped, so they survive a restart.
+"""
+
+
+def metrics_page() -> str:
+    """The page."""
+    used = _alerts_by_series()
+    groups = {"Of every application": [metric for metric in METRICS if not metric.jobs]}
+    for job in Job:
+        groups[f"Of {job}"] = [metric for metric in METRICS if metric.jobs[:1] == (job,)]
+    sections = [
+        f"## {title}\n\n"
+        + table(("metric", "kind", "unit", "labels", "meaning", "alerts"), [_row(metric, used) for metric in metrics])
+        for title, metrics in groups.items()
+    ]
+    return page("Metrics", "`monitoring/metrics`", _INTRODUCTION, "\n".join(sections))
+
+
+def _row(metric: Metric, used: dict[str, list[str]]) -> tuple[str, ...]:
+    stored = isinstance(metric, GaugeMetric) and metric.from_database
+    names = [f"{metric.name}_bucket"] if isinstance(metric, HistogramMetric) else [metric.name]
+    alerts = dict.fromkeys(alert for name in names for alert in used.get(name, ()))
+    return (
+        code(metric.name),
+        f"{metric.kind}, of the database" if stored else metric.kind,
+        cell(metric.unit),
+        "; ".join(f"{code(label)}: {cell(_values(values))}" for label, values in metric.labels.items()),
+        cell(metric.help),
+        ", ".join(f"[{alert}](alerts.md#{alert.lower()})" for alert in alerts),
+    )
+
+
+def _values(values: tuple[str, ...] | None) -> str:
+    if values is None:
+        return "given at start"
+    return "its own" if values == tuple(Job) else ", ".join(values)
+
+
+def _alerts_by_series() -> dict[str, list[str]]:
+    """The names of the alerts that ask for a series, themselves or through what Prometheus records of it."""
+    recorded = {recording.name: set(_SERIES.findall(recording.expr)) for recording in RECORDINGS}
+    used: dict[str, list[str]] = {}
+    for alert in ALERTS:
+        asked = set(_SERIES.findall(alert.expr))
+        while further := set().union(*(recorded.get(name, set()) for name in asked)) - asked:
+            asked |= further
+        for name in sorted(asked):
+            used.setdefault(name, []).append(alert.name)
+    return used

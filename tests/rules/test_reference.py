@@ -1,0 +1,103 @@
+"""The pages of docs/reference are current, and describe everything that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cli.main import app
+from deployment.topic_list import TOPICS
+from jobs.runtime.config import Environment
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.stack import Jobs
+from jobs.streams import HEARTBEATS_TOPIC, CatalogTopic
+from metering.words import Published
+from reference.configuration import NESTED
+from reference.markdown import cell, code, table
+from reference.render import rendered
+from reference.schema_types import duration, type_of, unit_of
+
+ROOT: Any = typer.main.get_command(app)
+PAGES = {path.name: text for path, text in rendered().items()}
+
+
+@pytest.mark.parametrize("path", rendered(), ids=lambda path: path.name)
+def test_a_page_is_current(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == rendered()[path], "run: make render"
+
+
+def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands(ROOT, "weir"))[1:], ids=lambda value: str(value)[:40])
+def test_each_command_has_a_section_with_each_of_its_options(path: str, command: Any) -> None:
+    page = PAGES["cli.md"]
+    (section,) = [part for part in page.split("\n#") if part.lstrip("# ").partition("\n")[0] == path]
+    options = [name for each in command.params for name in each.opts if each.param_type_name == "option"]
+    assert [name for name in options if f"`{name}`" not in section] == []
+    assert all(each.help for each in command.params)
+    assert command.help
+
+
+def test_each_command_is_in_a_group_of_the_help() -> None:
+    assert {command.rich_help_panel for command in ROOT.commands.values()} == {"Run", "Look", "Change", "Repair"}
+
+
+def test_each_setting_has_a_meaning_and_each_that_has_settings_itself_a_table() -> None:
+    schema = Jobs.model_json_schema()
+    models = {name: part for name, part in schema["$defs"].items() if part["type"] == "object"}
+    own = {field.annotation.__name__ for field in Jobs.model_fields.values() if field.annotation}
+    assert models.keys() - own == {model.__name__ for model in NESTED}
+    settings = [(name, setting) for part in models.values() for name, setting in part["properties"].items()]
+    assert [name for name, setting in settings if not setting.get("description")] == []
+    assert [name for name, _ in settings if f"| `{name}` |" not in PAGES["configuration.md"]] == []
+
+
+def test_each_variable_has_a_meaning() -> None:
+    fields = {**KafkaAccess.model_fields, **Environment.model_fields}
+    assert [name for name, field in fields.items() if name != "kafka" and not field.description] == []
+
+
+def test_each_topic_is_made() -> None:
+    assert {topic.name for topic in TOPICS} >= {*CatalogTopic, *Published, HEARTBEATS_TOPIC}
+    assert len({topic.name for topic in TOPICS}) == len(TOPICS)
+
+
+def test_a_pipe_and_an_angle_do_not_break_a_table() -> None:
+    assert cell("a | b, `c|d`, <e> and 2*3") == "a \\| b, <code>c&#124;d</code>, &lt;e> and 2\\*3"
+    assert code(None) == code("") == ""
+    assert table(("a", "b"), [("1", "")]) == "| a | b |\n| --- | --- |\n| 1 | |\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 86_400}, "integer, 1 to 86,400 seconds"),
+        ({"type": "number", "exclusiveMinimum": 0}, "number, above 0 seconds"),
+        ({"type": "integer", "minimum": 0}, "integer, from 0 seconds"),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "boolean"),
+        ({"type": "array", "maxItems": 2, "items": {"enum": ["a", "b"]}}, "list (at most 2) of `a`, `b`"),
+        ({"$ref": "#/$defs/Other"}, "elsewhere"),
+    ],
+)
+def test_a_type_is_said_with_its_limits(schema: dict[str, Any], words: str) -> None:
+    unit = "" if schema.get("type") == "array" else "seconds"
+    assert type_of(schema, {}, {"Other": "elsewhere"}, unit) == words
+
+
+def test_a_unit_is_the_end_of_a_name_and_a_duration_is_said_as_people_say_it() -> None:
+    assert [unit_of(name) for name in ("grace_seconds", "databaseDiskGib", "seconds", "topic")] == [
+        *("seconds", "GiB", "seconds"),
+        "",
+    ]
+    assert [duration(seconds) for seconds in (86_400, 172_800, 3_600, 90_000, 600)] == [
+        *("1 day", "2 days", "1 hour", "25 hours"),
+        "",
+    ]
