@@ -21,6 +21,7 @@ from cli.demo import demo
 from cli.drain import drain
 from cli.explain import explain
 from cli.journal import journal
+from cli.keys import keys
 from cli.meters import meters
 from cli.produce import produce
 from cli.rebuild import rebuild
@@ -47,6 +48,7 @@ app.command()(down)
 app.command()(status)
 app.command()(produce)
 app.command()(backfill)
+app.add_typer(keys, name="keys")
 app.add_typer(contracts, name="contracts")
 app.add_typer(catalog, name="catalog")
 app.command()(topics)
