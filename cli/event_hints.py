@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from jobs.ingestion.conformance import STATUS
+from jobs.ingestion.rules import TIME_SOURCE
 from jobs.ingestion.strict_json import Tree, tree_of
 from metering.contracts.details import COLUMNS
 from metering.contracts.model import Contract, Field, Kind, pointer
@@ -21,7 +22,9 @@ MIN_LIKENESS = 0.85
 
 def unread_fields(document: bytes, contract: Contract) -> str | None:
     """Pointers of what stands in a valid event and the contract does not read; None where it reads all."""
-    tree = tree_of([*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER)), *(field.path for field in contract.fields)])
+    tree = tree_of(
+        [*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER, TIME_SOURCE)), *(field.path for field in contract.fields)]
+    )
     found = list(_unread(_event(document), tree, ()))
     more = [f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
     return ", ".join([*found[:MAX_LISTED], *more]) or None

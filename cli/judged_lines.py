@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
-
-import polars as pl
-import pyarrow as pa
 
 from cli.event_hints import likely_type, missing_quantities, unread_fields
 from cli.lines import numbered, opened
 from cli.output import Row
-from cli.produce import subject_of
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.documents import judged, violation_parts
+from jobs.ingestion.judge import Judge
 from jobs.ingestion.reading import MOST_BLOCK_BYTES
-from jobs.ingestion.set_aside import set_aside
-from jobs.runtime.kafka.marks import MARKS
-from jobs.streams import EVENTS_TOPIC, INSTANT
-from metering.contracts.model import Contract, pointer
+from metering.contracts.model import Contract
 from metering.texts import encodable
 
 COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule", "unread", "hint")
@@ -28,8 +21,6 @@ VALID, INVALID = "valid", "invalid"
 UNKNOWN = "unknown type: kept and counted, on no bill"
 EVENTS_AT_ONCE = 2_000
 """And no more than MOST_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
-_ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
-"""When a record was received, on which nothing here depends."""
 
 
 class JudgedLines:
@@ -59,8 +50,8 @@ class JudgedLines:
                     yield row | self._hints(document, event)
 
     def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
-        judged = pl.DataFrame(self._judge.judge(records_of(documents)))
-        return set_aside(judged, {}, self._largest_bytes).select("type", "reason", "violation").iter_rows(named=True)
+        rows = judged(documents, self._judge, self._largest_bytes)
+        return rows.select("type", "reason", "violation").iter_rows(named=True)
 
     def _row(self, event: Mapping[str, Any]) -> Row:
         contract = self._contracts.get(event["type"] or "")
@@ -70,7 +61,7 @@ class JudgedLines:
             said: dict[str, str | None] = {"contract": name, "path": None, "rule": rule}
         else:
             self.counts[INVALID] += 1
-            said = told_of(event["violation"], contract)
+            said = violation_parts(event["violation"], contract)
         disposition = VALID if event["reason"] is None else INVALID
         return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **said}
 
@@ -97,40 +88,3 @@ def _several(documents: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int,
         size_bytes += len(document)
     if several:
         yield several
-
-
-def told_of(violation: str, contract: Contract | None) -> dict[str, str | None]:
-    """`contract`, `path` and `rule` of a violation, which is `<contract>[ <path>]: <rule>`."""
-    if contract is not None:
-        # A type and a key may hold any character: a colon and a blank, too.
-        for path in _places(contract):
-            if violation.startswith(before := f"{contract.type} {path}: "):
-                return {"contract": contract.type, "path": path, "rule": violation.removeprefix(before)}
-    place, _, rule = violation.partition(": ")
-    document, slash, name = place.partition(" /")
-    return {"contract": document, "path": f"/{name}" if slash else None, "rule": rule}
-
-
-def _places(contract: Contract) -> list[str]:
-    """Pointers of all that a contract says something of, the longest first."""
-    found = {"/data", "/data_base64"}
-    for field in contract.fields:
-        found |= {pointer(field.path[:length]) for length in range(1, len(field.path) + 1)}
-    return sorted(found, key=len, reverse=True)
-
-
-def records_of(documents: Sequence[bytes]) -> pa.Table:
-    """Documents as ingestion would read them from Kafka."""
-    count = len(documents)
-    return pa.table(
-        {
-            "key": pa.array([subject_of(document) for document in documents], pa.binary()),
-            "value": pa.array(documents, pa.binary()),
-            "topic": pa.array([EVENTS_TOPIC] * count, pa.string()),
-            "partition": pa.array([0] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),
-            "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
-            **{column: pa.nulls(count, pa.binary()) for column in MARKS},
-        }
-    )

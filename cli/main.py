@@ -22,6 +22,7 @@ from cli.demo import demo
 from cli.drain import drain
 from cli.explain import explain
 from cli.journal import journal
+from cli.keys import keys
 from cli.meters import meters
 from cli.produce import produce
 from cli.rebuild import rebuild
@@ -64,6 +65,7 @@ app.command(rich_help_panel=_LOOK)(rules)
 app.add_typer(contracts, name="contracts", rich_help_panel=_LOOK)
 app.command(rich_help_panel=_LOOK)(replay)
 app.add_typer(catalog, name="catalog", rich_help_panel=_CHANGE)
+app.add_typer(keys, name="keys", rich_help_panel=_CHANGE)
 app.add_typer(stragglers, name="stragglers", rich_help_panel=_CHANGE)
 app.command(rich_help_panel=_CHANGE)(backfill)
 app.command(rich_help_panel=_REPAIR)(audit)

@@ -11,6 +11,7 @@ from cli.lines import numbered, opened
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from deployment.sender import Sender
+from jobs.ingestion.documents import subject_of
 from jobs.streams import EVENTS_TOPIC
 
 REFUSALS_SHOWN = 20
@@ -45,19 +46,6 @@ def _send_lines(sender: Sender, lines: BinaryIO) -> None:
         if number % LINES_PER_REPORT == 0:
             typer.echo(f"{number} lines read, {sender.acknowledged} acknowledged", err=True)
     sender.flush()
-
-
-def subject_of(document: bytes) -> bytes | None:
-    """The Kafka key of a document: its subject as UTF-8, or None where none can be read.
-
-    All events of an account share a partition, so that a copy is always recognised.
-    """
-    try:
-        parsed = json.loads(document.decode("utf-8"))
-        subject = parsed.get("subject") if isinstance(parsed, dict) else None
-        return subject.encode("utf-8") if isinstance(subject, str) and subject else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def _print_result(sender: Sender, form: Format) -> None:

@@ -91,6 +91,7 @@ def summary(stack: Stack, data_dir: Path) -> str:
     missing = f"not on the PATH: {HOW_TO_GET}"
     lines = [
         f"dashboard  {stack.dashboard_url}",
+        f"api        {stack.api_url}",
         f"prometheus {stack.prometheus_url or missing}",
         f"alerts     {stack.alertmanager_url or missing}",
         f"kafka      {stack.kafka_bootstrap}",

@@ -157,6 +157,7 @@ def _row(
 def _others(stack: Stack, others: list[Process]) -> list[str]:
     places = {
         "broker": stack.kafka_bootstrap,
+        "api": stack.api_url,
         "dashboard": stack.dashboard_url,
         "prometheus": stack.prometheus_url,
         "alertmanager": stack.alertmanager_url,

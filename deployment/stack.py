@@ -71,6 +71,7 @@ class Stack(Deployment):
     data_dir: Path
     supervisor: ProcessId
     dashboard_url: str = ""
+    api_url: str = ""
     prometheus_url: str = ""
     alertmanager_url: str = ""
     metrics_urls: Mapping[str, str] = field(default_factory=dict)

@@ -51,6 +51,7 @@ class Addresses:
     database_port: int | None
     connect_port: int
     dashboard_port: int
+    api_port: int
     metrics: Mapping[str, int]
     prometheus_port: int | None = None
     alertmanager_port: int | None = None
@@ -71,6 +72,11 @@ class Addresses:
         return f"http://{LOOPBACK}:{self.dashboard_port}"
 
     @property
+    def api_url(self) -> str:
+        """Where events are posted."""
+        return f"http://{LOOPBACK}:{self.api_port}"
+
+    @property
     def metrics_urls(self) -> dict[str, str]:
         """Prometheus metrics, by job."""
         return {job: f"http://{LOOPBACK}:{port}/metrics" for job, port in self.metrics.items()}
@@ -86,6 +92,7 @@ def choose_addresses(folders: Folders) -> Addresses:
         database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
         connect_port=folders.kept_port("connect"),
         dashboard_port=folders.kept_port("dashboard"),
+        api_port=folders.kept_port("api"),
         metrics={job: folders.kept_port(f"{job}-metrics") for job in Job},
         prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
         alertmanager_port=folders.kept_port("alertmanager") if find(ALERTMANAGER) else None,
@@ -115,7 +122,7 @@ def postgres_url(folders: Folders, addresses: Addresses) -> str:
 
 
 def applications(folders: Folders, addresses: Addresses, url: str) -> list[Program]:
-    """What captures the catalog, the four jobs, what watches them, and the dashboard. `url` is the database's."""
+    """What captures the catalog, the jobs, the API, what watches them, and the dashboard. `url` is the database's."""
     states = JobStates(url)
     capturing = Program(
         "connect",
@@ -146,7 +153,20 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
         "WEIR_PROMETHEUS_URL": addresses.prometheus_url,
         "WEIR_ALERTMANAGER_URL": addresses.alertmanager_url,
     }
-    return [capturing, *programs, *watchers(folders, addresses), Program("dashboard", command, is_ready, reads)]
+    dashboard = Program("dashboard", command, is_ready, reads)
+    return [capturing, *programs, api(addresses, url), *watchers(folders, addresses), dashboard]
+
+
+def api(addresses: Addresses, postgres_url: str) -> Program:
+    """What takes events over HTTP. It runs before ingestion does, and answers 503 until then."""
+    environment = {
+        KAFKA_VARIABLE: addresses.kafka_bootstrap,
+        POSTGRES_VARIABLE: postgres_url,
+        "WEIR_API_HOST": LOOPBACK,
+        "WEIR_API_PORT": str(addresses.api_port),
+    }
+    is_ready = partial(_is_healthy, f"{addresses.api_url}/health/live")
+    return Program("api", lambda: [sys.executable, "-m", "api"], is_ready, environment)
 
 
 def watchers(folders: Folders, addresses: Addresses) -> list[Program]:

@@ -12,7 +12,7 @@ from deployment.stack import Process, Stack
 from metering.words import Job
 
 FIRST_TO_LAST = (
-    ("dashboard", "prometheus", "alertmanager"),
+    ("api", "dashboard", "prometheus", "alertmanager"),
     tuple(reversed(Job)),
     ("connect",),
     ("database",),

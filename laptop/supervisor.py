@@ -61,6 +61,7 @@ class Supervisor:
             postgres_url=url,
             tables=str(self._folders.tables),
             dashboard_url=addresses.dashboard_url,
+            api_url=addresses.api_url,
             prometheus_url=addresses.prometheus_url,
             alertmanager_url=addresses.alertmanager_url,
             metrics_urls=addresses.metrics_urls,

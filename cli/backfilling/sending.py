@@ -12,8 +12,8 @@ from cli.backfilling.records import PastEvent
 from cli.dead_letter_replay.offline import Judged, Offline, bytes_of
 from cli.dead_letters import text_of
 from cli.output import Row
-from cli.produce import subject_of
 from deployment.sender import Sender
+from jobs.ingestion.documents import subject_of
 from jobs.runtime.kafka.marks import FIRST_RECEIVED
 from metering.windows import tumbling
 

@@ -108,7 +108,7 @@ class _Sending:
         from dataclasses import replace
 
         from cli.dead_letter_replay.offline import bytes_of
-        from cli.produce import subject_of
+        from jobs.ingestion.documents import subject_of
         from jobs.runtime.kafka.marks import FIRST_RECEIVED, REPLAYS
 
         headers = {REPLAYS: letter.first.mark.encode()}

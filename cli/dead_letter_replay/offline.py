@@ -10,10 +10,10 @@ import polars as pl
 import psycopg
 from pydantic import ValidationError
 
-from cli.judged_lines import records_of
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.documents import records_of
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.receptions import said_of
 from jobs.ingestion.set_aside import set_aside

@@ -7,6 +7,7 @@ from hashlib import blake2b, sha256
 import numpy as np
 import polars as pl
 
+from jobs.ingestion.rules import RECEIPT, TIME_SOURCE
 from metering.contracts.model import Contract, Field, Kind
 
 DIGEST = 2
@@ -31,10 +32,13 @@ def contents(events: pl.DataFrame, contract: Contract | None) -> pl.Series:
     """64 bits of what each event says: its type, its subject, its time as written, and the fields of its contract.
 
     In: `Paths.schema`. Only fields that are there count, each with its path, so that a contract may get further ones.
-    What Weir does not read counts nothing, nor do the order of keys, white space and `senttime`.
+    What Weir does not read counts nothing, nor do the order of keys, white space and `senttime`; nor a time that was
+    filled in when the event was taken (`timesource`), which differs each time that it is sent.
     """
     fields = contract.fields if contract is not None else ()
-    parts = [pl.col(at).fill_null("") + "\0" for at in ("/type", "/subject", "/time")]
+    is_receipt = pl.col(f"/{TIME_SOURCE}").eq_missing(RECEIPT)
+    time = pl.when(is_receipt).then(pl.lit("")).otherwise("/time").alias("/time")
+    parts = [said.fill_null("") + "\0" for said in (pl.col("/type"), pl.col("/subject"), time)]
     # No text can hold the separator: an event with U+0000 is rejected.
     parts += [pl.lit(f"{field.pointer}\0") + _written(field) + "\0" for field in sorted(fields, key=lambda f: f.path)]
     said = events.select(pl.concat_str(parts, ignore_nulls=True).cast(pl.Binary)).to_series().to_list()

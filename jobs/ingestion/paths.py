@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.number_texts import NumberTexts
+from jobs.ingestion.rules import TIME_SOURCE
 from metering.contracts.model import Contract, Kind, Path, pointer
 from metering.contracts.schema import ENVELOPE
 
@@ -49,7 +50,7 @@ class Paths:
     @classmethod
     def of(cls, contracts: Collection[Contract]) -> Paths:
         """All that some contract reads."""
-        found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64")}
+        found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64", TIME_SOURCE)}
         found |= {part.path: part.kind for contract in contracts for part in contract.fields}
         return cls(found, NumberTexts.of(contracts))
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 
 SPECVERSION = "1.0"
+TIME_SOURCE, RECEIPT = "timesource", "receipt"
+"""The extension that says where `time` is from, and its value where whoever took the event filled that in."""
 
 MAX_SEQUENCE_DIGITS = 18
 MAX_SEQUENCE = 10**MAX_SEQUENCE_DIGITS - 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from catalog.file import load_catalog_file
-from cli.produce import subject_of
+from jobs.ingestion.documents import subject_of
 from metering.words import EventType
 from tests.chart.helm import CHART
 

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from cli.produce import subject_of
 from deployment.stack import Stack
+from jobs.ingestion.documents import subject_of
 from tests.e2e.metering import drain, weir
 
 OVERSIZE_BYTES = 300_000

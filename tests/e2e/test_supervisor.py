@@ -18,7 +18,7 @@ from metering.words import Job
 from tests.e2e.conftest import processes_of, up, weir_at
 
 MEMORY_LIMIT_BYTES = 6 * 1024**3
-NAMES = ["broker", "database", "connect", *Job]
+NAMES = ["broker", "database", "connect", *Job, "api"]
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.judged_lines import records_of
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.documents import records_of
 from jobs.ingestion.judge import Judge
 from jobs.ingestion.paths import ARROW
 from jobs.streams import JOURNAL

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from cli import judged_lines
-from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE, records_of, told_of
+from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE
 from cli.lines import numbered
 from cli.main import app
+from jobs.ingestion import documents
+from jobs.ingestion.documents import records_of, violation_parts
 from jobs.ingestion.reading import MOST_BLOCK_BYTES
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
@@ -157,11 +158,11 @@ def test_large_events_are_judged_a_few_at_once_and_the_rest_of_a_line_that_is_to
 ) -> None:
     held: list[list[int]] = []
 
-    def seen(documents: Sequence[bytes]) -> pa.Table:
-        held.append([len(document) for document in documents])
-        return records_of(documents)
+    def seen(several: Sequence[bytes]) -> pa.Table:
+        held.append([len(document) for document in several])
+        return records_of(several)
 
-    monkeypatch.setattr(judged_lines, "records_of", seen)
+    monkeypatch.setattr(documents, "records_of", seen)
     large = with_data(pad="x" * (MOST_BLOCK_BYTES // 2))
     file = tmp_path / "events.jsonl"
     file.write_bytes(lines(EVENT, large, EVENT, large, with_data(pad="x" * 3 * MOST_BLOCK_BYTES), EVENT)[:-1])
@@ -208,7 +209,7 @@ def test_a_document_that_is_no_contract_ends_the_command_with_2(command: list[st
 def test_a_path_is_told_apart_from_its_rule_whatever_stands_in_it() -> None:
     contract = contract_of(GPU, shipped())
     violation = "ai.inference.completion.v1 /data/a: ~1b: type is boolean"
-    assert told_of(violation, contract) == {
+    assert violation_parts(violation, contract) == {
         "contract": "ai.inference.completion.v1",
         "path": "/data/a: ~1b",
         "rule": "type is boolean",

@@ -11,7 +11,8 @@ from jobs.runtime.postgres.address import in_schema
 from laptop import class_archive
 from laptop.folders import Folders
 from laptop.launch import AlreadyRunning, locked
-from laptop.programs import choose_addresses, postgres_url, servers
+from laptop.programs import applications, choose_addresses, postgres_url, servers
+from laptop.stopping import FIRST_TO_LAST
 
 
 @pytest.fixture
@@ -62,3 +63,12 @@ def test_without_a_class_archive_java_is_started_plainly(tmp_path: Path, monkeyp
     assert "SharedArchiveFile" not in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
     archive.touch()
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
+
+
+def test_every_program_has_its_place_among_those_that_are_stopped(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laptop.programs.capture.password", lambda _: "secret")
+    addresses = choose_addresses(folders)
+    programs = [*servers(folders, addresses), *applications(folders, addresses, "postgresql://127.0.0.1/weir")]
+    assert {program.name for program in programs} <= {name for group in FIRST_TO_LAST for name in group}

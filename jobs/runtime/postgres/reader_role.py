@@ -11,7 +11,7 @@ import psycopg
 import structlog
 from psycopg import sql
 
-from jobs.runtime.postgres.relations import CATALOG, OWN
+from jobs.runtime.postgres.relations import CATALOG, OWN, SECRET
 from jobs.runtime.postgres.role_paths import set_path
 
 ROLE = "weir_dashboard"
@@ -37,7 +37,7 @@ def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: st
         log.warning("reader role missing", hint=f"ask the server's administrator for: CREATE ROLE {ROLE}")
         return
     role = sql.Identifier(ROLE)
-    for name, own in ((schema, OWN), ("catalog", CATALOG)):
+    for name, own in ((schema, set(OWN) - set(SECRET)), ("catalog", CATALOG)):
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(name), role))
         tables = [table for (table,) in connection.execute(_TABLES, [name, list(own)]).fetchall()]
         shown = sql.SQL(", ").join(sql.Identifier(name, table) for table in tables)

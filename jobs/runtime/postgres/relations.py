@@ -31,7 +31,7 @@ EARLIER = {
 revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
-LATER = ("taken_back_on_time",)
+LATER = ("api_keys", "taken_back_on_time")
 """Relations that revisions after 0034 make in Weir's own schema."""
 
 CATALOG = (
@@ -63,3 +63,5 @@ def functions_made_by(revision: str) -> tuple[str, ...]:
 
 OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
+SECRET = ("api_keys",)
+"""Of these the reader sees nothing."""

@@ -1,0 +1,150 @@
+"""The routes: OpenMeter's two as its clients use them, Weir's own, and health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from api.events import Judged, Services, append, authorized, judged_events
+from api.problems import Problem, problem_response
+from metering.api_keys import Scope
+
+log = structlog.get_logger()
+
+OPENMETER, OPENMETER_V3, OWN = "/api/v1/events", "/api/v3/openmeter/events", "/v1/events"
+LIVE, READY = "/health/live", "/health/ready"
+BODY_WITHIN_SECONDS = 15.0
+"""How long a client may take to send a body; after the first 10 s Kafka has answered or will not."""
+
+
+def application(services: Services) -> Starlette:
+    """The ASGI application; while it runs keys and contracts are read again and again."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        reading = asyncio.create_task(services.in_force.keep_reading())
+        try:
+            yield
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+            services.in_force.close()
+            await asyncio.to_thread(services.producer.close)
+
+    def route(path: str, endpoint: Callable[[Request, Services], Any]) -> Route:
+        async def answer(request: Request) -> Response:
+            response: Response = await endpoint(request, services)
+            return response
+
+        return Route(path, answer, methods=["POST"])
+
+    async def live(_: Request) -> Response:
+        return JSONResponse({"status": "live"})
+
+    async def ready(_: Request) -> Response:
+        waits_for = []
+        if not services.in_force.is_known:
+            waits_for.append("database")
+        if not services.validator.is_ready:
+            waits_for.append("ingestion")
+        status = HTTPStatus.SERVICE_UNAVAILABLE if waits_for else HTTPStatus.OK
+        return JSONResponse({"status": "waiting" if waits_for else "ready", "waits_for": waits_for}, status)
+
+    return Starlette(
+        routes=[
+            route(OPENMETER, openmeter),
+            route(OPENMETER_V3, openmeter_v3),
+            route(OWN, own),
+            Route(LIVE, live),
+            Route(READY, ready),
+        ],
+        exception_handlers={Problem: problem_response, HTTPException: _http_problem, Exception: _failed},
+        lifespan=lifespan,
+    )
+
+
+async def openmeter(request: Request, services: Services) -> Response:
+    """`POST /api/v1/events`: all events or none; 204."""
+    await _all_or_none(request, services)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+async def openmeter_v3(request: Request, services: Services) -> Response:
+    """`POST /api/v3/openmeter/events`: all events or none; 202."""
+    await _all_or_none(request, services)
+    return Response(status_code=HTTPStatus.ACCEPTED)
+
+
+async def own(request: Request, services: Services) -> Response:
+    """`POST /v1/events`: the valid events are taken, of each other one the answer says what is wrong.
+
+    200 `{"accepted": 3, "rejected": [{"index", "id", "reason", "path", "rule"}], "position": "events/3/81234"}`:
+    `position` is the last record of each partition that has one, comma-separated; null where nothing was taken.
+    """
+    judged = await _judged(request, services)
+    last = await append(services, judged.valid)
+    rejected = [
+        {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
+        for index, each in judged.invalid
+    ]
+    position = ",".join(f"{topic}/{partition}/{offset}" for (topic, partition), offset in sorted(last.items()))
+    return JSONResponse(
+        {"accepted": len(judged.documents) - len(rejected), "rejected": rejected, "position": position or None}
+    )
+
+
+async def _judged(request: Request, services: Services) -> Judged:
+    key = authorized(request, services, Scope.INGEST)
+    try:
+        async with asyncio.timeout(BODY_WITHIN_SECONDS):
+            return await judged_events(request, services, key)
+    except TimeoutError:
+        raise Problem(
+            HTTPStatus.REQUEST_TIMEOUT, f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
+        ) from None
+
+
+async def _all_or_none(request: Request, services: Services) -> None:
+    """Raises Problem (400) where one event is not valid; then none was taken."""
+    judged = await _judged(request, services)
+    if judged.invalid:
+        invalid = [
+            {
+                "field": f"/{index}{each.path or ''}",
+                "rule": each.reason or "",
+                "source": "body",
+                "reason": each.rule or "",
+            }
+            for index, each in judged.invalid
+        ]
+        first_index, first = judged.invalid[0]
+        where = f" at {first.path}" if first.path else ""
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            f"{len(invalid)} of {len(judged.documents)} events are not valid, and none was taken. Event {first_index}: "
+            f"{first.reason}{where}: {first.rule}",
+            invalid=invalid,
+        )
+    await append(services, judged.documents)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """404 and 405, in the form of all others."""
+    assert isinstance(error, HTTPException), "registered for it alone"
+    return Problem(HTTPStatus(error.status_code), error.detail, error.headers or {}).response(request)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("a request failed", path=request.url.path, exc_info=error)
+    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Weir failed on this request; its log says how.").response(request)

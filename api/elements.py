@@ -1,0 +1,105 @@
+"""The JSON documents in a request's body, byte for byte: a document alone, those of an array, or one a line.
+
+Python's reader finds where each ends. Whether it is a valid event is the validator's to say, which is stricter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_SPACE = " \t\r\n"
+_BYTES_OF_LINES_END = b"\r"
+
+
+class NotJson(ValueError):
+    """A body of several documents that cannot be told apart; the message says where."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """One document as it was sent, and what Python's reader makes of it; None where it makes nothing."""
+
+    document: bytes
+    parsed: Any
+
+
+def single(body: bytes) -> Element:
+    """The body as one document, whatever it is."""
+    try:
+        return Element(body, _DECODER.decode(body.decode()))
+    except (ValueError, RecursionError):
+        return Element(body, None)
+
+
+def is_document(body: bytes) -> bool:
+    """Whether it is one JSON document, so that what it is put into stays one."""
+    try:
+        _DECODER.decode(body.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def single_or_array(body: bytes) -> list[Element]:
+    """An array's elements, or the body as one document; a blank one is none. Raises NotJson for a broken array."""
+    start = body.lstrip(b" \t\r\n")[:1]
+    if start == b"[":
+        return array(body)
+    return [single(body)] if start else []
+
+
+def array(body: bytes) -> list[Element]:
+    """The elements of an array. Raises NotJson."""
+    try:
+        return [Element(text.encode(), parsed) for text, parsed in _elements(body.decode())]
+    except UnicodeDecodeError as error:
+        raise NotJson(f"not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise NotJson("nested too deeply to find where each event ends") from None
+    except json.JSONDecodeError as error:
+        raise NotJson(f"no JSON array: {error.msg} at character {error.pos}") from None
+
+
+def lines(body: bytes) -> list[Element]:
+    """One document a line (NDJSON); a blank line is none."""
+    rows = (line.removesuffix(_BYTES_OF_LINES_END) for line in body.split(b"\n"))
+    return [single(row) for row in rows if row.strip()]
+
+
+def _elements(text: str) -> Iterator[tuple[str, Any]]:
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "[":
+        raise json.JSONDecodeError("an array was expected", text, at)
+    at = _after_space(text, at + 1)
+    if text[at : at + 1] == "]":
+        _end(text, at + 1)
+        return
+    while True:
+        parsed, end = _DECODER.raw_decode(text, at)
+        yield text[at:end], parsed
+        at = _after_space(text, end)
+        sign = text[at : at + 1]
+        if sign == "]":
+            _end(text, at + 1)
+            return
+        if sign != ",":
+            raise json.JSONDecodeError("a comma or the array's end was expected", text, at)
+        at = _after_space(text, at + 1)
+
+
+def _end(text: str, at: int) -> None:
+    if (at := _after_space(text, at)) != len(text):
+        raise json.JSONDecodeError("more follows the array", text, at)
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+# Python refuses integers of more than 4,300 digits; no number is used here.
+_DECODER = json.JSONDecoder(parse_int=float)

@@ -1,0 +1,117 @@
+"""`POST` of events: who may send them, whether all are valid, and that Kafka has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+
+from starlette.requests import ClientDisconnect, Request
+
+from api.bodies import events_in, read_body
+from api.elements import Element
+from api.in_force import InForce
+from api.problems import Problem, unavailable
+from api.producer import AcknowledgedProducer, Record
+from api.validation import NotInForce, Validator, Verdict
+from jobs.ingestion.documents import subject_of
+from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
+from metering.api_keys import ApiKey, Scope
+from metering.instants import Clock, rfc3339
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a request is answered with."""
+
+    in_force: InForce
+    validator: Validator
+    producer: AcknowledgedProducer
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The events of a request as Kafka is to have them, and what is said of each."""
+
+    documents: Sequence[bytes]
+    verdicts: Sequence[Verdict]
+
+    @property
+    def invalid(self) -> list[tuple[int, Verdict]]:
+        """Those that are not valid, with their index."""
+        return [(index, verdict) for index, verdict in enumerate(self.verdicts) if verdict.reason is not None]
+
+    @property
+    def valid(self) -> list[bytes]:
+        """The documents that are."""
+        return [each for each, verdict in zip(self.documents, self.verdicts, strict=True) if verdict.reason is None]
+
+
+def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
+    """The key that a request carries. Raises Problem: 401 without one that holds, 403 for another scope."""
+    if not services.in_force.is_known:
+        raise unavailable("The database that holds the API keys does not answer.")
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    key = services.in_force.key(text.strip()) if scheme.lower() == "bearer" else None
+    if key is None:
+        raise Problem(
+            HTTPStatus.UNAUTHORIZED,
+            "Send an API key that holds as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
+            {"WWW-Authenticate": 'Bearer realm="weir"'},
+        )
+    if scope not in key.scopes:
+        raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} has not the scope {scope.value}.")
+    return key
+
+
+async def judged_events(request: Request, services: Services, key: ApiKey) -> Judged:
+    """Read and judge the events of a request. Raises Problem: for the body, or where the key may not send one."""
+    try:
+        body = await read_body(_chunks(request), request.headers.get("content-encoding", ""))
+    except ClientDisconnect:
+        raise Problem(HTTPStatus.BAD_REQUEST, "The connection ended within the body.") from None
+    documents = [with_time(each, services.clock.now()) for each in events_in(request.headers, body)]
+    try:
+        verdicts = await services.validator.verdicts(documents)
+    except NotInForce:
+        raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
+    _refuse_others(key, verdicts)
+    return Judged(documents, verdicts)
+
+
+async def append(services: Services, documents: Sequence[bytes]) -> dict[tuple[str, int], int]:
+    """Append valid events; gives the last offset per topic and partition. Raises Problem."""
+    return await services.producer.send([Record(subject_of(document), document) for document in documents])
+
+
+def with_time(event: Element, now: datetime) -> bytes:
+    """An event without `time` gets that of its receipt, and says so; its digest leaves that out (`fingerprints`).
+
+    So the same event, sent again after an answer was lost, is a duplicate and no conflict.
+    """
+    if not isinstance(event.parsed, dict) or "time" in event.parsed or TIME_SOURCE in event.parsed:
+        return event.document
+    opening = event.document.index(b"{") + 1
+    comma = "," if event.parsed else ""
+    members = f'"time":"{rfc3339(now)}","{TIME_SOURCE}":"{RECEIPT}"{comma}'
+    return event.document[:opening] + members.encode() + event.document[opening:]
+
+
+def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
+    """Raises Problem where a valid event is of an account or a source that the key does not send for."""
+    pattern = re.compile(glob_expression(key.sources)) if key.sources else None
+    for index, verdict in enumerate(verdicts):
+        if verdict.reason is not None:
+            continue
+        if key.accounts and verdict.account not in key.accounts:
+            raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the subject of event {index}.")
+        if pattern is not None and pattern.match(verdict.source or "") is None:
+            raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the source of event {index}.")
+
+
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
+    async for chunk in request.stream():
+        yield chunk

@@ -1,0 +1,107 @@
+"""What this server reads in Postgres every two seconds: which keys hold, and how ingestion validates events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.rows import dict_row
+
+from metering.api_keys import ApiKey, id_of, scopes_of
+from metering.instants import Clock
+from metering.words import Job
+
+log = structlog.get_logger()
+
+READ_EVERY_SECONDS = 2.0
+"""A key that is revoked is refused, and a new one taken, within twice this."""
+STALE_AFTER_SECONDS = 300.0
+"""While Postgres is away keys hold as they were last read: nobody can revoke one then. After this none holds."""
+
+_KEYS = """
+SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at FROM api_keys WHERE revoked_at IS NULL
+"""
+_CONFIG = "SELECT config FROM jobs WHERE job = %s"
+
+
+class InForce:
+    """The newest of what was read. `on_config` is told ingestion's configuration, each time that it was read."""
+
+    def __init__(self, postgres_url: str, clock: Clock, on_config: Callable[[Mapping[str, Any]], None]) -> None:
+        self._postgres_url = postgres_url
+        self._clock = clock
+        self._on_config = on_config
+        self._connection: psycopg.Connection[Any] | None = None
+        self._keys: Mapping[str, ApiKey] = {}
+        self._read_at: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was read, and not too long ago."""
+        return self._read_at is not None and self._clock.monotonic() - self._read_at < STALE_AFTER_SECONDS
+
+    def key(self, text: str) -> ApiKey | None:
+        """The key that this is; None for one that does not hold."""
+        found = self._keys.get(id_of(text) or "")
+        return found if found is not None and found.proves(text) and not found.is_expired(self._now()) else None
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+    async def keep_reading(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.read()
+            await asyncio.sleep(READ_EVERY_SECONDS)
+
+    async def read(self) -> None:
+        """Read once; what cannot be read stays as it was."""
+        try:
+            keys, config = await asyncio.to_thread(self._read)
+            self._keys, self._read_at = keys, self._clock.monotonic()
+            if config is not None:
+                self._on_config(config)
+        except psycopg.Error as error:
+            log.warning("the database does not answer", reason=str(error).partition("\n")[0])
+        except ValueError as error:
+            log.error("ingestion's configuration cannot be read", reason=str(error))
+
+    def _read(self) -> tuple[Mapping[str, ApiKey], Mapping[str, Any] | None]:
+        try:
+            if self._connection is None:
+                self._connection = psycopg.connect(
+                    self._postgres_url,
+                    autocommit=True,
+                    connect_timeout=2,
+                    row_factory=dict_row,
+                    application_name="weir-api",
+                )
+            keys = {row["key_id"]: _key(row) for row in self._connection.execute(_KEYS)}
+            row = self._connection.execute(_CONFIG, [Job.INGESTION.value]).fetchone()
+        except psycopg.Error:
+            self.close()
+            raise
+        return keys, row["config"] if row is not None else None
+
+    def close(self) -> None:
+        """End the session."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
+
+
+def _key(row: Mapping[str, Any]) -> ApiKey:
+    return ApiKey(
+        row["key_id"],
+        bytes(row["secret_sha256"]),
+        scopes_of(row["scopes"]),
+        frozenset(row["accounts"]),
+        tuple(row["sources"]),
+        row["expires_at"],
+    )

@@ -1,0 +1,48 @@
+"""What goes wrong, as `application/problem+json` (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+MEDIA_TYPE = "application/problem+json"
+
+
+@dataclass
+class Problem(Exception):
+    """A request that is refused: `detail` says why, and what to do. `invalid`: the fields that are wrong."""
+
+    status: HTTPStatus
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    invalid: Sequence[Mapping[str, str]] = ()
+
+    def response(self, request: Request) -> Response:
+        """The answer. `type` is about:blank: the status says all that a program may act upon."""
+        content: dict[str, Any] = {
+            "type": "about:blank",
+            "title": self.status.phrase,
+            "status": self.status.value,
+            "detail": self.detail,
+            "instance": request.url.path,
+        }
+        if self.invalid:
+            content["invalid_parameters"] = list(self.invalid)
+        return Response(json.dumps(content), self.status, dict(self.headers), MEDIA_TYPE)
+
+
+async def problem_response(request: Request, error: Exception) -> Response:
+    """The handler of `Problem`."""
+    assert isinstance(error, Problem), "registered for it alone"
+    return error.response(request)
+
+
+def unavailable(detail: str, retry_after_seconds: int = 5) -> Problem:
+    """Nothing was written, or nobody knows: the same request may be sent again."""
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": str(retry_after_seconds)})

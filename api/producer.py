@@ -1,0 +1,156 @@
+"""Records from a web server into Kafka: a request waits until all of its records are acknowledged by all replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from api.problems import Problem, unavailable
+
+log = structlog.get_logger()
+
+MAX_PENDING_BYTES = 32 << 20
+"""Of records that no broker has acknowledged yet; more are refused until some are."""
+ACKNOWLEDGED_WITHIN_SECONDS = 10.0
+RETRY_AFTER_SECONDS = 2
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is appended to a topic."""
+
+    key: bytes | None
+    value: bytes
+
+
+@dataclass
+class _Request:
+    """The records of one request that nobody has answered yet, and where the others are."""
+
+    left: int
+    answer: asyncio.Future[dict[tuple[str, int], int]]
+    loop: asyncio.AbstractEventLoop
+    last: dict[tuple[str, int], int] = field(default_factory=dict)
+    error: KafkaError | None = None
+
+
+class AcknowledgedProducer:
+    """Appends records to one topic, by librdkafka's settings `kafka`; `headers` go with each."""
+
+    def __init__(self, kafka: Mapping[str, str | int | float | bool], topic: str, headers: Mapping[str, bytes]) -> None:
+        self._topic = topic
+        self._headers: list[tuple[str, str | bytes | None]] = list(headers.items())
+        self._settings = {
+            **kafka,
+            "log_level": 4,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            # The broker's limit is on a whole batch: a full one must not be refused for its size.
+            "batch.size": 128 << 10,
+            "delivery.timeout.ms": int(ACKNOWLEDGED_WITHIN_SECONDS * 1_000),
+            "queue.buffering.max.kbytes": 2 * MAX_PENDING_BYTES >> 10,
+            # As Kafka's own clients do: one key reaches one partition whoever sends it.
+            "partitioner": "murmur2_random",
+        }
+        self._producer = Producer(self._settings)
+        self._pending_bytes = 0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="producer", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of records that no broker has acknowledged yet."""
+        return self._pending_bytes
+
+    async def send(self, records: Sequence[Record]) -> dict[tuple[str, int], int]:
+        """Append records; gives the offset of the last one per topic and partition, once all are acknowledged.
+
+        Raises Problem: 429 while too much waits for the brokers, 503 when they do not acknowledge in time. Some of the
+        records may be in the topic then; whoever sends all of them again makes duplicates, which are billed once.
+        """
+        size_bytes = sum(len(record.value) for record in records)
+        with self._lock:
+            if self._pending_bytes and self._pending_bytes + size_bytes > MAX_PENDING_BYTES:
+                raise Problem(
+                    HTTPStatus.TOO_MANY_REQUESTS,
+                    "Kafka acknowledges more slowly than events come in: send the same request again later.",
+                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
+                )
+            self._pending_bytes += size_bytes
+        if not records:
+            return {}
+        loop = asyncio.get_running_loop()
+        request = _Request(len(records), loop.create_future(), loop)
+        for record in records:
+            self._produce(record, request)
+        return await request.answer
+
+    def close(self) -> None:
+        """Wait for what is on its way, and stop."""
+        self._producer.flush(ACKNOWLEDGED_WITHIN_SECONDS)
+        self._stopping.set()
+        self._thread.join()
+        self._producer.close()
+
+    def _produce(self, record: Record, request: _Request) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            self._delivered(len(record.value), request, error, message)
+
+        try:
+            self._producer.produce(self._topic, record.value, record.key, headers=self._headers, on_delivery=delivered)
+        except BufferError:
+            self._answered(len(record.value), request, KafkaError(KafkaError._QUEUE_FULL))
+        except KafkaException as error:
+            self._answered(len(record.value), request, error.args[0])
+
+    def _delivered(self, size_bytes: int, request: _Request, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            if error.fatal():
+                # An idempotent producer goes on after nothing that it cannot put in order; a new one does.
+                self._producer = Producer(self._settings)
+            self._answered(size_bytes, request, error)
+            return
+        place, offset = (message.topic() or self._topic, message.partition() or 0), message.offset() or 0
+        with self._lock:
+            request.last[place] = max(offset, request.last.get(place, -1))
+        self._answered(size_bytes, request, None)
+
+    def _answered(self, size_bytes: int, request: _Request, error: KafkaError | None) -> None:
+        with self._lock:
+            self._pending_bytes -= size_bytes
+            request.left -= 1
+            request.error = request.error or error
+            is_done = request.left == 0
+        if is_done:
+            request.loop.call_soon_threadsafe(_finish, request)
+
+    def _poll(self) -> None:
+        while not self._stopping.is_set():
+            self._producer.poll(POLL_SECONDS)
+
+
+def _finish(request: _Request) -> None:
+    if request.answer.done():
+        return  # whoever asked has gone
+    if request.error is None:
+        request.answer.set_result(request.last)
+        return
+    reason = request.error.str()
+    log.warning("records were not acknowledged", reason=reason)
+    if request.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        detail = f"The topic does not take an event of this size ({reason}): raise its max.message.bytes, or send less."
+        request.answer.set_exception(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail))
+        return
+    request.answer.set_exception(
+        unavailable(f"Kafka did not acknowledge every event ({reason}): send the same request again.")
+    )

@@ -1,0 +1,108 @@
+"""The process: uvicorn with limits on whoever is slow, and what the application needs of Kafka and Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from api.app import application
+from api.events import Services
+from api.in_force import InForce
+from api.producer import AcknowledgedProducer
+from api.validation import Validator
+from deployment.errors import CannotRun
+from deployment.kafka_client import kafka_client
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
+from jobs.runtime.clock import MachineClock
+from jobs.streams import EVENTS_TOPIC
+
+DOOR = "weir-door"
+"""Header of each record: which server took it."""
+MAX_CONNECTIONS = 2_000
+MAX_HEADER_BYTES = 64 << 10
+REQUEST_WITHIN_SECONDS = 10.0
+"""Of a new connection, until its first request line and headers are there."""
+IDLE_SECONDS = 30
+ENDS_WITHIN_SECONDS = 20
+
+
+class Impatient(H11Protocol):
+    """Ends a connection on which no whole request head came in time; uvicorn itself would wait for ever."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.close()
+            return
+        self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come; those of a request's body have their own limit (`app.BODY_WITHIN_SECONDS`)."""
+        if self._head is None and not self._is_answering:
+            self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
+        super().data_received(data)
+        if self._head is not None and self._is_answering:
+            self._head.cancel()
+            self._head = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        if self._head is not None:
+            self._head.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        self._head = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def serve(environment: Mapping[str, str], host: str, port: int, door: str) -> None:
+    """Serve until SIGTERM or SIGINT. Raises CannotRun where the environment lacks an address."""
+    uvicorn.run(application(services_of(environment, door)), **settings(host, port))
+
+
+def services_of(environment: Mapping[str, str], door: str) -> Services:
+    """What requests are answered with. `door` is this server's name in each record's header. Raises CannotRun."""
+    if missing := sorted({KAFKA_VARIABLE, POSTGRES_VARIABLE} - environment.keys()):
+        raise CannotRun(f"{' and '.join(missing)} must be set.")
+    clock = MachineClock()
+    validator = Validator()
+    kafka = kafka_client(environment[KAFKA_VARIABLE])
+    return Services(
+        InForce(postgres_url_of(environment), clock, validator.use),
+        validator,
+        AcknowledgedProducer(kafka, EVENTS_TOPIC, {DOOR: door.encode()}),
+        clock,
+    )
+
+
+def settings(host: str, port: int) -> dict[str, Any]:
+    """Uvicorn's settings. Its access log is off: it would have a line for each event of a single POST."""
+    return {
+        "host": host,
+        "port": port,
+        "http": Impatient,
+        "ws": "none",
+        "lifespan": "on",
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "proxy_headers": False,
+        "h11_max_incomplete_event_size": MAX_HEADER_BYTES,
+        "timeout_keep_alive": IDLE_SECONDS,
+        "timeout_graceful_shutdown": ENDS_WITHIN_SECONDS,
+        "backlog": MAX_CONNECTIONS,
+    }

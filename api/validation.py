@@ -1,0 +1,121 @@
+"""Events → what ingestion would say of each, by the contracts that it has in force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.documents import judged, violation_parts
+from jobs.ingestion.judge import Judge
+from metering.contracts.model import Contract
+
+MAX_EVENTS_AT_ONCE = 2_000
+COLUMNS = ("reason", "violation", "type", "id", "source", "account")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of one event. `reason` is null of a valid one; else `path` and `rule` say where it breaks what."""
+
+    id: str | None
+    source: str | None
+    account: str | None
+    reason: str | None = None
+    path: str | None = None
+    rule: str | None = None
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What a configuration of ingestion makes of events."""
+
+    judge: Judge
+    contracts: Mapping[str, Contract]
+    max_record_bytes: int
+
+
+class NotInForce(Exception):
+    """Ingestion has never been started here, so nobody knows which contracts hold."""
+
+
+class Validator:
+    """Judges events of many requests at once: a call costs much the same for one event as for a hundred."""
+
+    def __init__(self) -> None:
+        self._config: dict[str, Any] | None = None
+        self._rules: _Rules | None = None
+        self._waiting: list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]] = []
+        self._working: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "validator")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it knows the contracts."""
+        return self._rules is not None
+
+    def use(self, config: Mapping[str, Any]) -> None:
+        """Judge by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
+        if config != self._config:
+            rules = IngestionConfig.model_validate(config)
+            self._rules = _Rules(rules.judge(), rules.contracts_in_force(), rules.max_record_bytes)
+            self._config = dict(config)
+
+    async def verdicts(self, documents: Sequence[bytes]) -> list[Verdict]:
+        """One for each document, in their order. Raises NotInForce."""
+        if self._rules is None:
+            raise NotInForce
+        answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((documents, answer))
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        return await answer
+
+    async def _work(self) -> None:
+        """Until nobody waits."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                asked = self._next()
+                documents = [document for each, _ in asked for document in each]
+                assert self._rules is not None, "asked for before anybody waits"
+                try:
+                    found = await loop.run_in_executor(self._thread, _verdicts, documents, self._rules)
+                except Exception as error:  # noqa: BLE001 -- whoever waits is told; the next ones are judged
+                    for _, answer in asked:
+                        if not answer.cancelled():
+                            answer.set_exception(error)
+                    continue
+                start = 0
+                for each, answer in asked:
+                    if not answer.cancelled():
+                        answer.set_result(found[start : start + len(each)])
+                    start += len(each)
+        finally:
+            self._working = None
+
+    def _next(self) -> list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]]:
+        """Who has waited longest, as many as are judged at once; at least one."""
+        count, taken = 0, 0
+        for documents, _ in self._waiting:
+            if taken and count + len(documents) > MAX_EVENTS_AT_ONCE:
+                break
+            count, taken = count + len(documents), taken + 1
+        asked, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return asked
+
+
+def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:
+    rows = judged(documents, rules.judge, rules.max_record_bytes).select(COLUMNS).iter_rows(named=True)
+    found = []
+    for row in rows:
+        who = (row["id"], row["source"], row["account"])
+        if row["reason"] is None:
+            found.append(Verdict(*who))
+        else:
+            said = violation_parts(row["violation"] or "", rules.contracts.get(row["type"] or ""))
+            found.append(Verdict(*who, row["reason"], said["path"], said["rule"]))
+    return found

@@ -1,0 +1,151 @@
+"""`weir keys`: who may use the API."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
+from cli.who import ByOption, author
+from metering.api_keys import Scope
+from metering.instants import rfc3339
+
+if TYPE_CHECKING:
+    from api.key_store import NewKey
+
+keys = typer.Typer(no_args_is_help=True, help="Who may use the API.")
+KeyArgument = Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `weir keys list` has it.")]
+
+
+class Shown(StrEnum):
+    """How a new key is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+ShownOption = Annotated[Shown, typer.Option("--format", help="How to print the new key.")]
+
+
+@keys.callback()
+def _keys() -> None:
+    """Who may use the API."""
+
+
+@keys.command()
+def create(
+    *,
+    scope: Annotated[
+        list[Scope], typer.Option("--scope", help="What it may be used for: ingest, read. May be repeated.")
+    ],
+    account: Annotated[
+        list[str] | None,
+        typer.Option("--account", help="An account whose events it may send; may be repeated. Left out: all accounts."),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="PATTERN",
+            help="A pattern of `source` that it may send; may be repeated. Left out: all.",
+        ),
+    ] = None,
+    expires_days: Annotated[
+        int | None, typer.Option(min=1, max=3_660, help="It holds for so many days. Left out: until it is revoked.")
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="What it is for; shown in the list.")] = None,
+    by: ByOption = None,
+    form: ShownOption = Shown.TEXT,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Make a key. It is shown once, and nowhere kept: only its SHA-256 is stored.
+
+    Send it as `Authorization: Bearer weir_…`. It can be used within a few seconds.
+    """
+    from api import key_store
+    from deployment.stack import running_deployment
+
+    expires_at = None if expires_days is None else _now() + timedelta(days=expires_days)
+    url = running_deployment(data_dir).postgres_url
+    accounts, sources = _texts(account, "--account"), _texts(source, "--source")
+    _print_key(
+        key_store.create(
+            url,
+            list(dict.fromkeys(scope)),
+            author(by),
+            accounts=accounts,
+            sources=sources,
+            note=None if note is None else _texts([note], "--note")[0],
+            expires_at=expires_at,
+        ),
+        form,
+    )
+
+
+@keys.command("list")
+def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """List all keys: what each may do, and whether it holds. What opens the API is not among it."""
+    from api import key_store
+    from deployment.stack import running_deployment
+
+    rows = key_store.listed(running_deployment(data_dir).postgres_url)
+    for row in rows:
+        row |= {name: ", ".join(row[name]) or None for name in ("scopes", "accounts", "sources")}
+    print_rows(rows, key_store.COLUMNS, form)
+
+
+@keys.command()
+def rotate(
+    key: KeyArgument,
+    *,
+    overlap_hours: Annotated[
+        int, typer.Option(min=0, max=8_784, help="Both keys hold for so long; then the old one ends.")
+    ] = 24,
+    by: ByOption = None,
+    form: ShownOption = Shown.TEXT,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Make a new key that may do what this one may, and let this one end. Exit status 1 where there is none."""
+    from api import key_store
+    from deployment.stack import running_deployment
+
+    url = running_deployment(data_dir).postgres_url
+    _print_key(key_store.rotate(url, key, author(by), timedelta(hours=overlap_hours)), form)
+
+
+@keys.command()
+def revoke(key: KeyArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """End a key: within 5 s it is refused everywhere. Exit status 1 where there is none."""
+    from api import key_store
+    from deployment.stack import running_deployment
+
+    key_store.revoke(running_deployment(data_dir).postgres_url, key, author(by))
+    typer.echo(f"{key} is revoked.")
+
+
+def _print_key(made: NewKey, form: Shown) -> None:
+    if form is Shown.JSON:
+        expires_at = None if made.expires_at is None else rfc3339(made.expires_at)
+        shown = {"id": made.id, "key": made.key, "scopes": list(made.scopes), "accounts": list(made.accounts)}
+        typer.echo(json.dumps({**shown, "sources": list(made.sources), "expires_at": expires_at}, indent=2))
+        return
+    typer.echo(made.key)
+    typer.echo(f"This is key {made.id}. It is not shown again.", err=True)
+
+
+def _texts(given: list[str] | None, option: str) -> list[str]:
+    from catalog.file import checked_text
+
+    try:
+        return [checked_text(text) for text in dict.fromkeys(given or [])]
+    except ValueError as problem:
+        raise typer.BadParameter(f"{option} {problem}") from problem
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 -- the top of a program

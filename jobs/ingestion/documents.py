@@ -1,0 +1,77 @@
+"""Documents that nobody has sent yet, judged as ingestion would judge them as records of `events`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.set_aside import set_aside
+from jobs.runtime.kafka.marks import MARKS
+from jobs.streams import EVENTS_TOPIC, INSTANT
+from metering.contracts.model import Contract, pointer
+
+_ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+"""When a record was received, on which nothing here depends."""
+
+
+def judged(documents: Sequence[bytes], judge: Judge, largest_bytes: int) -> pl.DataFrame:
+    """One row per document, in their order, as `Judge.schema`; what depends on when one is received is not judged.
+
+    `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large.
+    """
+    return set_aside(pl.DataFrame(judge.judge(records_of(documents))), {}, largest_bytes)
+
+
+def subject_of(document: bytes) -> bytes | None:
+    """The Kafka key of a document: its subject as UTF-8, or None where none can be read.
+
+    All events of an account share a partition, so that a copy is always recognised.
+    """
+    try:
+        parsed = json.loads(document.decode("utf-8"))
+        subject = parsed.get("subject") if isinstance(parsed, dict) else None
+        return subject.encode("utf-8") if isinstance(subject, str) and subject else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def records_of(documents: Sequence[bytes]) -> pa.Table:
+    """Documents as ingestion would read them from Kafka."""
+    count = len(documents)
+    return pa.table(
+        {
+            "key": pa.array([subject_of(document) for document in documents], pa.binary()),
+            "value": pa.array(documents, pa.binary()),
+            "topic": pa.array([EVENTS_TOPIC] * count, pa.string()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),
+            "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
+            **{column: pa.nulls(count, pa.binary()) for column in MARKS},
+        }
+    )
+
+
+def violation_parts(violation: str, contract: Contract | None) -> dict[str, str | None]:
+    """`contract`, `path` and `rule` of a violation, which is `<contract>[ <path>]: <rule>`."""
+    if contract is not None:
+        # A type and a key may hold any character: a colon and a blank, too.
+        for path in _places(contract):
+            if violation.startswith(before := f"{contract.type} {path}: "):
+                return {"contract": contract.type, "path": path, "rule": violation.removeprefix(before)}
+    place, _, rule = violation.partition(": ")
+    document, slash, name = place.partition(" /")
+    return {"contract": document, "path": f"/{name}" if slash else None, "rule": rule}
+
+
+def _places(contract: Contract) -> list[str]:
+    """Pointers of all that a contract says something of, the longest first."""
+    found = {"/data", "/data_base64"}
+    for field in contract.fields:
+        found |= {pointer(field.path[:length]) for length in range(1, len(field.path) + 1)}
+    return sorted(found, key=len, reverse=True)

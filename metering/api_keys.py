@@ -1,0 +1,69 @@
+"""API keys: `weir_<id>_<secret>`. The id finds the key, the secret proves it; only SHA-256 of the whole is stored.
+
+A secret has 256 random bits, so a fast hash is enough: there is nothing to guess from a dictionary.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+
+_KEY = re.compile(r"weir_([0-9a-f]{12})_([0-9a-f]{64})")
+
+
+class Scope(StrEnum):
+    """What a key may be used for."""
+
+    INGEST = "ingest"
+    """Send events."""
+    READ = "read"
+    """Ask for usage and bills."""
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key as it is stored. `accounts`: whose events it may send; none: everybody's. `sources`: patterns, likewise."""
+
+    id: str
+    digest: bytes
+    scopes: frozenset[Scope]
+    accounts: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+
+    def proves(self, key: str) -> bool:
+        """Whether `key` is this one, in constant time."""
+        return hmac.compare_digest(self.digest, digest_of(key))
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether it holds no more; revoked keys are not read at all."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+def new_key() -> tuple[str, str]:
+    """The id of a new key, and the key, which is shown once."""
+    key_id = secrets.token_hex(6)
+    return key_id, f"weir_{key_id}_{secrets.token_hex(32)}"
+
+
+def digest_of(key: str) -> bytes:
+    """What is stored of a key: SHA-256, 32 bytes."""
+    return sha256(key.encode("utf-8", "replace")).digest()
+
+
+def id_of(key: str) -> str | None:
+    """The id in a key; None for what has not the form of one."""
+    found = _KEY.fullmatch(key)
+    return found[1] if found else None
+
+
+def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
+    """Stored scopes; those that a newer release has added are left out."""
+    known = set(Scope)
+    return frozenset(Scope(name) for name in names if name in known)

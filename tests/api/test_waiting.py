@@ -1,0 +1,85 @@
+"""What the API answers while something that it needs is away, or a client takes its time."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import psycopg
+
+from api import key_store
+from api.server import REQUEST_WITHIN_SECONDS
+from laptop.ports import LOOPBACK, free_ports
+from metering.api_keys import Scope
+from tests.api.serving import Server, serving, start_ingestion
+from tests.api.test_events_in import OWN, encoded, event, refused, usable
+from tests.waiting import wait_until
+
+
+def test_before_ingestion_was_ever_started_it_says_so(bootstrap: str, database: str) -> None:
+    with serving(bootstrap, database, is_ready=False) as server:
+        key = key_store.create(database, [Scope.INGEST], "test").key
+        wait_until(
+            lambda: server.post(OWN, encoded(event()), key).status == 503, "the key being known", 10, every_seconds=0.2
+        )
+        answer = server.request("GET", "/health/ready", None, {})
+        assert (answer.status, answer.json["waits_for"]) == (503, ["ingestion"])
+        start_ingestion(database)
+        wait_until(
+            lambda: server.post(OWN, encoded(event()), key).status == 200,
+            "ingestion being known",
+            10,
+            every_seconds=0.2,
+        )
+
+
+def test_without_a_broker_nothing_is_called_taken(database: str) -> None:
+    start_ingestion(database)
+    with serving(f"{LOOPBACK}:{free_ports(1)[0]}", database) as server:
+        answer = server.post(OWN, encoded(event()), usable(server))
+        refused(answer, 503, "Kafka", "send the same request again")
+        assert int(answer.headers["retry-after"]) > 0
+
+
+def test_while_the_database_is_away_keys_hold_as_they_were(server: Server, postgres_url: str) -> None:
+    key = usable(server)
+    name = server.database.rsplit("/", 1)[1].partition("?")[0]
+    with psycopg.connect(postgres_url, autocommit=True) as administrator:
+        administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        administrator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        try:
+            time.sleep(5)
+            assert server.post(OWN, encoded(event()), key).status == 200
+        finally:
+            administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
+def test_a_client_that_sends_no_request_is_let_go_and_holds_nobody_up(server: Server) -> None:
+    started = time.monotonic()
+    silent = [socket.create_connection((LOOPBACK, server.port), timeout=60) for _ in range(200)]
+    try:
+        silent[0].sendall(b"POST /v1/events HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        assert server.request("GET", "/health/live", None, {}).status == 200
+        assert [each.recv(1) for each in silent] == [b""] * len(silent)
+    finally:
+        for each in silent:
+            each.close()
+    assert time.monotonic() - started >= REQUEST_WITHIN_SECONDS - 1
+
+
+def test_a_megabyte_of_headers_is_refused(server: Server) -> None:
+    with socket.create_connection((LOOPBACK, server.port), timeout=30) as client:
+        try:
+            client.sendall(b"POST /v1/events HTTP/1.1\r\nHost: a\r\n" + b"X-Flood: " + b"x" * (1 << 20))
+            assert client.recv(64).startswith(b"HTTP/1.1 400")
+        except ConnectionError:
+            pass  # it was closed while the rest was sent
+    assert server.request("GET", "/health/live", None, {}).status == 200
+
+
+def test_the_secret_of_a_key_is_in_no_answer_and_no_table(server: Server) -> None:
+    made = key_store.create(server.database, [Scope.INGEST], "test", note="a note")
+    listed = json.dumps(key_store.listed(server.database), default=str)
+    assert made.id in listed
+    assert made.key.rsplit("_", 1)[1] not in listed

@@ -1,0 +1,108 @@
+"""Bodies of requests: events are found as they were written, and any other body is a problem that says what."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.bodies import events_in
+from api.elements import Element, array, lines, single, single_or_array
+from api.events import with_time
+from api.problems import Problem
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.documents import judged
+
+NOW = datetime(2026, 11, 27, 12, 0, 0, 5, tzinfo=UTC)
+JUDGE = IngestionConfig().judge()
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+spaces = st.text(" \t\r\n", max_size=3).map(str.encode)
+
+
+@given(st.lists(st.tuples(values, st.sampled_from([None, 1])), max_size=5), spaces, spaces)
+def test_elements_of_an_array_are_found_byte_for_byte(
+    given_values: list[tuple[Any, int | None]], before: bytes, after: bytes
+) -> None:
+    written = [json.dumps(value, indent=indent, ensure_ascii=False).encode() for value, indent in given_values]
+    written = [text for text in written if b"\\ud" not in text and _is_utf8(text)]
+    body = before + b"[" + before + (before + b"," + after).join(written) + after + b"]" + after
+    assert [element.document for element in array(body)] == written
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@given(st.lists(values, max_size=5))
+def test_lines_are_found_byte_for_byte(given_values: list[Any]) -> None:
+    written = [json.dumps(value).encode() for value in given_values]
+    assert [element.document for element in lines(b"\r\n\n".join(written))] == written
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | values.map(lambda v: json.dumps(v).encode()))
+def test_any_body_is_events_or_a_problem_that_says_what(body: bytes) -> None:
+    for content_type in ("application/json", "application/cloudevents-batch+json", "application/x-ndjson", "a/b"):
+        for headers in ({}, {"ce-specversion": "1.0", "ce-id": "1"}):
+            found, problem = _events_or_problem({"content-type": content_type, **headers}, body)
+            if problem is not None:
+                assert (problem.status < 500, bool(problem.detail)) == (True, True)
+            else:
+                assert len(judged([with_time(each, NOW) for each in found], JUDGE, 1 << 20)) == len(found) > 0
+
+
+def _events_or_problem(headers: dict[str, str], body: bytes) -> tuple[list[Element], Problem | None]:
+    try:
+        return events_in(headers, body), None
+    except Problem as problem:
+        return [], problem
+
+
+@given(st.dictionaries(st.text(), values, max_size=3), spaces)
+def test_a_filled_in_time_adds_two_attributes_and_changes_nothing_else(event: dict[str, Any], space: bytes) -> None:
+    event = {name: value for name, value in event.items() if name not in ("time", "timesource")}
+    document = space + b"{" + space + json.dumps(event).encode()[1:]
+    filled = with_time(single(document), NOW)
+    added = {"time": "2026-11-27T12:00:00.000005Z", "timesource": "receipt"}
+    assert json.loads(filled) == {**event, **added}
+    behind = document.index(b"{") + 1
+    assert (filled[:behind], filled.endswith(document[behind:])) == (document[:behind], True)
+
+
+def test_an_event_with_a_time_or_another_source_of_it_stays_as_it_is() -> None:
+    for text in ('{"time":null}', '{"time":"x"}', '{"timesource":"gps"}', "[]", "1", "{", "", '{"a":1}{"b":2}'):
+        assert with_time(single(text.encode()), NOW) == text.encode()
+
+
+def digests(*events: dict[str, Any]) -> list[int]:
+    return judged([json.dumps(each).encode() for each in events], JUDGE, 1 << 20)["content_digest"].to_list()
+
+
+def test_a_time_of_the_receipt_is_no_part_of_what_an_event_says_and_any_other_is() -> None:
+    event = {"specversion": "1.0", "type": "t", "source": "s", "id": "1", "subject": "a"}
+    early, late = {"time": "2026-11-27T12:00:00Z"}, {"time": "2026-11-27T12:00:01Z"}
+    receipt = {"timesource": "receipt"}
+    first, second, own, other = digests(
+        {**event, **early, **receipt}, {**event, **late, **receipt}, {**event, **early}, {**event, **late}
+    )
+    assert None not in (first, own, other)
+    assert first == second
+    assert len({first, own, other}) == 3
+    clock = digests({**event, **early, "timesource": "gps"}, {**event, **early, "timesource": 1})
+    assert clock == [own, own]
+
+
+def test_a_body_that_is_blank_holds_no_event_and_a_broken_document_is_one() -> None:
+    assert single_or_array(b" \n") == []
+    assert [each.document for each in single_or_array(b"{")] == [b"{"]
