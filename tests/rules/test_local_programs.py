@@ -69,6 +69,7 @@ def test_every_program_has_its_place_among_those_that_are_stopped(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laptop.programs.capture.password", lambda _: "secret")
+    folders.database.mkdir(parents=True)
     addresses = choose_addresses(folders)
     programs = [*servers(folders, addresses), *applications(folders, addresses, "postgresql://127.0.0.1/weir")]
     assert {program.name for program in programs} <= {name for group in FIRST_TO_LAST for name in group}
