@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from pydantic import (
 from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
+from metering.price_attributes import PriceAttribute
 from metering.price_models import BEGINS, MOST_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
@@ -200,16 +202,24 @@ class CatalogFile(Row):
             if row.parent and row.parent not in accounts
         ]
 
-    def unknown_attributes(self, known: set[str]) -> list[str]:
-        """One line for each condition on a column that the stack does not price by."""
-        listed = ", ".join(sorted(known)) or "none so far"
-        return [
-            f"prices.{number}.conditions names {column}: must be one of price_attributes in the configuration "
-            f"({listed}); list it there, and start the applications"
-            for number, row in enumerate(self.prices)
-            for column, _ in PricedModel.parse(row.model).conditions
-            if column not in known
-        ]
+    def unknown_attributes(self, known: Iterable[PriceAttribute]) -> list[str]:
+        """One line for each condition on a column that the stack does not price by, or on a band that it has not."""
+        attributes = {each.name: each for each in known}
+        listed = ", ".join(sorted(attributes)) or "none so far"
+        problems = []
+        for number, row in enumerate(self.prices):
+            for column, value in PricedModel.parse(row.model).conditions:
+                if column not in attributes:
+                    problems.append(
+                        f"prices.{number}.conditions names {column}: must be one of price_attributes in the "
+                        f"configuration ({listed}); list it there, and start the applications"
+                    )
+                elif not attributes[column].has(value):
+                    bands = ", ".join(dict(attributes[column].bands))
+                    problems.append(
+                        f"prices.{number}.conditions: {column} is {value}: must be one of its bands ({bands})"
+                    )
+        return problems
 
     def undeclared_meters(self, declared: set[str]) -> list[str]:
         """One line for each price of a meter that the stack does not count."""

@@ -109,6 +109,15 @@ class PricedModels:
             found[each.model].append(each)
         return found
 
+    @cached_property
+    def values(self) -> Mapping[str, frozenset[str]]:
+        """By column the values that some condition asks for."""
+        found = defaultdict(set)
+        for each in self.every:
+            for column, value in each.conditions:
+                found[column].add(value)
+        return {column: frozenset(values) for column, values in found.items()}
+
     def _naming(self, model: str) -> Iterator[PricedModel]:
         prefixes = (model[:length] + ANY for length in range(len(model) + 1))
         for name in dict.fromkeys([model, *prefixes]):

@@ -12,14 +12,15 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.joins.attribute_values import value_of
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
 from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.dimensions import dimensions
-from jobs.joins.memory import condition_of
 from jobs.joins.quantities import BILLED, quantities
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
 from metering.meters import Declaration
+from metering.price_attributes import PriceAttribute
 from metering.words import UsageCause
 
 
@@ -30,7 +31,7 @@ def price(
     prices: Versions | VersionsInUse,
     *,
     named: Sequence[str] = (),
-    attributes: Sequence[str] = (),
+    attributes: Sequence[PriceAttribute] = (),
     seen_from: int | None = None,
 ) -> pa.Table:
     """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns`, `meters` and
@@ -39,7 +40,7 @@ def price(
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
     back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
     account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
-    `attributes` are the columns of events that conditions of prices can name; what any other says meets none.
+    `attributes` are what conditions of prices can name; one on anything else is met by no event.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
@@ -67,7 +68,7 @@ def _priced(
     metered: pl.DataFrame,
     outcomes: pl.DataFrame,
     prices: Versions | VersionsInUse,
-    attributes: Sequence[str],
+    attributes: Sequence[PriceAttribute],
     seen_from: int | None,
 ) -> pl.DataFrame:
     """Rows and meters with what they are priced by → LISTED: of the prices that are for an event the first that holds
@@ -76,16 +77,22 @@ def _priced(
     known = prices.priced_models
     if not known:
         return prices.as_of(metered, seen_from).select(LISTED)
-    said = outcomes.select(
+    # Of millions of values few are asked for: all others are as if nothing was said.
+    said = {
+        each.name: pl.when(value.is_in(list(known.values[each.name]))).then(value)
+        for each, value in zip(attributes, map(value_of, attributes), strict=True)
+        if each.name in known.values
+    }
+    of_rows = outcomes.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
-        *[pl.col(condition_of(name)).alias(f"attribute:{name}") for name in attributes],
+        *[value.alias(f"attribute:{name}") for name, value in said.items()],
     )
-    asked = metered.join(said, on="row", how="left", maintain_order="left")
-    by = ["model", *(f"attribute:{name}" for name in attributes)]
+    asked = metered.join(of_rows, on="row", how="left", maintain_order="left")
+    by = ["model", *(f"attribute:{name}" for name in said)]
     found = [
         (*values, candidate, rank)
         for values in asked.select(by).unique().iter_rows()
-        for rank, candidate in enumerate(known.candidates(values[0], dict(zip(attributes, values[1:], strict=True))))
+        for rank, candidate in enumerate(known.candidates(values[0], dict(zip(said, values[1:], strict=True))))
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
     candidates = pl.DataFrame(found, schema=schema, orient="row")
