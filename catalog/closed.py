@@ -119,12 +119,20 @@ _PERHAPS: LiteralString = """
 """Usage that a price of more than its model, or with conditions, may be for."""
 _BY_TERMS: LiteralString = """
     SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.model, used.meter, used.currency,
-           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays
+           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays, said.columns
     FROM usage_days AS used LEFT JOIN LATERAL (
         SELECT DISTINCT plan, currency FROM catalog.account_history AS accounts
         WHERE accounts.account = used.account
           AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
     ) AS terms ON true
+    LEFT JOIN LATERAL (
+        SELECT jsonb_build_object('name', name, 'parent', parent, 'timezone', timezone, 'tags', tags)::text AS columns
+        FROM catalog.accounts JOIN unnest(%(accounts)s::text[], %(account_starts)s::timestamptz[]) AS changed (
+            account, starts
+        ) USING (account)
+        WHERE account = used.account AND used.last_window_end > starts
+          AND EXISTS (SELECT FROM catalog.prices WHERE position('"account.' IN model) > 0)
+    ) AS said ON true
     WHERE used.account = ANY (%(accounts)s) AND used.unit_price IS NOT NULL
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
       AND EXISTS (
@@ -137,9 +145,10 @@ _BY_TERMS: LiteralString = """
               priced.name = used.model OR right(name, 1) = '*' AND starts_with(used.model, left(name, -1))
           )
       )
-    GROUP BY 1, 2, 3, 4, 5, 6, 8, 9
+    GROUP BY 1, 2, 3, 4, 5, 6, 8, 9, 10
 """
-"""Usage of accounts that such a price may be for, and each plan and currency that it is under."""
+"""Usage of accounts that such a price may be for, each plan and currency that it is under, and what the account says
+from the change on, where conditions are about that."""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones

@@ -26,7 +26,7 @@ from pydantic import (
 from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
-from metering.price_attributes import PriceAttribute
+from metering.price_attributes import ACCOUNT, PriceAttribute
 from metering.price_models import BEGINS, MOST_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
@@ -90,7 +90,7 @@ def _conditions(value: Any) -> dict[str, str]:
         raise ValueError(f"must be 1 to {MOST_CONDITIONS} columns of events, and the value of each")
     said = {name: _condition(text) for name, text in value.items()}
     for name, text in said.items():
-        if not re.fullmatch(PLAIN_NAME, str(name)):
+        if not re.fullmatch(PLAIN_NAME, str(name)) and not str(name).startswith(ACCOUNT):
             raise ValueError(f"{name!r} must be the name of a column")
         if checked_text(text) != text.strip() or text in ("null", "~"):
             raise ValueError(f"{name} is {text!r}: must be a value that events have, without spaces around it")

@@ -1,4 +1,4 @@
-"""What conditions of prices can name: columns of events, and bands of what an outcome reports."""
+"""What conditions of prices can name: columns of events and of their account, and bands of what an outcome reports."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+ACCOUNT = "account."
+"""How the name of a column of the account begins: `account.parent`, `account.tags.tier`."""
 Bands = tuple[tuple[str, Decimal | None], ...]
 """Names and bounds, up to and including which a quantity is in a band, ascending; the last has none."""
 
 
 @dataclass(frozen=True)
 class PriceAttribute:
-    """A column of events by its name; or, where it has `bands`, which of them a quantity is in.
+    """A column of events, or of the account, by its name; or, where it has `bands`, which of them a quantity is in.
 
     The quantity is what the report that bills has in the columns `of`, added up. What it does not report is null, and
     if all of them are null it is in no band.
@@ -28,6 +30,11 @@ class PriceAttribute:
         """With the columns, and the bands, in one order."""
         ascending = sorted(bands.items(), key=lambda band: (band[1] is None, band[1] or Decimal(0), band[0]))
         return cls(name, tuple(sorted(set(of))), tuple(ascending))
+
+    @property
+    def is_of_account(self) -> bool:
+        """Whether the account says it and not the event."""
+        return self.name.startswith(ACCOUNT)
 
     @property
     def stored(self) -> Any:
@@ -67,4 +74,9 @@ def columns_of_bands(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
 
 def texts_of_events(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
     """The columns of events that conditions compare as texts, each once."""
-    return tuple(dict.fromkeys(each.name for each in attributes if not each.bands))
+    return tuple(dict.fromkeys(each.name for each in attributes if not each.bands and not each.is_of_account))
+
+
+def columns_of_accounts(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
+    """The columns of the account that conditions compare, each once."""
+    return tuple(dict.fromkeys(each.name for each in attributes if each.is_of_account))

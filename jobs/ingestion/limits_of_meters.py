@@ -100,7 +100,7 @@ def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: M
     offered = sorted(_conditional(contracts).keys() - {"model"})
     numbers = sorted(name for name, kind in _reported(contracts).items() if kind in SUMMED)
     for each in attributes:
-        if not each.bands and each.name not in offered:
+        if not each.bands and not each.is_of_account and each.name not in offered:
             raise ValueError(
                 f"price_attributes names {each.name}, which is no text or boolean column of a contract; it can name "
                 f"{', '.join(offered)}"

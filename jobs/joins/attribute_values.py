@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import polars as pl
 
-from jobs.joins.memory import condition_of, quantity_of
+from jobs.joins.memory import condition_of, quantity_of, text_of
 from metering.meters import QUANTITY_DECIMALS
 from metering.price_attributes import PriceAttribute
 
@@ -15,7 +15,12 @@ _TOTAL = pl.Decimal(38, QUANTITY_DECIMALS)
 
 
 def value_of(attribute: PriceAttribute) -> pl.Expr:
-    """Outcomes (`resolve`) → what they say of it, as text; null where they say nothing (`PriceAttribute.band_of`)."""
+    """Outcomes (`resolve`) with the columns of their accounts (`text_of`) → what they say of it, as text.
+
+    Null where they say nothing (`PriceAttribute.band_of`).
+    """
+    if attribute.is_of_account:
+        return pl.col(text_of(attribute.name))
     if not attribute.bands:
         return pl.col(condition_of(attribute.name))
     quantity = _reported(attribute.of)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.joins.memory import text_of
-from jobs.runtime.dimensions import ACCOUNT, TAG, of_accounts
+from jobs.runtime.dimensions import TAG, of_accounts
+from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, PricedModels
 from metering.pricing import SUPPOSED_VERSIONS_FROM
 
@@ -191,7 +192,7 @@ def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Vers
     is_first = pl.int_range(pl.len()).over("account") == 0
     begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
     never = pl.lit(None, pl.Int64)
-    names = of_accounts(dimensions)
+    names = of_accounts(dict.fromkeys(dimensions))
     said = [_column(name).alias(text_of(name)) for name in names]
     return _versions(
         pl.DataFrame(accounts)

@@ -9,12 +9,13 @@ from pydantic import Field
 
 from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
+from jobs.runtime.dimensions import of_accounts
 from jobs.runtime.meters import CELLS_AT_ONCE, conditions_stored, outcomes_at_once, stored
 from jobs.runtime.names import Name
 from jobs.runtime.rules_in_force import History
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DEFAULT, DETAILS, Meter, columns_of, conditions_of
-from metering.price_attributes import columns_of_bands, texts_of_events
+from metering.price_attributes import columns_of_accounts, columns_of_bands, texts_of_events
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -98,6 +99,11 @@ class JoinsConfig(JobConfig):
         asked = (*conditions_of(self.declared), *texts_of_events(self.attributes))
         reported = (*columns_of(self.declared), *columns_of_bands(self.attributes))
         return carried(reported, self.dimensions, asked)
+
+    @property
+    def of_accounts(self) -> tuple[str, ...]:
+        """Columns of the account that are dimensions, or that conditions of prices can name."""
+        return (*of_accounts(self.dimensions), *columns_of_accounts(self.attributes))
 
     @property
     def timeouts_seconds(self) -> dict[str, int]:

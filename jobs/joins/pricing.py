@@ -40,18 +40,20 @@ def price(
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
     back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
     account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
-    `attributes` are what conditions of prices can name; one on anything else is met by no event.
+    `attributes` are what conditions of prices can name; one on anything else is met by no event. A column of the
+    account counts there as its plan does, by whatever version is known: an audit prices by those that came late.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
     contracted = accounts.as_of(at, seen_from).drop("version_lsn")
+    conditional = contracted
     texts = [name for name in accounts.values if name not in CONTRACT]
     if texts and seen_from is not None:
         contracted = contracted.with_columns(accounts.as_of(at).select(texts))
     asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
-    units = _priced(metered.filter(has_price), outcomes, prices, attributes, seen_from)
+    units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
     listed = billed_once(pl.concat([units, rest]), outcomes, meters)
@@ -71,8 +73,9 @@ def _priced(
     attributes: Sequence[PriceAttribute],
     seen_from: int | None,
 ) -> pl.DataFrame:
-    """Rows and meters with what they are priced by → LISTED: of the prices that are for an event the first that holds
-    (`PricedModels.candidates`).
+    """Rows and meters with what they are priced by, and the outcomes with what their accounts say → LISTED.
+
+    Of the prices that are for an event it is the first that holds (`PricedModels.candidates`).
     """
     known = prices.priced_models
     if not known:

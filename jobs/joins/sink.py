@@ -48,7 +48,7 @@ class UsageSink:
         tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
         self._usage = DeltaWriter(tables, job.writes, job.name, epoch, driver)
         self._journal = Upstream(tables, job.reads)
-        self._catalog = Catalog(tables, epoch, driver, context.config.dimensions)
+        self._catalog = Catalog(tables, epoch, driver, context.config.of_accounts)
         self._at = recall_position(self._usage, job.reads)
         self._rules = RulesInForce(self._usage, context.config.deciding)
         self._known = self._remember(tables)

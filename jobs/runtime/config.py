@@ -66,9 +66,10 @@ class JobConfig(BaseModel):
 
     price_attributes: PriceAttributes = Field(
         default=(),
-        description="What conditions of prices can name: text and boolean columns of contracts, such as operation, and "
-        "bands of what an event reports (`context: {of: input_tokens, bands: {up_to_200k: 200000, above_200k: null}}`),"
-        f" at most {MOST_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
+        description="What conditions of prices can name: text and boolean columns of contracts, such as operation, "
+        "columns of the account (account.parent, account.tags.KEY), and bands of what an event reports "
+        "(`context: {of: input_tokens, bands: {up_to_200k: 200000, above_200k: null}}`), at most "
+        f"{MOST_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
     )
 
     @field_validator("dimensions")

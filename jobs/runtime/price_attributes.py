@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from jobs.runtime.dimensions import Dimension
 from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, PlainName
 from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
 from metering.price_attributes import PriceAttribute
@@ -77,7 +78,7 @@ def _kind(given: Any) -> str:
 
 
 Banded = Annotated[dict[PlainName, BandsConfig], Field(min_length=1, max_length=1)]
-AttributeConfig = Annotated[Annotated[PlainName, Tag("column")] | Annotated[Banded, Tag("bands")], Discriminator(_kind)]
+AttributeConfig = Annotated[Annotated[Dimension, Tag("column")] | Annotated[Banded, Tag("bands")], Discriminator(_kind)]
 PriceAttributes = Annotated[tuple[AttributeConfig, ...], Field(max_length=MOST_ATTRIBUTES)]
 
 

@@ -92,7 +92,7 @@ def billed(
     if is_supposed:
         live = Pinned(first, None, (Held(1, joins.deciding),), (), accounts, PRICES.empty_table())
         prices = Supposed(prices=prices).pinned(live).prices
-    named, versions = joins.dimensions, (account_versions(accounts, joins.dimensions), price_versions(prices))
+    named, versions = joins.dimensions, (account_versions(accounts, joins.of_accounts), price_versions(prices))
     priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.attributes)
     priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
     usage = sink.usage_rows(priced, 1, since, None)
