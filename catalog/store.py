@@ -187,7 +187,7 @@ def store(
                 raise CannotRun("\n".join(orphans))
             found = []
             for table in TABLES:
-                rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]
+                rows = [row.model_dump(mode="json") for row in catalog.rows(table.name)]
                 if table.filled:
                     database.execute(table.locked, [Jsonb(rows)])
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]

@@ -133,7 +133,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         | {"tags": tags_text(row.tags or {}), "parent": row.parent or None}
         for row in file.accounts
     ]
-    prices = [{**row.model_dump(), **common} for row in file.prices]
+    prices = [{**row.model_dump(), **common} for row in file.rows("prices")]
     return (
         {"accounts": pa.Table.from_pylist(accounts, schema=ACCOUNTS)},
         {"prices": pa.Table.from_pylist(prices, schema=PRICES)},

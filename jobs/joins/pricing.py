@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.joins.aliases import aliased
 from jobs.joins.attribute_values import value_of
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
 from jobs.joins.containment import LISTED, billed_once
@@ -90,12 +91,13 @@ def _priced(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
         *[value.alias(f"attribute:{name}") for name, value in said.items()],
     )
+    of_rows = of_rows.join(aliased(metered, prices, seen_from), on="row", how="left", maintain_order="left")
     asked = metered.join(of_rows, on="row", how="left", maintain_order="left")
-    by = ["model", *(f"attribute:{name}" for name in said)]
+    by = ["model", "aliased", *(f"attribute:{name}" for name in said)]
     found = [
-        (*values, candidate, rank)
-        for values in asked.select(by).unique().iter_rows()
-        for rank, candidate in enumerate(known.candidates(values[0], dict(zip(said, values[1:], strict=True))))
+        (model, other, *values, candidate, rank)
+        for model, other, *values in asked.select(by).unique().iter_rows()
+        for rank, candidate in enumerate(known.candidates(model, dict(zip(said, values, strict=True)), other))
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
     candidates = pl.DataFrame(found, schema=schema, orient="row")

@@ -142,7 +142,7 @@ def replay(world: HandMade, supposed: Supposed) -> dict[str | None, Decimal]:
     found: defaultdict[str | None, Decimal] = defaultdict(Decimal)
     for part in replayed(tables, live, supposed.pinned(live)):
         for row in part.to_pylist():
-            for entry in row["meters"]:
+            for entry in (one for one in row["meters"] if one["meter"] == "output_tokens"):
                 unit_price = entry["unit_price"]
                 price = None if unit_price is None else f"{unit_price.normalize():f}"
                 found[price] += row["sign"] * entry["quantity"]
