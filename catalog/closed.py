@@ -105,7 +105,8 @@ _PERHAPS: LiteralString = """
     SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.model, used.meter, used.currency,
            sum(used.quantity * used.unit_price) AS amount
     FROM usage_days AS used
-    WHERE used.meter = %s AND used.currency = %s AND used.last_window_end > %s
+    WHERE used.meter = coalesce(%s, used.meter) AND used.currency = coalesce(%s, used.currency)
+      AND used.last_window_end > %s
       AND (used.model = %s OR left(used.model, length(%s)) = %s)
       AND EXISTS (
           SELECT FROM catalog.account_history AS accounts
@@ -116,15 +117,28 @@ _PERHAPS: LiteralString = """
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %s)
     GROUP BY 1, 2, 3, 4, 5, 6
 """
-"""Usage that a price of more than its model, or with conditions, may be for."""
+"""Usage that a price of more than its model, or with conditions, may be for; without a meter and currency, of all."""
+_ALIASES: LiteralString = """
+    SELECT DISTINCT plan, split_part(model, '{"', 1) AS name, catalog.aliased_model(model) AS aliased
+    FROM (SELECT plan, model FROM catalog.prices UNION ALL SELECT plan, model FROM catalog.ended_prices) AS priced
+    WHERE plan = ANY (%(plans)s) AND strpos(model, '{"="') > 1
+"""
 _BY_TERMS: LiteralString = """
     SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.model, used.meter, used.currency,
-           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays
+           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays, said.columns
     FROM usage_days AS used LEFT JOIN LATERAL (
         SELECT DISTINCT plan, currency FROM catalog.account_history AS accounts
         WHERE accounts.account = used.account
           AND used.first_window < accounts.holds_until AND used.last_window_end > accounts.holds_from
     ) AS terms ON true
+    LEFT JOIN LATERAL (
+        SELECT jsonb_build_object('name', name, 'parent', parent, 'timezone', timezone, 'tags', tags)::text AS columns
+        FROM catalog.accounts JOIN unnest(%(accounts)s::text[], %(account_starts)s::timestamptz[]) AS changed (
+            account, starts
+        ) USING (account)
+        WHERE account = used.account AND used.last_window_end > starts
+          AND EXISTS (SELECT FROM catalog.prices WHERE position('"account.' IN model) > 0)
+    ) AS said ON true
     WHERE used.account = ANY (%(accounts)s) AND used.unit_price IS NOT NULL
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
       AND EXISTS (
@@ -133,13 +147,14 @@ _BY_TERMS: LiteralString = """
               UNION ALL
               SELECT meter, model, split_part(model, '{"', 1) FROM catalog.ended_prices
           ) AS priced
-          WHERE priced.meter = used.meter AND priced.model <> used.model AND (
+          WHERE (priced.meter = used.meter OR strpos(priced.model, '{"="') > 1) AND priced.model <> used.model AND (
               priced.name = used.model OR right(name, 1) = '*' AND starts_with(used.model, left(name, -1))
           )
       )
-    GROUP BY 1, 2, 3, 4, 5, 6, 8, 9
+    GROUP BY 1, 2, 3, 4, 5, 6, 8, 9, 10
 """
-"""Usage of accounts that such a price may be for, and each plan and currency that it is under."""
+"""Usage of accounts that such a price may be for, each plan and currency that it is under, and what the account says
+from the change on, where conditions are about that."""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -223,17 +238,20 @@ def _touched(database: Connection, changes: Sequence[Change], ends: datetime | N
 
 
 def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection[tuple[Any, ...]]) -> list[ClosedMonth]:
-    """Months with usage that prices of more than one model, or with conditions, may be for: what they become only the
-    audit knows, which reads what the events said. `terms`: the rows of `_BY_TERMS` before the change.
+    """Months with usage that prices of more than one model, or with conditions, may be for, or by an alias: what they
+    become only the audit knows, which reads what the events said. `terms`: the rows of `_BY_TERMS` before the change.
     """
+    aliases = list(database.execute(_ALIASES, touched))
     rows = [row for row in database.execute(_BY_TERMS, touched) if tuple(row.values()) not in terms]
     names = ("models", "meters", "currencies", "price_starts", "plans")
     for model, *of_meter, plan in zip(*(touched[name] for name in names), strict=True):
         priced = PricedModel.parse(model)
-        if priced.is_plain:
-            continue
-        prefix = priced.model.removesuffix(ANY) if priced.model.endswith(ANY) else None
-        rows += database.execute(_PERHAPS, [*of_meter, priced.model, prefix, prefix, plan, touched["earliest"]])
+        meter, currency, starts = of_meter if priced.aliased is None else (None, None, of_meter[-1])
+        of_aliases = {one["name"] for one in aliases if one["plan"] == plan and priced.names(one["aliased"])}
+        for name in sorted(of_aliases | (set() if priced.is_plain else {priced.model})):
+            prefix = name.removesuffix(ANY) if name.endswith(ANY) else None
+            asked = [meter, currency, starts, name, prefix, prefix, plan, touched["earliest"]]
+            rows += database.execute(_PERHAPS, asked)
     used = {tuple(row[name] for name in ("account", "month", "day", "model", "meter", "currency")): row for row in rows}
     found: dict[tuple[str, date], ClosedMonth] = {}
     for row in used.values():

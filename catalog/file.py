@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,12 +21,15 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    model_validator,
 )
 
 from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
+from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
-from metering.price_models import BEGINS, MOST_CONDITIONS, PricedModel
+from metering.price_attributes import ACCOUNT, PriceAttribute
+from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MOST_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
@@ -88,7 +92,7 @@ def _conditions(value: Any) -> dict[str, str]:
         raise ValueError(f"must be 1 to {MOST_CONDITIONS} columns of events, and the value of each")
     said = {name: _condition(text) for name, text in value.items()}
     for name, text in said.items():
-        if not re.fullmatch(PLAIN_NAME, str(name)):
+        if not re.fullmatch(PLAIN_NAME, str(name)) and not str(name).startswith(ACCOUNT):
             raise ValueError(f"{name!r} must be the name of a column")
         if checked_text(text) != text.strip() or text in ("null", "~"):
             raise ValueError(f"{name} is {text!r}: must be a value that events have, without spaces around it")
@@ -173,18 +177,54 @@ class Price(Row):
         return self.plan, self.model, self.meter, self.currency, self.effective_from
 
 
+class Alias(Row):
+    """A name that has the prices of a model on a plan, from `effective_from` until its next alias, or until it ends.
+
+    It is asked where the name has no price of its own.
+    """
+
+    plan: Text
+    alias: Text
+    model: Text
+    effective_from: Instant
+
+    @model_validator(mode="after")
+    def _names_two_models(self) -> Alias:
+        checked_text(self.priced_model.text)
+        return self
+
+    @property
+    def priced_model(self) -> PricedModel:
+        """What it is among the prices."""
+        return PricedModel.alias(self.alias, self.model)
+
+    @property
+    def row(self) -> Price:
+        """As the catalog has it: a row of its prices, which prices nothing."""
+        terms = {"meter": ALIAS_METER, "currency": ALIAS_CURRENCY, "unit_price": "0"}
+        begins = {"effective_from": rfc3339(self.effective_from)}
+        return Price.model_validate({"plan": self.plan, "model": self.priced_model.text, **terms, **begins})
+
+
 class CatalogFile(Row):
     """The whole file; each list may be left out."""
 
     plans: tuple[Plan, ...] = ()
     accounts: tuple[Account, ...] = ()
     prices: tuple[Price, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+
+    def rows(self, name: str) -> tuple[Row, ...]:
+        """What it has for a table of the catalog: aliases stand among the prices."""
+        aliases = tuple(alias.row for alias in self.aliases) if name == "prices" else ()
+        return (*getattr(self, name), *aliases)
 
     def unknown_plans(self, known: set[str]) -> list[str]:
         """One line for each account or price of a plan that neither the file nor `known` has."""
         plans = known | {plan.plan for plan in self.plans}
         named = [(f"accounts.{number}", row.plan) for number, row in enumerate(self.accounts)]
         named += [(f"prices.{number}", row.plan) for number, row in enumerate(self.prices)]
+        named += [(f"aliases.{number}", row.plan) for number, row in enumerate(self.aliases)]
         return [
             f"{where}.plan is {plan!r}: must be a plan of the file or of the catalog"
             for where, plan in named
@@ -200,16 +240,24 @@ class CatalogFile(Row):
             if row.parent and row.parent not in accounts
         ]
 
-    def unknown_attributes(self, known: set[str]) -> list[str]:
-        """One line for each condition on a column that the stack does not price by."""
-        listed = ", ".join(sorted(known)) or "none so far"
-        return [
-            f"prices.{number}.conditions names {column}: must be one of price_attributes in the configuration "
-            f"({listed}); list it there, and start the applications"
-            for number, row in enumerate(self.prices)
-            for column, _ in PricedModel.parse(row.model).conditions
-            if column not in known
-        ]
+    def unknown_attributes(self, known: Iterable[PriceAttribute]) -> list[str]:
+        """One line for each condition on a column that the stack does not price by, or on a band that it has not."""
+        attributes = {each.name: each for each in known}
+        listed = ", ".join(sorted(attributes)) or "none so far"
+        problems = []
+        for number, row in enumerate(self.prices):
+            for column, value in PricedModel.parse(row.model).conditions:
+                if column not in attributes:
+                    problems.append(
+                        f"prices.{number}.conditions names {column}: must be one of price_attributes in the "
+                        f"configuration ({listed}); list it there, and start the applications"
+                    )
+                elif not attributes[column].has(value):
+                    bands = ", ".join(dict(attributes[column].bands))
+                    problems.append(
+                        f"prices.{number}.conditions: {column} is {value}: must be one of its bands ({bands})"
+                    )
+        return problems
 
     def undeclared_meters(self, declared: set[str]) -> list[str]:
         """One line for each price of a meter that the stack does not count."""
@@ -239,7 +287,7 @@ def parse_catalog(content: str, name: str = "catalog") -> CatalogFile:
     except ValueError as problem:
         raise CatalogFileError(f"{name} {problem}") from problem
     if document in (None, ""):
-        raise CatalogFileError(f"{name} is empty: it must hold plans, accounts or prices")
+        raise CatalogFileError(f"{name} is empty: it must hold plans, accounts, prices or aliases")
     try:
         catalog = CatalogFile.model_validate(document)
     except ValidationError as error:
@@ -254,6 +302,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "plans": [row.plan for row in catalog.plans],
         "accounts": [row.account for row in catalog.accounts],
         "prices": [", ".join(map(str, row.key)) for row in catalog.prices],
+        "aliases": [f"{row.plan}, {row.alias}, {row.effective_from}" for row in catalog.aliases],
     }
     return [
         f"{name} has {key} {count} times; it must stand there once"

@@ -19,6 +19,7 @@ from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
+from metering.price_attributes import restored
 from metering.tags import tags_text
 
 
@@ -148,7 +149,7 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
     return next(table for table in TABLES if table.topic is topic)
 
 
-_ATTRIBUTES = "SELECT jsonb_array_elements_text(config -> 'price_attributes') AS name FROM jobs WHERE job = 'joins'"
+_ATTRIBUTES = "SELECT jsonb_array_elements(config -> 'price_attributes') AS listed FROM jobs WHERE job = 'joins'"
 
 
 def store(
@@ -177,8 +178,8 @@ def store(
             declared = {row["meter"] for row in database.execute("SELECT meter FROM meters WHERE is_declared")}
             if undeclared := catalog.undeclared_meters(declared):
                 raise CannotRun("\n".join(undeclared))
-            attributes = {row["name"] for row in database.execute(_ATTRIBUTES)}
-            if unknown := catalog.unknown_attributes(attributes):
+            attributes = [row["listed"] for row in database.execute(_ATTRIBUTES)]
+            if unknown := catalog.unknown_attributes(restored(attributes)):
                 raise CannotRun("\n".join(unknown))
             parents = [row.parent for row in catalog.accounts if row.parent]
             named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [parents])
@@ -186,7 +187,7 @@ def store(
                 raise CannotRun("\n".join(orphans))
             found = []
             for table in TABLES:
-                rows = [row.model_dump(mode="json") for row in getattr(catalog, table.name)]
+                rows = [row.model_dump(mode="json") for row in catalog.rows(table.name)]
                 if table.filled:
                     database.execute(table.locked, [Jsonb(rows)])
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]

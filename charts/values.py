@@ -13,7 +13,8 @@ from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.dimensions import Dimensions
-from jobs.runtime.meters import MeterConfig, MeterName, PriceAttributes
+from jobs.runtime.meters import MeterConfig, MeterName
+from jobs.runtime.price_attributes import PriceAttributes
 from jobs.sessionization.config import SessionizationConfig
 from metering.meters import MOST_METERS
 

@@ -43,7 +43,9 @@ def _catalog() -> None:
 
 @catalog.command()
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts` and `prices`.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts`, `prices`, `aliases`.")
+    ],
     *,
     by: ByOption = None,
     yes: YesOption = False,

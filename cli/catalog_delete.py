@@ -17,11 +17,14 @@ from cli.who import ByOption, author
 from jobs.audit.period import instant
 from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
+from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 
 if TYPE_CHECKING:
     from catalog.deletion import Deleted
 
-delete = typer.Typer(no_args_is_help=True, help="End a price or an account, or remove a plan that nothing uses.")
+delete = typer.Typer(
+    no_args_is_help=True, help="End a price, an alias or an account, or remove a plan that nothing uses."
+)
 
 AtOption = Annotated[
     datetime | None,
@@ -32,7 +35,7 @@ WaitOption = Annotated[bool, typer.Option(help="Return when joins goes by it, or
 
 @delete.callback()
 def _delete() -> None:
-    """End a price or an account, or remove a plan that nothing uses."""
+    """End a price, an alias or an account, or remove a plan that nothing uses."""
 
 
 @delete.command()
@@ -57,6 +60,35 @@ def price(
     Exit status 1 where there is no such price, or when joins does not have it in time (it is deleted then).
     """
     key = {"plan": plan, "model": model, "meter": meter, "currency": currency, "effective_from": effective_from}
+    _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), backdate, timeout if wait else None, data_dir))
+
+
+@delete.command()
+def alias(
+    name: Annotated[str, typer.Argument(metavar="ALIAS")],
+    *,
+    plan: KeyOption,
+    model: KeyOption,
+    effective_from: EffectiveFromOption,
+    at: AtOption = None,
+    by: ByOption = None,
+    backdate: BackdateOption = False,
+    timeout: TimeoutOption = 60.0,
+    wait: WaitOption = True,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """End an alias: usage from that moment on has no price by it, nor by the one before, until another begins.
+
+    As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`; in ended
+    months only with --backdate.
+    Exit status 1 where there is no such alias, or when joins does not have it in time (it is deleted then).
+    """
+    try:
+        text = PricedModel.alias(name, model).text
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    of_plan = {"plan": plan, "model": text, "meter": ALIAS_METER, "currency": ALIAS_CURRENCY}
+    key = {**of_plan, "effective_from": effective_from}
     _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), backdate, timeout if wait else None, data_dir))
 
 

@@ -119,7 +119,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     except CatalogFileError as problem:
         raise CannotRun(str(problem)) from None
     supposed = rules.joins if rules else joins_config(postgres_url)
-    problems = file.undeclared_meters(set(supposed.meters)) + file.unknown_attributes(set(supposed.price_attributes))
+    problems = file.undeclared_meters(set(supposed.meters)) + file.unknown_attributes(supposed.attributes)
     problems += [
         f"accounts.{number}.effective_from: leave it out, in a replay an account was always what the file says"
         for number, row in enumerate(file.accounts)
@@ -133,7 +133,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         | {"tags": tags_text(row.tags or {}), "parent": row.parent or None}
         for row in file.accounts
     ]
-    prices = [{**row.model_dump(), **common} for row in file.prices]
+    prices = [{**row.model_dump(), **common} for row in file.rows("prices")]
     return (
         {"accounts": pa.Table.from_pylist(accounts, schema=ACCOUNTS)},
         {"prices": pa.Table.from_pylist(prices, schema=PRICES)},

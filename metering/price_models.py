@@ -2,6 +2,8 @@
 
 In the catalog that is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
 JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author as any other has.
+
+An alias stands there, too: `gpt-4o-latest{"=":"gpt-4o-2024-08-06"}` is no price, but says whose prices a name has.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ ANY = "*"
 """At the end of a model: whatever follows."""
 BEGINS = '{"'
 """How conditions begin. A model that an event reports and that holds this has no price of its own."""
+ALIAS = "="
+"""In place of a column: the model whose prices a name has that has none of its own."""
+ALIAS_METER, ALIAS_CURRENCY = "requests", "XXX"
+"""An alias is of all meters and currencies. As a row of prices it has these, at 0; XXX is no currency (ISO 4217)."""
 Conditions = tuple[tuple[str, str], ...]
 """Columns of events and the value of each, by column; a boolean is `true` or `false`."""
 
@@ -51,6 +57,21 @@ class PricedModel:
                 'their names, without spaces: gpt-4o{"operation":"batch"}'
             )
         return found
+
+    @classmethod
+    def alias(cls, name: str, model: str) -> PricedModel:
+        """That a name has the prices of a model. Raises ValueError for what is not the name of one model."""
+        for each in (name, model):
+            if BEGINS in each or each.endswith(ANY):
+                raise ValueError(f"{each!r} must be the name of one model, without conditions and {ANY}")
+        if name == model:
+            raise ValueError(f"{name!r} must be an alias of another model")
+        return cls(name, ((ALIAS, model),))
+
+    @property
+    def aliased(self) -> str | None:
+        """Of an alias the model whose prices it has; None of a price."""
+        return dict(self.conditions).get(ALIAS)
 
     @property
     def text(self) -> str:
@@ -109,20 +130,52 @@ class PricedModels:
             found[each.model].append(each)
         return found
 
+    @cached_property
+    def values(self) -> Mapping[str, frozenset[str]]:
+        """By column the values that some condition asks for."""
+        found = defaultdict(set)
+        for each in self.every:
+            for column, value in each.conditions if each.aliased is None else ():
+                found[column].add(value)
+        return {column: frozenset(values) for column, values in found.items()}
+
+    @cached_property
+    def aliases(self) -> Mapping[str, list[PricedModel]]:
+        """By name what it was ever an alias of."""
+        found = defaultdict(list)
+        for each in sorted(self.every):
+            if each.aliased is not None:
+                found[each.model].append(each)
+        return found
+
     def _naming(self, model: str) -> Iterator[PricedModel]:
         prefixes = (model[:length] + ANY for length in range(len(model) + 1))
         for name in dict.fromkeys([model, *prefixes]):
             yield from (each for each in self._by_model.get(name, ()) if each.names(model))
 
     def of_model(self, model: str | None) -> list[str]:
-        """The texts of all prices that may be for a model, whatever its events say; its own among them."""
+        """The texts of all prices that may be for a model, whatever its events say; its own among them.
+
+        Also its aliases, and the prices of what these name.
+        """
         if model is None:
             return []
-        own = [] if BEGINS in model else [model]
-        return [*own, *(each.text for each in self._naming(model) if each.text != model)]
+        aliased = [each.aliased for each in self.aliases.get(model, ())]
+        found = [] if BEGINS in model else [model]
+        for name in dict.fromkeys([model, *(each for each in aliased if each is not None)]):
+            found += [name] if name != model else []
+            found += [each.text for each in self._naming(name) if name == model or each.aliased is None]
+        return list(dict.fromkeys(found))
 
-    def candidates(self, model: str | None, attributes: Mapping[str, str | None]) -> list[str]:
-        """The texts of the prices that are for an event, as they are asked: the first that has a price prices it."""
+    def candidates(
+        self, model: str | None, attributes: Mapping[str, str | None], aliased: str | None = None
+    ) -> list[str]:
+        """The texts of the prices that are for an event, as they are asked: the first that has a price prices it.
+
+        Those of the model that it is an alias of at the time of the event come last; of that one no alias is asked.
+        """
+        if aliased is not None:
+            return list(dict.fromkeys([*self.candidates(model, attributes), *self.candidates(aliased, attributes)]))
         if model is None:
             return []
         own = [] if BEGINS in model else [PricedModel(model)]

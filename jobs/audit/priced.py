@@ -31,10 +31,11 @@ def otherwise_priced(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     # There may be a million versions, and these rows are few.
     every = pinned.prices_known.every.filter(pl.col("version_lsn").is_in(priced["price_version"].unique().implode()))
     versions = every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price")
-    versions = by_reported_model(versions.unique([*PRICE_KEY, "price_version"]), priced["model"])
-    known = priced.join(versions, on=[*PRICE_KEY, "price_version"], how="left")
-    known = known.with_columns(must=pl.when(is_elsewhere).then(pl.lit(0, ENTRY["unit_price"])).otherwise("must"))
-    with_amounts = known.with_columns(must_amount=_products(known))
+    known = pinned.prices_known.priced_models
+    versions = by_reported_model(versions.unique([*PRICE_KEY, "price_version"]), priced["model"], known)
+    both = priced.join(versions, on=[*PRICE_KEY, "price_version"], how="left")
+    both = both.with_columns(must=pl.when(is_elsewhere).then(pl.lit(0, ENTRY["unit_price"])).otherwise("must"))
+    with_amounts = both.with_columns(must_amount=_products(both))
     is_other = pl.any_horizontal(
         pl.col(said).ne_missing(pl.col(must)) | pl.col(must).is_null()
         for said, must in (("unit_price", "must"), ("amount", "must_amount"))

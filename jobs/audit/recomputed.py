@@ -24,6 +24,8 @@ from jobs.runtime.meters import restored
 from jobs.runtime.rules_in_force import History, Rules, rules_at
 from jobs.streams import ACCOUNTS, PRICES
 from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
+from metering.price_attributes import PriceAttribute, columns_of_accounts, columns_of_bands, texts_of_events
+from metering.price_attributes import restored as attributes_restored
 from metering.ranking import reach_seconds
 
 SAID = (
@@ -80,7 +82,8 @@ class Pinned:
     @cached_property
     def accounts_known(self) -> Versions:
         """The accounts, as `price` wants them."""
-        return account_versions(self.accounts.cast(ACCOUNTS), self._dimensions)
+        named = (*self._dimensions, *columns_of_accounts(self._attributes))
+        return account_versions(self.accounts.cast(ACCOUNTS), named)
 
     @cached_property
     def prices_known(self) -> Versions:
@@ -97,13 +100,18 @@ class Pinned:
         """What is needed of a row of the journal (`memory.carried`): the columns of all meters that ever held."""
         meters = [meter for held in self.history for meter in restored(held.rules.get("meters"))]
         summed = dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)])
-        attributes = [name for rules in self._rules for name in rules.get("price_attributes", ())]
-        return carried(summed, self._dimensions, dict.fromkeys([*conditions_of(meters), *attributes]))
+        reported = (*summed, *columns_of_bands(self._attributes))
+        return carried(reported, self._dimensions, (*conditions_of(meters), *texts_of_events(self._attributes)))
 
     @property
     def _dimensions(self) -> Sequence[str]:
         """All that were ever configured."""
         return list(dict.fromkeys(name for rules in self._rules for name in rules.get("dimensions", ())))
+
+    @property
+    def _attributes(self) -> Sequence[PriceAttribute]:
+        """All that conditions of prices could ever name."""
+        return [each for rules in self._rules for each in attributes_restored(rules.get("price_attributes"))]
 
     @property
     def _rules(self) -> Sequence[Rules]:
@@ -148,7 +156,7 @@ def said(outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_fr
     made = []
     for part, rules in _by_rules(outcomes, pinned):
         meters, named = restored(rules.get("meters")), rules.get("dimensions", ())
-        attributes = rules.get("price_attributes", ())
+        attributes = attributes_restored(rules.get("price_attributes"))
         priced = pl.DataFrame(
             price(part, meters, accounts, prices, named=named, attributes=attributes, seen_from=seen_from)
         )

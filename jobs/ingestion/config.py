@@ -247,7 +247,7 @@ class IngestionConfig(JobConfig):
         contracts = self.contracts_in_force()
         refuse_unknown_dimensions(self.dimensions, contracts)
         refuse_unknown_conditions(self.declared, contracts)
-        refuse_unknown_attributes(self.price_attributes, contracts)
+        refuse_unknown_attributes(self.attributes, contracts)
         refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
         return self
 
@@ -300,7 +300,7 @@ class IngestionConfig(JobConfig):
             settled["token_details"] = is_new or any(has_token_details(document) for document in of_shipped)
         config = self.model_copy(update=settled)
         try:
-            config.contracts_in_force()
+            refuse_unknown_attributes(config.attributes, config.contracts_in_force())
         except ValueError as error:
             hint = "" if config.token_details else "; with `token_details: true` in jobs.ingestion Weir's read more"
             raise Refused(f"{error}{hint}") from None

@@ -13,6 +13,7 @@ from jobs.runtime.dimensions import RESERVED, of_events
 from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, MeterConfig
 from metering.contracts.model import Contract, Field, Kind
 from metering.meters import Declaration, texts_of
+from metering.price_attributes import PriceAttribute
 from metering.words import BILLABLE, COMPLETIONS
 
 SUMMED = (Kind.INTEGER, Kind.DECIMAL)
@@ -57,12 +58,17 @@ def _limited(field: Field, limits: Mapping[str, Decimal | None]) -> Field:
 
 
 def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -> None:
-    completions = [contract for contract in contracts.values() if contract.family in COMPLETIONS]
-    given = {field.column: field.kind for contract in completions for field in contract.fields}
+    given = _reported(contracts)
     if given.get(column) not in SUMMED:
         offered = ", ".join(sorted(found for found, kind in given.items() if kind in SUMMED))
         problem = f"is {given[column]}" if column in given else "is given by no contract of a completion"
         raise ValueError(f"meters.{name} sums {column}, which {problem}; it can sum {offered}")
+
+
+def _reported(contracts: Mapping[str, Contract]) -> dict[str, Kind]:
+    """What contracts of completions give, by column."""
+    completions = [contract for contract in contracts.values() if contract.family in COMPLETIONS]
+    return {field.column: field.kind for contract in completions for field in contract.fields}
 
 
 def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
@@ -86,15 +92,25 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
                     raise ValueError(f"{asked}, which no event has; it can be {offered}")
 
 
-def refuse_unknown_attributes(names: Iterable[str], contracts: Mapping[str, Contract]) -> None:
-    """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean."""
+def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean.
+
+    And for one with bands of what is no number that a contract of a completion gives.
+    """
     offered = sorted(_conditional(contracts).keys() - {"model"})
-    for name in names:
-        if name not in offered:
+    numbers = sorted(name for name, kind in _reported(contracts).items() if kind in SUMMED)
+    for each in attributes:
+        if not each.bands and not each.is_of_account and each.name not in offered:
             raise ValueError(
-                f"price_attributes names {name}, which is no text or boolean column of a contract; it can name "
+                f"price_attributes names {each.name}, which is no text or boolean column of a contract; it can name "
                 f"{', '.join(offered)}"
             )
+        for column in each.of:
+            if column not in numbers:
+                raise ValueError(
+                    f"price_attributes.{each.name} is of {column}, which is no number that a completion reports; it "
+                    f"can be of {', '.join(numbers)}"
+                )
 
 
 def _conditional(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:

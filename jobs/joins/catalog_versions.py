@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.joins.memory import text_of
-from jobs.runtime.dimensions import ACCOUNT, TAG, of_accounts
+from jobs.runtime.dimensions import TAG, of_accounts
+from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, PricedModels
 from metering.pricing import SUPPOSED_VERSIONS_FROM
 
@@ -23,6 +24,8 @@ BEGINNING_OF_TIME_US = -(2**63)
 CONTRACT = ("plan", "currency")
 """What an account is priced by."""
 PRICE_KEY = ("plan", "model", "meter", "currency")
+BEGINS_US = "begins_us"
+"""Of the price that began last: when. It may have ended."""
 AT = ("decided_lsn", "event_us")
 """Seen from which lsn, and of what time."""
 _HAS_ENDED = (pl.col("ends_us") <= pl.col("event_us")).fill_null(value=False)
@@ -92,6 +95,12 @@ class Versions:
             .with_columns(followed_us=pl.col("effective_us").shift(-1).over(self.key))
         )
 
+    @property
+    def _told(self) -> list[pl.Expr]:
+        """Of what has ended nothing but when it began."""
+        names = [name for name in ("version_lsn", *self.values) if name != BEGINS_US]
+        return [pl.when(~_HAS_ENDED).then(name).alias(name) for name in names]
+
     def _by_time(self, rows: pl.DataFrame) -> pl.DataFrame:
         # A batch is of some minutes, and a key may have years of versions.
         first_us, last_us = (pl.lit(at, pl.Int64) for at in (rows["event_us"].min(), rows["event_us"].max()))
@@ -104,8 +113,7 @@ class Versions:
             strategy="backward",
             check_sortedness=False,
         )
-        told = [pl.when(~_HAS_ENDED).then(name).alias(name) for name in ("version_lsn", *self.values)]
-        return begun.with_columns(told).drop("effective_us", "ends_us", strict=False).sort("_row")
+        return begun.with_columns(self._told).drop("effective_us", "ends_us", strict=False).sort("_row")
 
     def _by_search(self, rows: pl.DataFrame) -> pl.DataFrame:
         """For who knows only some: all versions of each row's key are looked at."""
@@ -130,7 +138,7 @@ class Versions:
             .filter(is_known & has_begun)
             .sort(self.newest)
             .unique("_row", keep="last", maintain_order=True)
-            .filter(~_HAS_ENDED)
+            .with_columns(self._told)
             .select("_row", "version_lsn", *self.values)
         )
 
@@ -158,8 +166,8 @@ class Versions:
             last = parts.unique([*begun, "_later"], keep="last", maintain_order=True)
             standing = last.filter(~(pl.col("_later") & pl.col("withdrawn")))
             known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))
-        holds = known.unique("_row", keep="last", maintain_order=True).filter(~_HAS_ENDED)
-        return holds.select("_row", "version_lsn", *self.values)
+        newest = known.unique("_row", keep="last", maintain_order=True)
+        return newest.with_columns(self._told).select("_row", "version_lsn", *self.values)
 
 
 def priced_models(models: pa.Array | pa.ChunkedArray) -> PricedModels:
@@ -191,7 +199,7 @@ def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Vers
     is_first = pl.int_range(pl.len()).over("account") == 0
     begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
     never = pl.lit(None, pl.Int64)
-    names = of_accounts(dimensions)
+    names = of_accounts(dict.fromkeys(dimensions))
     said = [_column(name).alias(text_of(name)) for name in names]
     return _versions(
         pl.DataFrame(accounts)
@@ -237,10 +245,11 @@ def price_versions(prices: pa.Table) -> Versions:
             .forward_fill()
             .over(of_instant),
             unit_price=was.then("unit_price").forward_fill().over(of_instant),
+            begins_us="effective_us",
         )
         .with_columns(deleted=pl.col("withdrawn") | has_none.fill_null(value=False)),
         key=PRICE_KEY,
-        values=("unit_price",),
+        values=("unit_price", BEGINS_US),
         newest=("effective_us", "lsn"),
         withdraws=True,
     )

@@ -9,11 +9,13 @@ from pydantic import Field
 
 from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
+from jobs.runtime.dimensions import of_accounts
 from jobs.runtime.meters import CELLS_AT_ONCE, conditions_stored, outcomes_at_once, stored
 from jobs.runtime.names import Name
 from jobs.runtime.rules_in_force import History
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DEFAULT, DETAILS, Meter, columns_of, conditions_of
+from metering.price_attributes import columns_of_accounts, columns_of_bands, texts_of_events
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -87,15 +89,21 @@ class JoinsConfig(JobConfig):
         """With what the meters count, what goes with an outcome, and which report of it bills."""
         names = self.DECIDING_REPORTS if self.best_report_bills else ()
         reports = {name: getattr(self, name) for name in names}
-        attributes = {"price_attributes": list(self.price_attributes)} if self.price_attributes else {}
+        attributes = {"price_attributes": [each.stored for each in self.attributes]} if self.attributes else {}
         counted = {"meters": stored(self.declared), "dimensions": list(self.dimensions)}
         return {**super().deciding, **counted, **attributes, **reports}
 
     @property
     def carried(self) -> Schema:
         """What joins remembers of a row that waits."""
-        asked = dict.fromkeys([*conditions_of(self.declared), *self.price_attributes])
-        return carried(columns_of(self.declared), self.dimensions, asked)
+        asked = (*conditions_of(self.declared), *texts_of_events(self.attributes))
+        reported = (*columns_of(self.declared), *columns_of_bands(self.attributes))
+        return carried(reported, self.dimensions, asked)
+
+    @property
+    def of_accounts(self) -> tuple[str, ...]:
+        """Columns of the account that are dimensions, or that conditions of prices can name."""
+        return (*of_accounts(self.dimensions), *columns_of_accounts(self.attributes))
 
     @property
     def timeouts_seconds(self) -> dict[str, int]:

@@ -12,14 +12,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.joins.aliases import aliased
+from jobs.joins.attribute_values import value_of
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
 from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.dimensions import dimensions
-from jobs.joins.memory import condition_of
 from jobs.joins.quantities import BILLED, quantities
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
 from metering.meters import Declaration
+from metering.price_attributes import PriceAttribute
 from metering.words import UsageCause
 
 
@@ -30,7 +32,7 @@ def price(
     prices: Versions | VersionsInUse,
     *,
     named: Sequence[str] = (),
-    attributes: Sequence[str] = (),
+    attributes: Sequence[PriceAttribute] = (),
     seen_from: int | None = None,
 ) -> pa.Table:
     """Outcomes (`resolve`) → the same rows with plan, currency, sign 1, cause `stream`, `corrects_lsns`, `meters` and
@@ -39,18 +41,20 @@ def price(
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
     back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
     account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
-    `attributes` are the columns of events that conditions of prices can name; what any other says meets none.
+    `attributes` are what conditions of prices can name; one on anything else is met by no event. A column of the
+    account counts there as its plan does, by whatever version is known: an audit prices by those that came late.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
     contracted = accounts.as_of(at, seen_from).drop("version_lsn")
+    conditional = contracted
     texts = [name for name in accounts.values if name not in CONTRACT]
     if texts and seen_from is not None:
         contracted = contracted.with_columns(accounts.as_of(at).select(texts))
     asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
-    units = _priced(metered.filter(has_price), outcomes, prices, attributes, seen_from)
+    units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
     listed = billed_once(pl.concat([units, rest]), outcomes, meters)
@@ -67,25 +71,33 @@ def _priced(
     metered: pl.DataFrame,
     outcomes: pl.DataFrame,
     prices: Versions | VersionsInUse,
-    attributes: Sequence[str],
+    attributes: Sequence[PriceAttribute],
     seen_from: int | None,
 ) -> pl.DataFrame:
-    """Rows and meters with what they are priced by → LISTED: of the prices that are for an event the first that holds
-    (`PricedModels.candidates`).
+    """Rows and meters with what they are priced by, and the outcomes with what their accounts say → LISTED.
+
+    Of the prices that are for an event it is the first that holds (`PricedModels.candidates`).
     """
     known = prices.priced_models
     if not known:
         return prices.as_of(metered, seen_from).select(LISTED)
-    said = outcomes.select(
+    # Of millions of values few are asked for: all others are as if nothing was said.
+    said = {
+        each.name: pl.when(value.is_in(list(known.values[each.name]))).then(value)
+        for each, value in zip(attributes, map(value_of, attributes), strict=True)
+        if each.name in known.values
+    }
+    of_rows = outcomes.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
-        *[pl.col(condition_of(name)).alias(f"attribute:{name}") for name in attributes],
+        *[value.alias(f"attribute:{name}") for name, value in said.items()],
     )
-    asked = metered.join(said, on="row", how="left", maintain_order="left")
-    by = ["model", *(f"attribute:{name}" for name in attributes)]
+    of_rows = of_rows.join(aliased(metered, prices, seen_from), on="row", how="left", maintain_order="left")
+    asked = metered.join(of_rows, on="row", how="left", maintain_order="left")
+    by = ["model", "aliased", *(f"attribute:{name}" for name in said)]
     found = [
-        (*values, candidate, rank)
-        for values in asked.select(by).unique().iter_rows()
-        for rank, candidate in enumerate(known.candidates(values[0], dict(zip(attributes, values[1:], strict=True))))
+        (model, other, *values, candidate, rank)
+        for model, other, *values in asked.select(by).unique().iter_rows()
+        for rank, candidate in enumerate(known.candidates(model, dict(zip(said, values, strict=True)), other))
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
     candidates = pl.DataFrame(found, schema=schema, orient="row")

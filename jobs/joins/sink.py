@@ -48,7 +48,7 @@ class UsageSink:
         tables, epoch, driver = context.environment.tables, context.ownership.epoch, context.ownership.driver
         self._usage = DeltaWriter(tables, job.writes, job.name, epoch, driver)
         self._journal = Upstream(tables, job.reads)
-        self._catalog = Catalog(tables, epoch, driver, context.config.dimensions)
+        self._catalog = Catalog(tables, epoch, driver, context.config.of_accounts)
         self._at = recall_position(self._usage, job.reads)
         self._rules = RulesInForce(self._usage, context.config.deciding)
         self._known = self._remember(tables)
@@ -125,7 +125,7 @@ class UsageSink:
 
     def _refuse_unlisted(self) -> None:
         config, late = self._config, timedelta(seconds=self._config.rejoin_seconds)
-        refuse_unlisted(self._catalog.held[Table.PRICES], config.price_attributes, self._clock.now(), late)
+        refuse_unlisted(self._catalog.held[Table.PRICES], config.attributes, self._clock.now(), late)
 
     def _refuse_to_grow(self, memory: Memory, unread: int) -> None:
         """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks.
@@ -150,7 +150,7 @@ class UsageSink:
         """In the order of the journal, each with its day."""
         ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn"))
         named = self._config.dimensions
-        attributes = self._config.price_attributes
+        attributes = self._config.attributes
         priced = price(ordered, self._config.declared, *self._catalog.versions(), named=named, attributes=attributes)
         return priced.append_column("day", self._catalog.days(ordered).to_arrow())
 

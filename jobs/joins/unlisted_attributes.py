@@ -6,7 +6,7 @@ Their events would be billed at another price without a word, so joins stops, an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -14,28 +14,32 @@ import pyarrow as pa
 
 from jobs.joins.catalog_versions import PRICE_KEY
 from jobs.runtime.errors import Refused
+from metering.price_attributes import PriceAttribute
 from metering.price_models import BEGINS, PricedModels
 
 _SHOWN = 3
 
 
-def refuse_unlisted(prices: pa.Table, attributes: Collection[str], now: datetime, late: timedelta) -> None:
+def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now: datetime, late: timedelta) -> None:
     """Every version of the prices (streams.PRICES), and the `price_attributes` of joins.
 
     Raises Refused where a price holds at `now`, or will, or ended less than `late` ago, and one of its conditions is
-    about any other column: usage of when it held may come so late.
+    about any other column, or a band that there is not: usage of when it held may come so late.
     """
+    listed = {each.name: each for each in attributes}
     depending = defaultdict(list)
     for price in _holding(pl.DataFrame(prices), now, now - late):
         # What cannot be read prices nothing.
         for priced in PricedModels.among([price["model"]]).every:
-            for column in dict(priced.conditions).keys() - set(attributes):
-                depending[column].append(f"{price['meter']} of {price['model']} on plan {price['plan']}")
+            for column, value in priced.conditions if priced.aliased is None else ():
+                if column not in listed or not listed[column].has(value):
+                    what = f"{value} as a band of {column}" if column in listed else column
+                    depending[what].append(f"{price['meter']} of {price['model']} on plan {price['plan']}")
     if depending:
-        column, of_column = min(depending.items())
+        what, of_column = min(depending.items())
         others = f" and {len(of_column) - _SHOWN} more" if len(of_column) > _SHOWN else ""
         raise Refused(
-            f"price_attributes does not list {column}, but prices depend on it: {', '.join(of_column[:_SHOWN])}{others}"
+            f"price_attributes does not list {what}, but prices depend on it: {', '.join(of_column[:_SHOWN])}{others}"
             ". Without it no event matches them, and each is billed at another price. List it again. To do without it, "
             "delete these prices (`weir catalog delete price`) while joins runs, and take it out when no usage of that "
             f"time can come any more: after {late.days} days (`rejoin_seconds`)"

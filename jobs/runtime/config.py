@@ -14,17 +14,16 @@ from jobs.runtime.meters import (
     BILLED_STATUSES,
     DEFAULT_METERS,
     DETAIL_METERS,
-    MOST_ATTRIBUTES,
     MeterConfig,
     Meters,
-    PriceAttributes,
     declarations,
     refuse_unfit,
-    refuse_unfit_attributes,
 )
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
+from jobs.runtime.price_attributes import MOST_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
 from jobs.runtime.unreachable import NO_ADDRESS, place
 from metering.meters import MOST_METERS, Declaration, Meter
+from metering.price_attributes import PriceAttribute
 
 
 class JobConfig(BaseModel):
@@ -67,8 +66,10 @@ class JobConfig(BaseModel):
 
     price_attributes: PriceAttributes = Field(
         default=(),
-        description="Text and boolean columns of contracts that conditions of prices can name, such as operation, at "
-        f"most {MOST_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
+        description="What conditions of prices can name: text and boolean columns of contracts, such as operation, "
+        "columns of the account (account.parent, account.tags.KEY), and bands of what an event reports "
+        "(`context: {of: input_tokens, bands: {up_to_200k: 200000, above_200k: null}}`), at most "
+        f"{MOST_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
     )
 
     @field_validator("dimensions")
@@ -80,7 +81,7 @@ class JobConfig(BaseModel):
     @field_validator("price_attributes")
     @classmethod
     def _each_attribute_once(cls, names: PriceAttributes) -> PriceAttributes:
-        refuse_unfit_attributes(names)
+        refuse_unfit_attributes(attributes_of(names))
         return names
 
     @field_validator("meters")
@@ -111,6 +112,11 @@ class JobConfig(BaseModel):
     def rows_at_once(self) -> int:
         """Most rows of a table in one batch."""
         return self.max_records_per_batch
+
+    @property
+    def attributes(self) -> tuple[PriceAttribute, ...]:
+        """What conditions of prices can name."""
+        return attributes_of(self.price_attributes)
 
     @property
     def declared(self) -> tuple[Declaration, ...]:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from jobs.runtime.meters import OF_OUTCOMES
 from metering.limits import MAX_TAG_NAME_BYTES, PLAIN_NAME
+from metering.price_attributes import ACCOUNT
 
 MOST_DIMENSIONS = 4
 OF_A_LIST = frozenset(
@@ -21,7 +22,7 @@ OF_A_LIST = frozenset(
 """What a list of usage has as a column of its own."""
 RESERVED = OF_OUTCOMES - {"user_id"} | OF_A_LIST | {"content_hash"}
 """What an outcome or a list of usage says already, or what every event has another of."""
-ACCOUNT, TAG = "account.", "tags."
+TAG = "tags."
 ACCOUNT_COLUMNS = ("name", "parent", "plan", "timezone")
 """What a dimension can name of an account, as `account.plan`; and each tag of it, as `account.tags.team`."""
 TAG_NAME = rf"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{{0,{MAX_TAG_NAME_BYTES - 1}}}"
@@ -33,7 +34,7 @@ def _named(name: Any) -> Any:
     if isinstance(name, str) and name.startswith(ACCOUNT) and not re.fullmatch(_OF_ACCOUNT, name):
         columns = ", ".join(ACCOUNT + column for column in ACCOUNT_COLUMNS)
         raise ValueError(
-            f"{name} is no column of an account that usage can be kept by; a dimension can name {columns}, and "
+            f"{name} is no column of an account that usage can be kept by, or priced by; it can name {columns}, and "
             f"{ACCOUNT}{TAG}KEY of a tag whose key has letters, digits and _ . : / @ -, begins with a letter, a digit "
             f"or _, and has at most {MAX_TAG_NAME_BYTES} of them"
         )

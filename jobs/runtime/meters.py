@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -180,21 +180,6 @@ def conditions(where: Mapping[str, Values]) -> Where:
     """What `where` says, in one order: whoever writes it otherwise changes nothing."""
     listed = {column: values if isinstance(values, list) else [values] for column, values in where.items()}
     return tuple((column, tuple(sorted(set(values), key=str))) for column, values in sorted(listed.items()))
-
-
-MOST_ATTRIBUTES = 8
-PriceAttributes = Annotated[tuple[PlainName, ...], Field(max_length=MOST_ATTRIBUTES)]
-
-
-def refuse_unfit_attributes(names: Sequence[str]) -> None:
-    """Raises ValueError where one stands twice, or is what an outcome has of its own."""
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{name} stands there twice")
-        if name == "model":
-            raise ValueError("model is no attribute: a price names its model, or how that begins (gpt-4o-2024-*)")
-        if name in OF_OUTCOMES - set(OUTCOME_TEXTS):
-            raise ValueError(f"an outcome has a {name} of its own; give the contract another x-weir-column for it")
 
 
 Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MOST_METERS)]

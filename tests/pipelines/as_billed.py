@@ -52,7 +52,7 @@ class Stack:
     dimensions: tuple[str, ...] = ()
     contracts: tuple[dict[str, Any], ...] = ()
     conventions: tuple[dict[str, Any], ...] = ()
-    price_attributes: tuple[str, ...] = ()
+    price_attributes: tuple[Any, ...] = ()
 
     def config(self, of: type[Any], **more: Any) -> Any:
         """The configuration of a job of a new installation."""
@@ -92,8 +92,8 @@ def billed(
     if is_supposed:
         live = Pinned(first, None, (Held(1, joins.deciding),), (), accounts, PRICES.empty_table())
         prices = Supposed(prices=prices).pinned(live).prices
-    named, versions = joins.dimensions, (account_versions(accounts, joins.dimensions), price_versions(prices))
-    priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.price_attributes)
+    named, versions = joins.dimensions, (account_versions(accounts, joins.of_accounts), price_versions(prices))
+    priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.attributes)
     priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
     usage = sink.usage_rows(priced, 1, since, None)
     _bill(database, usage, stack.config(BillingConfig))

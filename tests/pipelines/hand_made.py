@@ -28,6 +28,7 @@ from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
 from jobs.streams import SCHEMAS, Table
 from metering.instants import rfc3339
+from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.words import Disposition, Family, UsageCause
 from tests.simulation.declared import OTHER, OTHER_TYPE
 
@@ -77,6 +78,15 @@ class HandMade:
         """That price is deleted as of `ends`."""
         self.price(at, None, begins=begins, model=model)
         self._new[Table.PRICES][-1]["ends_at"] = START + ends
+
+    def alias(self, at: timedelta, name: str, model: str, *, begins: timedelta, ends: timedelta | None = None) -> None:
+        """A name has the prices of a model from `begins` on; with `ends` it ends then."""
+        text = PricedModel.alias(name, model).text
+        if ends is None:
+            self.price(at, "0", begins=begins, model=text)
+        else:
+            self.deleted(at, begins=begins, ends=ends, model=text)
+        self._new[Table.PRICES][-1] |= {"meter": ALIAS_METER, "currency": ALIAS_CURRENCY}
 
     def request(
         self,

@@ -30,8 +30,8 @@ PRODUCT = re.compile(r"(?P<quantity>[\d,]+) × (?P<price>[\d.]+)(?: / (?P<per>[\
 ELSEWHERE = re.compile(r"as `(\w+)`")
 TOTAL = re.compile(r"^\| \*\*total\*\* \| \| \| \| \*\*(\S+)\*\* \|$", re.MULTILINE)
 TITLES = (
-    *("Cached tokens", "Reasoning tokens", "Batch price", "Router fallback", "Retry", "Stream cut off"),
-    *("Embeddings", "Images", "Audio", "Agent"),
+    *("Cached tokens", "Reasoning tokens", "Batch price", "Long context", "Router fallback", "Retry"),
+    *("Stream cut off", "Embeddings", "Images", "Audio", "Agent"),
 )
 
 
@@ -115,7 +115,7 @@ def bill(database: str, case: Case) -> list[Any]:
     declared = stack()
     assert case.catalog.unknown_plans(set()) == []
     assert case.catalog.undeclared_meters(set(declared.config(JoinsConfig).meters)) == []
-    assert case.catalog.unknown_attributes(set(declared.price_attributes)) == []
+    assert case.catalog.unknown_attributes(declared.config(JoinsConfig).attributes) == []
     rows = billed(
         database,
         declared,
@@ -144,7 +144,7 @@ def test_each_case_bills_what_the_page_says_digit_by_digit(database: str, case: 
     assert TOTAL.findall(case.bill) == [text_of(sum((row["amount"] for row in rows), Decimal(0)))]
 
 
-def test_the_page_has_the_ten_usual_cases() -> None:
+def test_the_page_has_the_eleven_usual_cases() -> None:
     assert tuple(case.title for case in cases()) == TITLES
 
 

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from catalog.file import CatalogFileError, parse_catalog
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.meters import MOST_ATTRIBUTES
+from jobs.runtime.price_attributes import MOST_ATTRIBUTES
+from metering.price_attributes import PriceAttribute
 from metering.price_models import MOST_CONDITIONS, PricedModel, PricedModels
 
 MODELS = ("gpt-4o", "gpt-4o-mini", "gpt-4o-2024-08-06", "o3", "é")
@@ -144,8 +145,8 @@ def test_conditions_that_nobody_could_price_by_are_refused_with_a_sentence(says:
 
 def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:
     catalog = parse_catalog(json.dumps(CATALOG))
-    assert catalog.unknown_attributes({"operation", "cached"}) == []
-    (line,) = catalog.unknown_attributes({"operation"})
+    assert catalog.unknown_attributes([PriceAttribute("operation"), PriceAttribute("cached")]) == []
+    (line,) = catalog.unknown_attributes([PriceAttribute("operation")])
     assert line.startswith(
         "prices.0.conditions names cached: must be one of price_attributes in the configuration (ope"
     )

@@ -39,6 +39,7 @@ ARGUMENTS = {
         *("--effective-from", "2026-01-01T00:00:00Z"),
     ],
     "catalog delete account": ["a"],
+    "catalog delete alias": ["a", "--plan", "p", "--model", "m", "--effective-from", "2026-01-01T00:00:00Z"],
     "catalog delete plan": ["p"],
     "catalog delete price": [
         *("--plan", "p", "--model", "m", "--meter", "requests", "--currency", "EUR"),

@@ -12,6 +12,7 @@ import pytest
 from jobs.joins.unlisted_attributes import refuse_unlisted
 from jobs.runtime.errors import Refused
 from jobs.streams import PRICES
+from metering.price_attributes import PriceAttribute
 from metering.price_models import PricedModel
 
 NOW = datetime(2027, 3, 1, tzinfo=UTC)
@@ -40,8 +41,8 @@ def prices(*rows: dict[str, Any]) -> pa.Table:
 )
 def test_a_column_that_prices_depend_on_is_not_taken_out_of_the_configuration(rows: list[dict[str, Any]]) -> None:
     with pytest.raises(Refused, match=r"does not list operation, but prices depend on it: output_tokens of m\{.*pro"):
-        refuse_unlisted(prices(*rows), ["region"], NOW, LATE)
-    refuse_unlisted(prices(*rows), ["operation"], NOW, LATE)
+        refuse_unlisted(prices(*rows), [PriceAttribute("region")], NOW, LATE)
+    refuse_unlisted(prices(*rows), [PriceAttribute("operation")], NOW, LATE)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,12 @@ def test_of_many_prices_some_are_named() -> None:
     many = [{"plan": f"plan {number}"} for number in range(7)]
     with pytest.raises(Refused, match=r"on plan plan 2 and 4 more\. Without it"):
         refuse_unlisted(prices(*many), [], NOW, LATE)
+
+
+def test_a_band_that_prices_depend_on_keeps_its_name() -> None:
+    of_band = {"model": PricedModel.of("m", {"context": "long"}).text}
+    kept = PriceAttribute.banded("context", ["input_tokens"], {"short": Decimal(1), "long": None})
+    renamed = PriceAttribute.banded("context", ["input_tokens"], {"short": Decimal(1), "longer": None})
+    refuse_unlisted(prices(of_band), [kept], NOW, LATE)
+    with pytest.raises(Refused, match="does not list long as a band of context, but prices depend on it"):
+        refuse_unlisted(prices(of_band), [renamed], NOW, LATE)

@@ -1,0 +1,105 @@
+"""The key `price_attributes` of a configuration: what conditions of prices can name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_serializer,
+    field_validator,
+)
+
+from jobs.runtime.dimensions import Dimension
+from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, PlainName
+from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
+from metering.price_attributes import PriceAttribute
+
+MOST_ATTRIBUTES = 8
+MOST_BANDS = 20
+MOST_COLUMNS = 10
+"""Of an event whose quantities are added up for one attribute."""
+
+
+def _exactly(bound: Any) -> Any:
+    return str(bound) if isinstance(bound, float) else bound
+
+
+Bound = Annotated[
+    Annotated[Decimal, Field(ge=0, le=LARGEST_QUANTITY, decimal_places=QUANTITY_DECIMALS)] | None,
+    BeforeValidator(_exactly),
+]
+Columns = Annotated[list[PlainName], Field(min_length=1, max_length=MOST_COLUMNS)]
+
+
+class BandsConfig(BaseModel):
+    """An attribute that is a band of what an event reports."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    of: PlainName | Columns = Field(
+        description="The column whose quantity it is, as the report that bills has it; or a list of columns that are "
+        "added up. What is not reported is in no band."
+    )
+    bands: dict[PlainName, Bound] = Field(
+        min_length=2,
+        max_length=MOST_BANDS,
+        description="Up to which quantity, included, each band goes; null for the one above all others.",
+    )
+
+    @field_validator("bands")
+    @classmethod
+    def _cover_each_quantity_once(cls, bands: dict[str, Decimal | None]) -> dict[str, Decimal | None]:
+        bounds = list(bands.values())
+        if bounds.count(None) != 1:
+            raise ValueError("one band, and only one, is above all others: its bound is null")
+        if len(set(bounds)) < len(bounds):
+            raise ValueError("two bands go up to the same quantity")
+        return bands
+
+    @field_serializer("bands")
+    def _as_texts(self, bands: dict[str, Decimal | None]) -> dict[str, str | None]:
+        return {name: None if bound is None else f"{bound:f}" for name, bound in bands.items()}
+
+    def attribute(self, name: str) -> PriceAttribute:
+        """As the applications use it."""
+        return PriceAttribute.banded(name, [self.of] if isinstance(self.of, str) else self.of, self.bands)
+
+
+def _kind(given: Any) -> str:
+    return "bands" if isinstance(given, Mapping) else "column"
+
+
+Banded = Annotated[dict[PlainName, BandsConfig], Field(min_length=1, max_length=1)]
+AttributeConfig = Annotated[Annotated[Dimension, Tag("column")] | Annotated[Banded, Tag("bands")], Discriminator(_kind)]
+PriceAttributes = Annotated[tuple[AttributeConfig, ...], Field(max_length=MOST_ATTRIBUTES)]
+
+
+def attributes_of(listed: Sequence[str | Mapping[str, BandsConfig]]) -> tuple[PriceAttribute, ...]:
+    """Those that a configuration lists."""
+    found = []
+    for each in listed:
+        if isinstance(each, str):
+            found.append(PriceAttribute(each))
+        else:
+            found += [bands.attribute(name) for name, bands in each.items()]
+    return tuple(found)
+
+
+def refuse_unfit_attributes(attributes: Sequence[PriceAttribute]) -> None:
+    """Raises ValueError where a name stands twice, or is what an outcome has of its own."""
+    names = [each.name for each in attributes]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} stands there twice")
+        if name == "model":
+            raise ValueError("model is no attribute: a price names its model, or how that begins (gpt-4o-2024-*)")
+        if name in OF_OUTCOMES - set(OUTCOME_TEXTS):
+            raise ValueError(f"an outcome has a {name} of its own; give the contract another x-weir-column for it")

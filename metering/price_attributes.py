@@ -1,0 +1,82 @@
+"""What conditions of prices can name: columns of events and of their account, and bands of what an outcome reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+ACCOUNT = "account."
+"""How the name of a column of the account begins: `account.parent`, `account.tags.tier`."""
+Bands = tuple[tuple[str, Decimal | None], ...]
+"""Names and bounds, up to and including which a quantity is in a band, ascending; the last has none."""
+
+
+@dataclass(frozen=True)
+class PriceAttribute:
+    """A column of events, or of the account, by its name; or, where it has `bands`, which of them a quantity is in.
+
+    The quantity is what the report that bills has in the columns `of`, added up. What it does not report is null, and
+    if all of them are null it is in no band.
+    """
+
+    name: str
+    of: tuple[str, ...] = ()
+    bands: Bands = ()
+
+    @classmethod
+    def banded(cls, name: str, of: Iterable[str], bands: Mapping[str, Decimal | None]) -> PriceAttribute:
+        """With the columns, and the bands, in one order."""
+        ascending = sorted(bands.items(), key=lambda band: (band[1] is None, band[1] or Decimal(0), band[0]))
+        return cls(name, tuple(sorted(set(of))), tuple(ascending))
+
+    @property
+    def is_of_account(self) -> bool:
+        """Whether the account says it and not the event."""
+        return self.name.startswith(ACCOUNT)
+
+    @property
+    def stored(self) -> Any:
+        """As JSON: what decides an outcome's price."""
+        if not self.bands:
+            return self.name
+        bounds = {name: None if bound is None else f"{bound.normalize():f}" for name, bound in self.bands}
+        return {self.name: {"of": list(self.of), "bands": bounds}}
+
+    def has(self, value: str) -> bool:
+        """Whether an event can have this value."""
+        return not self.bands or value in dict(self.bands)
+
+    def band_of(self, quantity: Decimal | None) -> str | None:
+        """The band that a quantity is in; None for what is not reported."""
+        if quantity is None:
+            return None
+        return next((name for name, bound in self.bands if bound is None or quantity <= bound), None)
+
+
+def restored(said: Iterable[Any] | None) -> tuple[PriceAttribute, ...]:
+    """What `stored` said of each, or a configuration."""
+    return tuple(PriceAttribute(each) if isinstance(each, str) else _banded(each) for each in said or ())
+
+
+def _banded(each: Mapping[str, Any]) -> PriceAttribute:
+    [(name, said)] = each.items()
+    of = [said["of"]] if isinstance(said["of"], str) else said["of"]
+    bounds = {band: None if bound is None else Decimal(bound) for band, bound in said["bands"].items()}
+    return PriceAttribute.banded(name, of, bounds)
+
+
+def columns_of_bands(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
+    """The columns whose quantities bands are of, each once."""
+    return tuple(dict.fromkeys(column for each in attributes for column in each.of))
+
+
+def texts_of_events(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
+    """The columns of events that conditions compare as texts, each once."""
+    return tuple(dict.fromkeys(each.name for each in attributes if not each.bands and not each.is_of_account))
+
+
+def columns_of_accounts(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
+    """The columns of the account that conditions compare, each once."""
+    return tuple(dict.fromkeys(each.name for each in attributes if each.is_of_account))

@@ -1,0 +1,137 @@
+"""Bands of a quantity that prices depend on: which one a quantity is in, what can be declared, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from catalog.file import parse_catalog
+from jobs.ingestion.config import IngestionConfig
+from jobs.joins.attribute_values import value_of
+from jobs.joins.config import JoinsConfig
+from jobs.joins.memory import REPORTED, quantity_of
+from jobs.runtime.errors import Refused
+from metering.meters import LARGEST_QUANTITY
+from metering.price_attributes import PriceAttribute, restored
+
+COLUMNS = ("input_tokens", "cached_tokens", "cache_write_tokens")
+CONTEXT: dict[str, Any] = {
+    "context": {"of": "input_tokens", "bands": {"up_to_200k": "200000", "above_200k": None}},
+}
+
+quantities = st.decimals(0, LARGEST_QUANTITY, places=6) | st.decimals(0, 9, places=6) | st.just(Decimal(200_000))
+names = st.sampled_from(["low", "middle", "high", "above", "x"])
+
+
+@st.composite
+def attributes(draw: st.DrawFn) -> PriceAttribute:
+    bounds = draw(st.lists(quantities, min_size=1, max_size=4, unique=True))
+    bands = dict(zip(draw(st.permutations(["low", "middle", "high", "x"])), bounds, strict=False))
+    of = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=3, unique=True))
+    return PriceAttribute.banded("context", of, {**bands, "above": None})
+
+
+@given(attribute=attributes(), data=st.data())
+def test_oracle_a_quantity_is_in_the_lowest_band_that_goes_so_far(
+    attribute: PriceAttribute, data: st.DataObject
+) -> None:
+    """At the bound, a hair above it, of several columns, of none; a number below 0 is none."""
+    bounds = [bound for _, bound in attribute.bands if bound is not None]
+    near = st.sampled_from([*bounds, *(min(bound + Decimal("0.000001"), LARGEST_QUANTITY) for bound in bounds)])
+    said = st.none() | near | quantities | st.just(Decimal(-1))
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, said)), min_size=1, max_size=8))
+    frame = pl.DataFrame(
+        [{quantity_of(name): value for name, value in row.items()} for row in rows],
+        schema=dict.fromkeys(map(quantity_of, COLUMNS), REPORTED),
+    )
+
+    def band(row: dict[str, Decimal | None]) -> str | None:
+        reported = [value for name in attribute.of if (value := row[name]) is not None and value >= 0]
+        if not reported:
+            return None
+        in_order = sorted((bound, name) for name, bound in attribute.bands if bound is not None)
+        return next((name for bound, name in in_order if sum(reported) <= bound), "above")
+
+    found = frame.select(value_of(attribute)).to_series().to_list()
+    assert found == [band(row) for row in rows]
+    single = [row[attribute.of[0]] for row in rows if len(attribute.of) == 1]
+    assert [attribute.band_of(value) for value in single if value is None or value >= 0] == [
+        name for value, name in zip(single, found, strict=False) if value is None or value >= 0
+    ]
+
+
+@given(attribute=attributes())
+def test_what_is_kept_of_it_says_the_same_whoever_reads_it(attribute: PriceAttribute) -> None:
+    assert restored(json.loads(json.dumps([attribute.stored, "region"]))) == (attribute, PriceAttribute("region"))
+
+
+@given(order=st.permutations(["low", "middle", "above"]), bound=st.sampled_from(["10", 10, 10.0, "10.0"]))
+def test_bands_written_in_any_order_are_the_same_rules(order: list[str], bound: Any) -> None:
+    """A chart sorts the keys of what it passes on."""
+    bounds = {"low": bound, "middle": "20.5", "above": None}
+    said = [{"context": {"of": ["input_tokens"], "bands": {name: bounds[name] for name in order}}}]
+    kept = JoinsConfig.model_validate({"price_attributes": said}).deciding["price_attributes"]
+    bands = {"low": "10", "middle": "20.5", "above": None}
+    assert kept == [{"context": {"of": ["input_tokens"], "bands": bands}}]
+
+
+def test_what_joins_stores_of_its_configuration_is_read_back_as_it_was() -> None:
+    config = JoinsConfig.model_validate({"price_attributes": ["region", CONTEXT]})
+    dumped = json.loads(config.model_dump_json())["price_attributes"]
+    assert dumped == ["region", CONTEXT]
+    assert restored(dumped) == config.attributes
+    assert JoinsConfig.model_validate({"price_attributes": dumped}) == config
+
+
+def banded(**says: Any) -> dict[str, Any]:
+    return {"price_attributes": [{"context": {**CONTEXT["context"], **says}}]}
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (
+            banded(of="input_token"),
+            "context is of input_token, which is no number that a completion reports; it can be",
+        ),
+        (banded(of="operation"), "context is of operation, which is no number"),
+        (banded(of=[]), "at least 1 item"),
+        (banded(bands={"all": None}), "at least 2 items"),
+        (banded(bands={"low": "1", "high": "2"}), "one band, and only one, is above all others"),
+        (banded(bands={"low": None, "high": None}), "one band, and only one, is above all others"),
+        (banded(bands={"low": "2", "high": "2.0", "above": None}), "two bands go up to the same quantity"),
+        (banded(bands={"low": "-1", "above": None}), "greater than or equal to 0"),
+        (banded(bands={"low": "1.0000001", "above": None}), "no more than 6 decimal places"),
+        (banded(bands={"low": "much", "above": None}), "valid decimal"),
+        ({"price_attributes": ["context", CONTEXT]}, "context stands there twice"),
+        ({"price_attributes": [{"model": CONTEXT["context"]}]}, "model is no attribute"),
+        ({"price_attributes": [{"plan": CONTEXT["context"]}]}, "an outcome has a plan of its own"),
+        ({"price_attributes": [{**CONTEXT, "other": CONTEXT["context"]}]}, "at most 1 item"),
+    ],
+)
+def test_bands_that_no_event_could_be_in_are_refused_at_the_start(config: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        IngestionConfig.model_validate(config)
+
+
+def test_bands_of_what_an_upgraded_installation_does_not_read_are_refused() -> None:
+    """joins would wait for a column that the journal never gets."""
+    config = IngestionConfig.model_validate(banded(of=["input_tokens", "cache_write_tokens"]))
+    assert config.settled((), is_new=True).price_attributes == config.price_attributes
+    with pytest.raises(Refused, match=r"context is of cache_write_tokens, .*token_details"):
+        config.settled((), is_new=False)
+
+
+def test_a_price_of_a_band_that_there_is_not_is_named() -> None:
+    price = "plan: p, model: m, meter: requests, unit_price: 1, currency: EUR, effective_from: 2026-01-01T00:00:00Z"
+    catalog = parse_catalog(f"prices:\n  - {{{price}, conditions: {{context: above_200}}}}\n")
+    assert catalog.unknown_attributes(restored([CONTEXT])) == [
+        "prices.0.conditions: context is above_200: must be one of its bands (up_to_200k, above_200k)"
+    ]
