@@ -5,15 +5,15 @@ And it may look at texts and booleans that a contract of an outcome gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
 from jobs.runtime.dimensions import RESERVED, of_events
 from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, MeterConfig
 from metering.contracts.model import Contract, Field, Kind
-from metering.meters import Declaration, texts_of
-from metering.words import BILLABLE, COMPLETIONS
+from metering.meters import FAMILY, Declaration, texts_of
+from metering.words import BILLABLE, OF_REQUESTS, REPORTING, Family, Reason
 
 SUMMED = (Kind.INTEGER, Kind.DECIMAL)
 CONDITIONAL = (Kind.TEXT, Kind.BOOLEAN)
@@ -57,8 +57,8 @@ def _limited(field: Field, limits: Mapping[str, Decimal | None]) -> Field:
 
 
 def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -> None:
-    completions = [contract for contract in contracts.values() if contract.family in COMPLETIONS]
-    given = {field.column: field.kind for contract in completions for field in contract.fields}
+    reports = [contract for contract in contracts.values() if contract.family in REPORTING]
+    given = {field.column: field.kind for contract in reports for field in contract.fields}
     if given.get(column) not in SUMMED:
         offered = ", ".join(sorted(found for found, kind in given.items() if kind in SUMMED))
         problem = f"is {given[column]}" if column in given else "is given by no contract of a completion"
@@ -70,9 +70,14 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
 
     Or a value that the column can never have: such a meter would count nothing, and nobody would hear of it.
     """
-    fields = _conditional(contracts)
     for meter in meters:
+        fields = _conditional(contracts, _looked_at(meter)) | _families(contracts)
         for column, values in meter.where:
+            if column not in fields and column in _conditional(contracts, [Family.QUANTITY]):
+                raise ValueError(
+                    f"meters.{meter.name}.where names {column}, which only events of the family quantity have: `count: "
+                    f"outcomes` counts these where `where` has `{FAMILY}: {Family.QUANTITY}`, too"
+                )
             if column not in fields:
                 raise ValueError(
                     f"meters.{meter.name}.where names {column}, which is no text or boolean column of a contract; it "
@@ -88,7 +93,7 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
 
 def refuse_unknown_attributes(names: Iterable[str], contracts: Mapping[str, Contract]) -> None:
     """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean."""
-    offered = sorted(_conditional(contracts).keys() - {"model"})
+    offered = sorted(_conditional(contracts, BILLABLE).keys() - {"model"})
     for name in names:
         if name not in offered:
             raise ValueError(
@@ -97,11 +102,25 @@ def refuse_unknown_attributes(names: Iterable[str], contracts: Mapping[str, Cont
             )
 
 
-def _conditional(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:
-    """By column the texts and booleans that contracts of an outcome give."""
+def _looked_at(meter: Declaration) -> Collection[str]:
+    """The families of events that make the outcomes of a meter."""
+    if meter.asks_family:
+        return (Family.QUANTITY,)
+    return OF_REQUESTS if meter.sums is None else BILLABLE
+
+
+def _families(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:
+    """What `where` can say of the family of an outcome: that it is a quantity, if there are any."""
+    is_one = any(contract.family is Family.QUANTITY for contract in contracts.values())
+    families = (Family.QUANTITY.value,)
+    return {FAMILY: [Field((FAMILY,), Kind.TEXT, FAMILY, Reason.INVALID_DATA, values=families)]} if is_one else {}
+
+
+def _conditional(contracts: Mapping[str, Contract], families: Collection[str]) -> dict[str, list[Field]]:
+    """By column the texts and booleans that contracts of these families give."""
     fields: dict[str, list[Field]] = {}
     for contract in contracts.values():
-        for field in contract.fields if contract.family in BILLABLE else ():
+        for field in contract.fields if contract.family in families else ():
             if field.kind in CONDITIONAL and field.column not in OF_OUTCOMES - set(OUTCOME_TEXTS):
                 fields.setdefault(field.column, []).append(field)
     return fields
