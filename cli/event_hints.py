@@ -13,7 +13,7 @@ from jobs.ingestion.strict_json import Tree, tree_of
 from metering.contracts.details import COLUMNS
 from metering.contracts.model import Contract, Field, Kind, pointer
 from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
-from metering.words import COMPLETIONS, Status
+from metering.words import REPORTING, Status
 
 MAX_LISTED = 20
 MIN_LIKENESS = 0.85
@@ -36,7 +36,7 @@ def missing_quantities(document: bytes, contract: Contract) -> str | None:
     event = _event(document)
     status = next((_value(event, field) for field in contract.fields if field.column == STATUS), None)
     is_completed = status in (None, Status.COMPLETED.value)
-    if contract.family not in COMPLETIONS or not quantities or not is_completed:
+    if contract.family not in REPORTING or not quantities or not is_completed:
         return None
     if any(_value(event, field) is not None for field in quantities):
         return None

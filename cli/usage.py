@@ -33,9 +33,9 @@ from metering import windows
 from metering.lateness import window_state
 from metering.pricing import BILLED_AS_PART
 
-MONEY = ("quantity", "billed_quantity", "amount", "unpriced_quantity")
-"""Of a window: what was reported, what of it has a price, what that costs, and what has none; another meter bills the
-rest."""
+SUMMED = ("quantity", "billed_quantity", "free_quantity", "amount", "unpriced_quantity", "unmetered_requests")
+"""Of a window: what was reported, what of it has a price, what of that has the price 0, what it costs, and what has no
+price; another meter bills the rest. And how many requests did not report the meter."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class UsageQuery:
     @property
     def columns(self) -> list[str]:
         """The columns of the list, in order."""
-        return ["window_start", "window_end", *self.keys, *MONEY, "state"]
+        return ["window_start", "window_end", *self.keys, *SUMMED, "state"]
 
 
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
@@ -133,12 +133,15 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
         SELECT {", ".join(keys)},
                sum(quantity) AS quantity,
                coalesce(sum(quantity) FILTER (WHERE price_version > {BILLED_AS_PART}), 0) AS billed_quantity,
+               coalesce(sum(quantity) FILTER (WHERE price_version > {BILLED_AS_PART} AND unit_price = 0), 0)
+                   AS free_quantity,
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
+               sum(unmetered_requests)::bigint AS unmetered_requests,
                bool_or(corrected) AS corrected
         FROM (SELECT *{said} FROM ({source}) AS read) AS said {rolled}
         GROUP BY {by}
-        HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0
+        HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0 OR sum(unmetered_requests) <> 0
         ORDER BY {by}
     """
 
@@ -183,9 +186,13 @@ def usage(
     """List usage and its amount per window, account, model and meter.
 
     --from and --to select windows by their start. `quantity` is what was reported, `billed_quantity` what of it has a
-    price, `amount` what that costs, and `unpriced_quantity` what no price matched. The rest another meter bills: of
-    2,006 input tokens 86 are billed, where 1,920 were cached and those have a price of their own. Windows are open,
-    closing (inside grace), closed, or corrected (closed, and changed since).
+    price, `free_quantity` what of that has the price 0, `amount` what it costs, and `unpriced_quantity` what no price
+    matched. The rest another meter bills: of 2,006 input tokens 86 are billed, where 1,920 were cached and those have a
+    price of their own. Windows are open, closing (inside grace), closed, or corrected (closed, and changed since).
+
+    `unmetered_requests` says how many requests were decided without a report of the meter, where one is expected. What
+    an audit corrects later it does not take back. Without meter in --group-by one request counts for each meter that it
+    lacks. By dimensions it is null.
 
     A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions

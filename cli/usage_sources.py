@@ -1,13 +1,16 @@
 """Where usage is read: minutes; for days and months of one calendar whole days; by dimensions the days of each account.
 
-Each source is a SELECT of COLUMNS and what names the window. Parameters: `start`, `end`, `accounts`, `zone`.
+Each source is a SELECT of COLUMNS, `unmetered_requests` and what names the window. Parameters: `start`, `end`,
+`accounts`, `zone`. Requests that did not report a meter only the minutes know; without a part of what another meter
+counts (`within`) a request is not unmetered.
 """
 
 from __future__ import annotations
 
 from cli.periods import Window, window_key_sql
 
-COLUMNS = "account, model, meter, currency, price_version, quantity, amount, corrected"
+COLUMNS = "account, model, meter, currency, price_version, unit_price, quantity, amount, corrected"
+_NO_PART = "meter IN (SELECT meter FROM meters WHERE within IS NULL)"
 
 _RANGE = """
     (%(start)s::timestamptz IS NULL OR {instant} >= %(start)s) AND (%(end)s::timestamptz IS NULL OR {instant} < %(end)s)
@@ -21,27 +24,36 @@ _DAYS = """
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
         FROM usage_spans(%(start)s::timestamptz::date - 2, %(end)s::timestamptz::date + 2) WHERE {accounts}
     )
-    SELECT {columns}, window_key
+    SELECT {columns}, 0 AS unmetered_requests, window_key
     FROM (SELECT account, day, window_key FROM placed WHERE is_whole AND {starts_in_range}) AS whole
     JOIN usage_days USING (account, day)
     UNION ALL
-    SELECT {columns}, {key} AS window_key
+    SELECT {columns}, 0 AS unmetered_requests, {key} AS window_key
     FROM (SELECT DISTINCT account AS of_account, starts, ends FROM placed WHERE NOT is_whole) AS cut
     CROSS JOIN LATERAL (
         SELECT * FROM usage_windows
         WHERE account = of_account AND window_start >= starts AND window_start < ends AND {in_range}
         OFFSET 0
     ) AS minutes
+    UNION ALL
+    SELECT account, model, meter, currency, NULL, NULL, 0, NULL, false, unmetered_rows, {key}
+    FROM usage_windows WHERE unmetered_rows > 0 AND {no_part} AND {in_range} AND {accounts}
 """
 
 
 def of_windows(window: Window) -> str:
-    """COLUMNS and `window_key` of all usage in the range: the minutes of no day that lies in one window."""
+    """COLUMNS, `unmetered_requests` and `window_key` of all usage in the range.
+
+    The minutes of no day that lies in one window are read, but for those with requests that are unmetered.
+    """
     key, in_range = window_key_sql(window), _RANGE.format(instant="window_start")
     if window in (Window.MINUTE, Window.HOUR):
-        return f"SELECT {COLUMNS}, {key} AS window_key FROM usage_windows WHERE {in_range} AND {_ACCOUNTS}"
+        unmetered = f"CASE WHEN {_NO_PART} THEN unmetered_rows ELSE 0 END AS unmetered_requests"
+        columns = f"{COLUMNS}, {unmetered}, {key} AS window_key"
+        return f"SELECT {columns} FROM usage_windows WHERE {in_range} AND {_ACCOUNTS}"
     return _DAYS.format(
         columns=COLUMNS,
+        no_part=_NO_PART,
         accounts=_ACCOUNTS,
         key=key,
         key_of_start=window_key_sql(window, "starts"),
@@ -54,12 +66,15 @@ def of_windows(window: Window) -> str:
 def of_days(window: Window) -> str:
     """COLUMNS, `dimensions`, `is_other`, `month`, `window_start` and `window_end` of days by dimensions.
 
+    Of which dimensions the unmetered requests are nobody keeps: `unmetered_requests` is null.
+
     Of the periods of calendars (parameters `period_calendars`, `firsts`, `starts`, `ends`, all of them from `first_day`
     to before `end_day`) that the accounts have (`calendar_accounts`, `calendars`; any other has calendar 0).
     """
     first = {Window.DAY: "day", Window.MONTH: "date_trunc('month', day)::date"}[window]
     return f"""
-        SELECT {COLUMNS}, dimensions, is_other, date_trunc('month', day)::date AS month,
+        SELECT {COLUMNS}, NULL::bigint AS unmetered_requests,
+               dimensions, is_other, date_trunc('month', day)::date AS month,
                period.starts AS window_start, period.ends AS window_end
         FROM usage_days
         LEFT JOIN unnest(%(calendar_accounts)s::text[], %(calendars)s::int[]) AS known (account, calendar)

@@ -11,6 +11,7 @@ from typing import Any
 from dashboard.exact import EXACT, total
 from dashboard.wording import instant, minute, money, several, spaced
 from metering.pricing import BILLED_AS_PART
+from metering.quantity_events import is_of_quantity
 from metering.windows import tumbling
 from metering.words import BILLED, Decision, Disposition, Outcome, UsageCause
 
@@ -109,7 +110,7 @@ def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
     if not standing:
         return Fate(f"Taken back: it adds nothing to any bill.{corrected}")
     newest = standing[-1]
-    is_what = f"It is {_OUTCOMES[newest['outcome']]}."
+    is_what = f"It is {_what(newest)}."
     if not newest["is_billed"]:
         return Fate(f"Waits for billing to read it from usage. {is_what}{corrected}", is_settled=False)
     by_decision: defaultdict[str, list[Row]] = defaultdict(list)
@@ -126,6 +127,11 @@ def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
         parts.append("Counted with nothing to bill.")
     sentence = f"{' '.join(parts)} {is_what}{corrected}"
     return Fate(sentence, is_settled=Decision.HOLD not in by_decision, is_billed=bool(billed))
+
+
+def _what(row: Row) -> str:
+    is_quantity = is_of_quantity(row["request_id"]) and row["outcome"] == Outcome.MATCHED
+    return "a quantity of its own, of no request" if is_quantity else _OUTCOMES[row["outcome"]]
 
 
 def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:

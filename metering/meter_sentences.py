@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from metering.meters import Declaration, texts_of
+from metering.meters import FAMILY, Declaration, texts_of
 
 
 def explanation(
@@ -32,8 +32,9 @@ def _quantity(meter: Declaration, outcomes: str) -> str:
 
 def _outcomes(meter: Declaration) -> str:
     """Which outcomes it looks at."""
-    conditions = [f"{column} is {_one_of(texts_of(values))}" for column, values in meter.where]
-    return f"each outcome whose {' and '.join(conditions)}" if conditions else "each outcome"
+    conditions = [f"{column} is {_one_of(texts_of(values))}" for column, values in meter.where if column != FAMILY]
+    noun = "event of the family quantity" if meter.asks_family else "outcome"
+    return f"each {noun} whose {' and '.join(conditions)}" if conditions else f"each {noun}"
 
 
 def _one_of(values: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ T = TypeVar("T")
 MOST_METERS = 50
 Where = tuple[tuple[str, tuple[str | bool, ...]], ...]
 """Columns of events, and the values of each of which an outcome has one; all of these conditions hold."""
+FAMILY = "family"
+"""What `where` may ask for beside columns of contracts: an outcome that is a quantity of its own."""
 MOST_CONDITIONS = 4
 MOST_VALUES = 100
 METER_NAME = re.compile(PLAIN_NAME)
@@ -48,6 +50,11 @@ class Declaration:
     """The meter that counts these units, too, so that a total of the unit leaves them out."""
     where: Where = ()
     """Which outcomes it looks at; empty: all. It may change under one name: each row keeps what it was counted by."""
+
+    @property
+    def asks_family(self) -> bool:
+        """Whether `where` says of which family of events an outcome is; else what counts looks at requests alone."""
+        return any(column == FAMILY for column, _ in self.where)
 
     @property
     def meaning(self) -> tuple[str, str | None]:

@@ -30,6 +30,8 @@ class Family(StrEnum):
     COMPLETION = "completion"
     BOTH = "both"
     """A request and its completion in one."""
+    QUANTITY = "quantity"
+    """A quantity of its own, of no request: gateways that send one event per token type."""
     HEARTBEAT = "heartbeat"
     """Nothing: its source is alive."""
 
@@ -38,7 +40,11 @@ REQUESTS = (Family.REQUEST.value, Family.BOTH.value)
 """Families that say that a request began."""
 COMPLETIONS = (Family.COMPLETION.value, Family.BOTH.value)
 """Families that say that it ended, and what it took."""
-BILLABLE = (Family.REQUEST.value, Family.COMPLETION.value, Family.BOTH.value)
+OF_REQUESTS = (Family.REQUEST.value, Family.COMPLETION.value, Family.BOTH.value)
+"""All that speak of a request: several such events may be one outcome."""
+REPORTING = (*COMPLETIONS, Family.QUANTITY.value)
+"""Families that report quantities."""
+BILLABLE = (*OF_REQUESTS, Family.QUANTITY.value)
 """All that an outcome is made of."""
 
 

@@ -19,7 +19,7 @@ from metering.joining import Side
 from metering.meters import columns_of
 from metering.ranking import Ranked, Received, ranked
 from metering.windows import MINUTE
-from metering.words import COMPLETIONS, Family, Outcome
+from metering.words import COMPLETIONS, OF_REQUESTS, Family, Outcome
 
 MEMBERS = pl.Schema({**dict.fromkeys(KEY, pl.String), "lsn": pl.Int64, "group": pl.UInt32})
 """The rows of each request (`group`, within its key)."""
@@ -42,7 +42,8 @@ def pairs_in_reach(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
 
 
 def _several(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """The keys (KEY) that have several rows, and whether they must be ranked."""
+    """The keys (KEY) of requests that have several rows, and whether they must be ranked."""
+    carried = carried.filter(pl.col("family").is_in(list(OF_REQUESTS)))
     if not any(pinned.ranks(held.first) for held in pinned.history):
         return carried.select(KEY, is_ranked=pl.lit(value=True)).clear()
     is_request, is_report = pl.col("family").eq(Family.REQUEST.value), pl.col("family").is_in(list(COMPLETIONS))

@@ -9,21 +9,36 @@ import polars as pl
 from jobs.ingestion.violations import Rule, is_misread
 from metering.contracts.model import Contract, Field, Kind, pointer
 from metering.contracts.wording import holds
+from metering.quantity_events import PATTERN
 from metering.words import Family, Reason, Status
 
 STATUS = "status"
 """The column that says how a model's answer ended."""
+REQUEST_ID = "request_id"
+"""The column that says which request an event speaks of."""
 
 
-def rules_of(contract: Contract, *, any_misread: bool) -> list[Rule]:
+def rules_of(contract: Contract, *, any_misread: bool, has_quantities: bool = False) -> list[Rule]:
     """The rules of a contract over `Paths.schema`, in the order in which the first broken one gives the reason.
 
-    `any_misread`: whether a value of any event is of another kind than its contract says.
+    `any_misread`: whether a value of any event is of another kind than its contract says. `has_quantities`: whether any
+    contract is of the family quantity; then a request id that could be that of such an event breaks a rule.
     """
     rules = list(_object(contract, any_misread=any_misread))
     for field in contract.fields:
         rules += _of_field(contract, field, any_misread=any_misread)
+        if has_quantities and field.column == REQUEST_ID:
+            rules.append(_not_of_a_quantity(contract, field))
     return rules
+
+
+def _not_of_a_quantity(contract: Contract, field: Field) -> Rule:
+    value, at = pl.col(field.pointer), field.pointer
+    is_broken = value.str.contains(PATTERN).fill_null(value=False)
+    text = f"not as the request id of an event of the family {Family.QUANTITY}"
+    return Rule(
+        is_broken, field.reason, f"{contract.type} {at}", text, at, value, field.kind, f"type is {holds(field)}"
+    )
 
 
 def fields_of(contract: Contract) -> list[pl.Expr]:

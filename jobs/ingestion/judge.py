@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.ingestion import conventions
-from jobs.ingestion.conformance import fields_of, rules_of
+from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
@@ -26,8 +26,9 @@ from jobs.ingestion.unreadable import judged_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
-from metering.contracts.model import Contract
+from metering.contracts.model import Contract, Kind
 from metering.instants import EPOCH
+from metering.quantity_events import PREFIX
 from metering.words import Family, Reason
 
 LOG_APPEND_TIME = 1
@@ -77,6 +78,7 @@ class Judge:
         self._conventions = Conventions(of_sources)
         self._most_bytes = most_bytes
         self._devices = tuple(devices)
+        self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
         self._reader = Reader(Paths.of(contracts.values()))
 
     @cached_property
@@ -96,6 +98,8 @@ class Judge:
     def fields(self) -> list[pa.Field]:
         """The columns of the contracts' fields, and which of their quantities are part of others."""
         found = {field.column: ARROW[field.kind] for each in self._contracts.values() for field in each.fields}
+        if self._has_quantities:
+            found.setdefault(REQUEST_ID, ARROW[Kind.TEXT])
         return [*(pa.field(name, kind) for name, kind in found.items()), conventions.FIELD]
 
     def digests(self, values: pl.Series) -> pl.Series:
@@ -186,14 +190,18 @@ class Judge:
         if contract is None:
             return events.select(*_JUDGED, digests)
         number, found = self._conventions.among(events, contract)
-        rules = [*rules_of(contract, any_misread=any_misread), *conventions.rules_of(contract, number, found)]
+        of_fields = rules_of(contract, any_misread=any_misread, has_quantities=self._has_quantities)
+        rules = [*of_fields, *conventions.rules_of(contract, number, found)]
         reason, violation = _first_broken(events, rules)
         is_first = pl.col("reason").is_null()
         judged = events.with_columns(
             reason=pl.when(is_first).then(reason).otherwise("reason"),
             violation=pl.when(is_first).then(violation).otherwise("violation"),
         )
-        return judged.select(*_JUDGED, digests, *fields_of(contract), conventions.column_of(contract, number, found))
+        columns = [*fields_of(contract), conventions.column_of(contract, number, found)]
+        if contract.family is Family.QUANTITY:
+            columns.append(_made_request_id(events))
+        return judged.select(*_JUDGED, digests, *columns)
 
     def _columns(self, records: pl.DataFrame, said: pl.DataFrame) -> pa.Table:
         is_sent_by_device = is_listed(said["source"], self._devices)
@@ -224,6 +232,12 @@ _JUDGED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
     *("occurred_us", "sent_us", "source_epoch", "sequence"),
 )
+
+
+def _made_request_id(events: pl.DataFrame) -> pl.Expr:
+    """The request id of a quantity, which is of no request: made of its identity."""
+    identity = identities(events["source"], events["id"])
+    return (pl.lit(PREFIX) + pl.lit(identity).bin.encode("hex")).alias(REQUEST_ID)
 
 
 def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, pl.Series]:

@@ -5,16 +5,16 @@ And it may look at texts and booleans that a contract of an outcome gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
 from jobs.runtime.dimensions import RESERVED, of_events
 from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, MeterConfig
 from metering.contracts.model import Contract, Field, Kind
-from metering.meters import Declaration, texts_of
+from metering.meters import FAMILY, Declaration, texts_of
 from metering.price_attributes import PriceAttribute
-from metering.words import BILLABLE, COMPLETIONS
+from metering.words import BILLABLE, OF_REQUESTS, REPORTING, Family, Reason
 
 SUMMED = (Kind.INTEGER, Kind.DECIMAL)
 CONDITIONAL = (Kind.TEXT, Kind.BOOLEAN)
@@ -66,9 +66,9 @@ def _refuse_unknown(name: str, column: str, contracts: Mapping[str, Contract]) -
 
 
 def _reported(contracts: Mapping[str, Contract]) -> dict[str, Kind]:
-    """What contracts of completions give, by column."""
-    completions = [contract for contract in contracts.values() if contract.family in COMPLETIONS]
-    return {field.column: field.kind for contract in completions for field in contract.fields}
+    """What contracts of events that report quantities give, by column."""
+    reporting = [contract for contract in contracts.values() if contract.family in REPORTING]
+    return {field.column: field.kind for contract in reporting for field in contract.fields}
 
 
 def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
@@ -76,9 +76,14 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
 
     Or a value that the column can never have: such a meter would count nothing, and nobody would hear of it.
     """
-    fields = _conditional(contracts)
     for meter in meters:
+        fields = _conditional(contracts, _looked_at(meter)) | _families(contracts)
         for column, values in meter.where:
+            if column not in fields and column in _conditional(contracts, [Family.QUANTITY]):
+                raise ValueError(
+                    f"meters.{meter.name}.where names {column}, which only events of the family quantity have: `count: "
+                    f"outcomes` counts these where `where` has `{FAMILY}: {Family.QUANTITY}`, too"
+                )
             if column not in fields:
                 raise ValueError(
                     f"meters.{meter.name}.where names {column}, which is no text or boolean column of a contract; it "
@@ -97,7 +102,7 @@ def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: M
 
     And for one with bands of what is no number that a contract of a completion gives.
     """
-    offered = sorted(_conditional(contracts).keys() - {"model"})
+    offered = sorted(_conditional(contracts, BILLABLE).keys() - {"model"})
     numbers = sorted(name for name, kind in _reported(contracts).items() if kind in SUMMED)
     for each in attributes:
         if not each.bands and not each.is_of_account and each.name not in offered:
@@ -113,11 +118,25 @@ def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: M
                 )
 
 
-def _conditional(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:
-    """By column the texts and booleans that contracts of an outcome give."""
+def _looked_at(meter: Declaration) -> Collection[str]:
+    """The families of events that make the outcomes of a meter."""
+    if meter.asks_family:
+        return (Family.QUANTITY,)
+    return OF_REQUESTS if meter.sums is None else BILLABLE
+
+
+def _families(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:
+    """What `where` can say of the family of an outcome: that it is a quantity, if there are any."""
+    is_one = any(contract.family is Family.QUANTITY for contract in contracts.values())
+    families = (Family.QUANTITY.value,)
+    return {FAMILY: [Field((FAMILY,), Kind.TEXT, FAMILY, Reason.INVALID_DATA, values=families)]} if is_one else {}
+
+
+def _conditional(contracts: Mapping[str, Contract], families: Collection[str]) -> dict[str, list[Field]]:
+    """By column the texts and booleans that contracts of these families give."""
     fields: dict[str, list[Field]] = {}
     for contract in contracts.values():
-        for field in contract.fields if contract.family in BILLABLE else ():
+        for field in contract.fields if contract.family in families else ():
             if field.kind in CONDITIONAL and field.column not in OF_OUTCOMES - set(OUTCOME_TEXTS):
                 fields.setdefault(field.column, []).append(field)
     return fields

@@ -11,9 +11,15 @@ import polars as pl
 from jobs.joins.memory import CARRIED, KEY, column_of, condition_of, text_of
 from jobs.runtime.delta.table import microseconds_of
 from metering.joining import FINAL, Row, Side, Winner, step, waiting
-from metering.words import COMPLETIONS, REQUESTS, Family, Outcome
+from metering.words import REPORTING, REQUESTS, Family, Outcome
 
-SIDES = {Family.REQUEST.value: Side.REQUEST, Family.COMPLETION.value: Side.COMPLETION, Family.BOTH.value: Side.BOTH}
+SIDES = {
+    Family.REQUEST.value: Side.REQUEST,
+    Family.COMPLETION.value: Side.COMPLETION,
+    Family.BOTH.value: Side.BOTH,
+    Family.QUANTITY.value: Side.BOTH,
+}
+"""A quantity is both sides of its own outcome, and its key is its own: nothing else meets it."""
 FOUND = {
     **dict.fromkeys(KEY, pl.String),
     **dict.fromkeys(("request", "completion"), pl.UInt32),
@@ -29,7 +35,7 @@ def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     within the timeout, and else two rows that wait alone. An event of both families is both sides of its pair.
     """
     number, family = pl.int_range(pl.len(), dtype=pl.UInt32), pl.col("family")
-    begins, ends = family.is_in(list(REQUESTS)), family.is_in(list(COMPLETIONS))
+    begins, ends = family.is_in([*REQUESTS, Family.QUANTITY.value]), family.is_in(list(REPORTING))
     counted = (
         rows.with_columns(pl.when(begins).then(number).alias("begun"), pl.when(ends).then(number).alias("ended"))
         .group_by(KEY)
@@ -93,7 +99,8 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
 
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
     first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
-    (the completion's, else the request's), user_id and model of the request, status and quantities of the completion,
+    (the completion's, else the request's), user_id and model of the request, family (the completion's, else the
+    request's), status and quantities of the completion,
     dimensions and conditions (the request's, else the completion's), timeout_us (how long the row waits that is there,
     or within which both meet), until_us (when F passes it the outcome is decided; null: it is at once), is_lesser
     (another report may beat the completion's) and superseded; null on a side that is missing.
@@ -114,6 +121,7 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
         pl.when(any_came_back).then(last_us).alias("first_us"),
         pl.coalesce(event_time.gather(completion), event_time.gather(request)).alias("event_time"),
         *[_of_request(rows[name], request, completion if is_of_report else request) for name in ("user_id", "model")],
+        pl.coalesce(pl.lit(rows["family"].gather(side)) for side in (completion, request)).alias("family"),
         rows["status"].gather(completion),
         *[_named(rows[name], completion, own) for name in rows.columns if name not in CARRIED],
         *_times_us(rows, found),

@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.joins.memory import REPORTED, Schema, condition_of, quantity_of
 from metering.meters import Declaration, texts_of
-from metering.words import Outcome, Status
+from metering.words import Family, Outcome, Status
 
 BILLED = (Outcome.MATCHED.value, Outcome.ABANDONED.value)
 """Outcomes that are counted, and whose quantities have a price."""
@@ -23,13 +23,18 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
 
     Of a meter that a completion of a match should report and did not, the quantity is null; other meters that are not
     reported have no row. An outcome that is not as a meter's `where` says is nothing of that meter.
+
+    A quantity of its own is no request: what counts outcomes leaves it out, unless its `where` asks for that family,
+    and nobody expects it to report what other events do.
     """
     rows = outcomes.with_row_index("row")
-    is_matched = pl.col("outcome") == Outcome.MATCHED.value
+    is_of_request = pl.col("family").ne_missing(Family.QUANTITY.value)
+    is_matched = (pl.col("outcome") == Outcome.MATCHED.value) & is_of_request
     parts = [pl.DataFrame(schema=QUANTITIES)]
     for meter in meters:
         if meter.sums is None:
-            has_one, quantity = pl.col("outcome").is_in(list(BILLED)), pl.lit(1)
+            is_meant = pl.lit(value=True) if meter.asks_family else is_of_request
+            has_one, quantity = pl.col("outcome").is_in(list(BILLED)) & is_meant, pl.lit(1)
         else:
             is_expected = is_matched if meter.is_expected else pl.lit(False)
             # What was accepted before it was a quantity may be below 0: that is none.

@@ -15,7 +15,8 @@ _MADE_HERE = ("request_us", "completion_us", "first_us", "until_us", "superseded
 def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
     """Rows of `memory.carried` → one row per outcome; a row that waits has none.
 
-    Columns: account, request_id, outcome, request_lsn, completion_lsn, user_id, model, status, event_time, received_at
+    Columns: account, request_id, outcome, request_lsn, completion_lsn, user_id, model, family (of what reports it, else
+    of the request), status, event_time, received_at
     (when the outcome became a fact), first_received_at (when it would have, had no part of it been a dead letter; null
     where none was), timeout_us (of a match, within which its rows met), and what a configuration names
     as `pairs.paired` has it; null is not reported.

@@ -83,6 +83,8 @@ class Timeouts:
 
 
 def _merit() -> pl.Expr:
-    """`ranking.merit` of a row."""
+    """`ranking.merit` of a row; a quantity is no report of a request, so nothing beats it."""
     status = pl.col("status").replace_strict(OF_STATUS, default=OF_COMPLETED, return_dtype=pl.Int8)
-    return status + pl.col("usage_source").replace_strict(OF_SOURCE, default=OF_PROVIDER, return_dtype=pl.Int8)
+    source = pl.col("usage_source").replace_strict(OF_SOURCE, default=OF_PROVIDER, return_dtype=pl.Int8)
+    is_quantity = (pl.col("family") == Family.QUANTITY.value).fill_null(value=False)
+    return pl.when(is_quantity).then(pl.lit(FINAL, pl.Int8)).otherwise(status + source)

@@ -22,6 +22,7 @@ from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import (
     DEFAULT,
     DETAILS,
+    FAMILY,
     LARGEST_QUANTITY,
     MOST_CONDITIONS,
     MOST_METERS,
@@ -43,12 +44,13 @@ OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED}
         "until_us",
         "merit",
         "is_lesser",
+        "family",
         "remembered",
         "decided_side",
     )
 }
 """What outcomes say of their own, also on their way into usage: people would take a meter of such a column for it."""
-OUTCOME_TEXTS = ("status", "model", "user_id")
+OUTCOME_TEXTS = ("status", "model", "user_id", FAMILY)
 """Texts of events that every outcome has, too: a condition on one of them is about what the outcome says."""
 LONGEST_GRACE_SECONDS = 2_678_400
 QUANTITIES_AT_ONCE = 400_000
@@ -88,7 +90,9 @@ class MeterConfig(BaseModel):
 
     unit: PlainName = Field(description="What one of it is, in the singular.")
     count: Literal["outcomes"] | None = Field(
-        default=None, description="Counts each outcome that is billed: a request with its completion, or one alone."
+        default=None,
+        description="Counts each outcome of a request that is billed: a request with its completion, or one alone. "
+        "With `family: quantity` in `where` it counts events of the family quantity.",
     )
     sum: PlainName | None = Field(
         default=None, description="Adds up what completions report in this column (x-weir-column of a contract)."
@@ -98,7 +102,7 @@ class MeterConfig(BaseModel):
         min_length=1,
         max_length=MOST_CONDITIONS,
         description="Which outcomes it looks at, by text and boolean columns of the events: each is the value given "
-        "here, or one of a list of values; null is none. Left out: all.",
+        "here, or one of a list of values; null is none. `family: quantity` is events of that family. Left out: all.",
     )
     expected: bool | None = Field(
         default=None,

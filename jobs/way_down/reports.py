@@ -18,7 +18,7 @@ from jobs.way_down.records import DEFAULT_PERIOD, Tables
 from metering.joining import Side
 from metering.meters import DEFAULT, REPORTED_COLUMNS, columns_of
 from metering.ranking import Criterion, Ranked, Received, deciding_criterion, ranked, reach_seconds
-from metering.words import BILLABLE, Disposition, Outcome, Status, UsageCause, UsageSource
+from metering.words import OF_REQUESTS, Disposition, Outcome, Status, UsageCause, UsageSource
 
 Row = Mapping[str, Any]
 KEY = ("account", "request_id")
@@ -83,7 +83,7 @@ def _keys(tables: Tables, contested: pl.DataFrame, history: History, columns: Se
     since, until = min(times) - DEFAULT_PERIOD, max(times) + DEFAULT_PERIOD
     stored = tables.journal.with_columns(columns)
     known = [name for name in columns if name in stored.schema]
-    is_event = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(BILLABLE))
+    is_event = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(OF_REQUESTS))
     rows = stored.between("received_at", since, until).rows(is_wanted & is_event, (*_JOURNAL, *known))
     rows = rows.join(keys, on=KEY, how="semi").with_columns(
         family(), first_received_at=pl.coalesce("first_received_at", "received_at")

@@ -46,6 +46,7 @@ FAMILIES: Mapping[Family, str] = {
     Family.REQUEST: "a request began",
     Family.COMPLETION: "it ended, and took so much",
     Family.BOTH: "both in one",
+    Family.QUANTITY: "it took so much, of no request: an outcome of its own, known by `source` and `id`",
     Family.HEARTBEAT: "nothing: its source is alive",
 }
 """What an event of each says."""

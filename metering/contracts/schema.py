@@ -51,10 +51,11 @@ NEEDED: Mapping[Family, tuple[str, ...]] = {
     Family.REQUEST: ("request_id", "model"),
     Family.COMPLETION: ("request_id",),
     Family.BOTH: ("request_id", "model"),
+    Family.QUANTITY: ("model",),
     Family.HEARTBEAT: (),
 }
-"""Columns that a contract of each family fills, from fields that are required: whatever becomes usage names its
-request, and what begins one its model."""
+"""Columns that a contract of each family fills, from fields that are required: what speaks of a request names it, and
+what begins one, or is an outcome by itself, its model."""
 RESERVED = frozenset(
     (
         *(
@@ -370,7 +371,13 @@ def _refuse_another_family(reading: _Reading, name: str, family: str, shipped: M
 
 def _with_what_is_needed(reading: _Reading, family: Family, fields: tuple[Field, ...]) -> tuple[Field, ...]:
     """The fields, with those required that fill what is `NEEDED`: in every event, whatever is declared."""
-    columns = {field.column for field in fields}
+    columns = {field.column: field for field in fields}
+    if family is Family.QUANTITY and "request_id" in columns:
+        raise reading.refused(
+            columns["request_id"].path,
+            f"an event of the family {family} is known by its identity, not by a request; give the field another "
+            "x-weir-column, such as call_id",
+        )
     for name in NEEDED[family]:
         if name not in columns:
             raise reading.refused((), f"an event of the family {family} needs a field with the column {name}")

@@ -174,6 +174,18 @@ def test_oracle_the_sentence_bills_what_the_request_adds_to_the_windows(
     assert billed > 5
 
 
+def test_a_quantity_of_no_request_is_found_by_its_event_and_called_what_it_is(
+    open_page: Pages, connected: str, database: str, tables: Path
+) -> None:
+    made: dict[str, Any] = {"request_id": f"quantity:{'0a' * 16}"}
+    usage = of_r(**made, day=NOON.date()) | {"request_lsn": 4, "completion_lsn": 4}
+    store(database, tables, [event(4, family="quantity", id="call-1/input", **made)], [usage])
+    page = open_page("event", id="call-1/input", days=str(DAYS))
+    (sentence,) = page.success
+    assert sentence.value.replace("\\", "").endswith("It is a quantity of its own, of no request.")
+    assert "it adds up" in texts(page)
+
+
 def test_what_a_stranger_sent_is_shown_and_never_drawn(open_page: Pages, connected: str, tables: Path) -> None:
     sent = "<img src=x onerror=alert(1)> ![x](http://example.com/x.png) \u202eoffline\x1b[2J" + "y" * SHOWN_CHARACTERS
     name = "<b>![x](http://example.com/e)</b>"

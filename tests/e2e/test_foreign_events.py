@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -33,6 +33,8 @@ class Foreign:
         self.oldest_seconds = 150
         self.lines: list[str] = []
         self.totals: dict[Key, list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
+        self.unmetered: Counter[Key] = Counter()
+        """Requests that say nothing of a meter; cached tokens are some of the input's, and nobody misses them."""
         self.accounts = {f"kunde-{self.mark}-{n}": ("JPY" if n % 2 else "USD") for n in range(7)}
         self.prices = {
             (model, meter, currency): Decimal(self.rng.randrange(10**9)) / Decimal(10**12)
@@ -103,6 +105,8 @@ class Foreign:
         window = at.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")
         currency = self.accounts[account]
         for meter, quantity in {"requests": 1, **used}.items():
+            if quantity is None and meter != "cached_tokens":
+                self.unmetered[window, account, model, meter, currency] += 1
             if quantity:
                 total = self.totals[window, account, model, meter, currency]
                 total[0] += quantity
@@ -135,7 +139,9 @@ def test_the_bill_of_a_strangers_events_is_what_anybody_would_compute(stack: Sta
         (row["window_start"], row["account"], row["model"], row["meter"], row["currency"]): [
             Decimal(row["quantity"]),
             Decimal(row["amount"]),
+            row["unmetered_requests"],
         ]
         for row in json.loads(listed.stdout)
     }
-    assert billed == dict(foreign.totals)
+    keys = foreign.totals.keys() | foreign.unmetered.keys()
+    assert billed == {key: [*foreign.totals[key], foreign.unmetered[key]] for key in keys}

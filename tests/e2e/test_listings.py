@@ -22,7 +22,7 @@ PAIRS = 12
 LATE = timedelta(minutes=20)
 USAGE_COLUMNS = [
     *("window_start", "window_end", "account", "model", "meter", "currency"),
-    *("quantity", "billed_quantity", "amount", "unpriced_quantity", "state"),
+    *("quantity", "billed_quantity", "free_quantity", "amount", "unpriced_quantity", "unmetered_requests", "state"),
 ]
 
 

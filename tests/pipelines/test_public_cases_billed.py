@@ -9,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cli.periods import Window
 from cli.usage import UsageQuery
 from cli.usage_keys import Key
@@ -151,6 +153,23 @@ def test_a_gateway_that_says_no_status_reports_what_was_completed(database: str)
     )
     assert rows[0]["status"] == "completed"
     assert by_meter(listed(database, OF_THE_MONTH)) == {"requests": (1, Decimal("0.02"), 0)}
+
+
+@pytest.mark.parametrize("window", [Window.MINUTE, Window.HOUR, Window.DAY, Window.MONTH])
+def test_what_costs_nothing_is_listed_as_free_and_requests_without_a_count_as_unmetered(
+    database: str, window: Window
+) -> None:
+    """Whoever reports no part of the input has reported the input: no cached tokens are missing."""
+    of_plan = prices("mini", requests="0.02", input_tokens="0")
+    events = [event("r1", "mini", {"input_tokens": 100}), event("r2", "mini", {})]
+    billed(database, Stack(METERS), events, **TERMS, unit_prices=of_plan)
+    names = ("quantity", "billed_quantity", "free_quantity", "amount", "unpriced_quantity", "unmetered_requests")
+    found = {row["meter"]: tuple(row[name] for name in names) for row in listed(database, UsageQuery(window=window))}
+    assert found == {
+        "requests": (2, 2, 0, Decimal("0.04"), 0, 0),
+        "input_tokens": (100, 100, 100, 0, 0, 1),
+        "output_tokens": (0, 0, 0, 0, 0, 2),
+    }
 
 
 def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobodys_is_nobodys(database: str) -> None:

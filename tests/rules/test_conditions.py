@@ -27,7 +27,7 @@ from metering.contracts.includes import COLUMN
 from metering.joining import FINAL
 from metering.meter_sentences import explanation
 from metering.meters import DEFAULT, MOST_CONDITIONS, MOST_VALUES
-from metering.words import Family
+from metering.words import BILLABLE, Family
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=60)
@@ -51,7 +51,7 @@ def said(family: Family) -> st.SearchStrategy[Row]:
 
 
 PAIRS = st.tuples(said(Family.REQUEST), said(Family.COMPLETION))
-OUTCOMES = st.one_of(PAIRS, *(st.tuples(said(family)) for family in (Family.REQUEST, Family.COMPLETION, Family.BOTH)))
+OUTCOMES = st.one_of(PAIRS, *(st.tuples(said(Family(family))) for family in BILLABLE))
 ASKED = {
     name: st.sampled_from(values) | st.lists(st.sampled_from(values), min_size=1, max_size=5)
     for name, values in VALUES.items()
@@ -64,7 +64,7 @@ def looked_at(where: Row, events: tuple[Row, ...]) -> bool:
     begun = next((event for event in events if event["family"] != Family.COMPLETION), {})
     ended = next((event for event in events if event["family"] != Family.REQUEST), {})
     for column, asked in where.items():
-        own = {"status": ended.get("status"), "user_id": begun.get("user_id")}
+        own = {"status": ended.get("status"), "user_id": begun.get("user_id"), "family": ended.get("family")}
         either = begun[column] if begun.get(column) is not None else ended.get(column)
         values = [own.get(column, either)]
         # Whoever ends a request and names none of the statuses that Weir knows has completed it.
@@ -101,7 +101,9 @@ def outcomes_of(universes: list[tuple[Row, ...]], config: JoinsConfig) -> pl.Dat
 def test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it(
     universes: list[tuple[Row, ...]], where: Row
 ) -> None:
+    of_quantities = dict([*where.items()][: MOST_CONDITIONS - 1]) | {"family": "quantity"}
     meters = {"all": COUNTED, "some": {**COUNTED, "where": where}, "tokens": {**SUMMED, "where": where}}
+    meters |= {"of_quantities": {**COUNTED, "where": of_quantities}}
     config = JoinsConfig.model_validate({"meters": meters})
     outcomes = outcomes_of(universes, config)
     assert len(outcomes) == len(universes)
@@ -109,8 +111,11 @@ def test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it(
     expected = set()
     for number, events in enumerate(universes):
         families = {event["family"] for event in events}
-        is_billed, is_reporting = families != {Family.COMPLETION}, families != {Family.REQUEST}
+        is_quantity, is_reporting = families == {Family.QUANTITY}, families != {Family.REQUEST}
+        is_billed = families != {Family.COMPLETION} and not is_quantity
         is_some = looked_at(where, events)
+        is_asked = is_quantity and looked_at(of_quantities, events)
+        expected |= {(number, "of_quantities", 1)} if is_asked else set()
         expected |= {(number, "all", 1)} if is_billed else set()
         expected |= {(number, "some", 1)} if is_billed and is_some else set()
         expected |= {(number, "tokens", 7)} if is_reporting and is_some else set()

@@ -22,8 +22,9 @@ from jobs.joins.resolve import resolve
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.rules_in_force import Held, History, rules_at
 from metering.joining import FINAL, Row, Side, step
+from metering.quantity_events import PREFIX
 from metering.ranking import merit
-from metering.words import Disposition, EventType, Status, UsageCause, UsageSource
+from metering.words import Disposition, EventType, Family, Status, UsageCause, UsageSource
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}
@@ -42,6 +43,9 @@ JOURNAL = pl.Schema(
         "log_date": pl.Date,
     }
 )
+QUANTITY = {"type": "com.example.tokens", "family": Family.QUANTITY.value, "side": Side.BOTH.value}
+IDENTITIES = [f"{number:032x}" for number in range(4)]
+"""Of few events, so that one may be accepted twice."""
 STATUSES = st.sampled_from([None, *Status])
 SOURCES = st.sampled_from([None, *UsageSource])
 Told = Counter[tuple[str, int | None, int | None]]
@@ -62,6 +66,9 @@ def journals(draw: st.DrawFn) -> pl.DataFrame:
             if draw(st.booleans()):
                 of_side = {"type": "com.example.declared", "family": side.value}
             key = {**of_side, "side": side.value, "request_id": f"r{draw(st.integers(0, 2))}"}
+            if draw(st.integers(0, 5)) == 0:
+                key = {**QUANTITY, "request_id": PREFIX + draw(st.sampled_from(IDENTITIES))}
+                side = Side.BOTH
             report = {"status": draw(STATUSES), "usage_source": draw(SOURCES)} if side is not Side.REQUEST else {}
             lane.append({**key, **report, "model": None if side is Side.COMPLETION else model, "second": second})
         lanes.append([*lane, {"type": EventType.HEARTBEAT.value, "second": second + 1000}])
@@ -139,7 +146,8 @@ def recomputed(journal: pl.DataFrame, history: History) -> Told:
         longest_s = max(default_s, *models_s.values(), 0)
         seconds = longest_s if side is Side.COMPLETION else models_s.get(row["model"], default_s)
         received_us = (row["received_at"] - START) // timedelta(microseconds=1)
-        worth = merit(row["status"], row["usage_source"]) if rules.get("best_report_bills") else FINAL
+        is_ranked = rules.get("best_report_bills") and row["family"] != Family.QUANTITY
+        worth = merit(row["status"], row["usage_source"]) if is_ranked else FINAL
         timed = Row(row["lsn"], side, received_us, seconds * 1_000_000, worth, microseconds_of(row["event_time"]))
         keys[row["request_id"]].append(timed)
     decided = [decision for rows in keys.values() for decision in step((), rows, 10**15)[1]]

@@ -169,6 +169,7 @@ def test_a_match_takes_each_value_from_its_side() -> None:
             "completion_lsn": 2,
             "user_id": "user-1",
             "model": "model-1",
+            "family": "completion",
             "status": "completed",
             "event_time": START + timedelta(minutes=2),
             "received_at": at(2),
