@@ -21,6 +21,7 @@ CAUSES: Mapping[str, str] = {
     UsageCause.REPRICED: "late price",
     UsageCause.CONTRACTED: "late contract",
     UsageCause.RESTATED: "better report",
+    UsageCause.REVERSED: "reversal",
 }
 """Why a closed window changed, as pages say it."""
 

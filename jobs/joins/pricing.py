@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
 from jobs.joins.containment import LISTED, billed_once
+from jobs.joins.credits import CREDITS, credited
 from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import condition_of
 from jobs.joins.quantities import BILLED, quantities
@@ -39,7 +40,8 @@ def price(
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
     back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
     account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
-    `attributes` are the columns of events that conditions of prices can name; what any other says meets none.
+    `attributes` are the columns of events that conditions of prices can name; what any other says meets none. Outcomes
+    with CREDITS have so much less.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
@@ -53,8 +55,8 @@ def price(
     units = _priced(metered.filter(has_price), outcomes, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
-    listed = billed_once(pl.concat([units, rest]), outcomes, meters)
-    made = contracted.drop(AT).with_columns(
+    listed = credited(billed_once(pl.concat([units, rest]), outcomes, meters), outcomes)
+    made = contracted.drop(*AT, *(name for name in (CREDITS,) if name in contracted.columns)).with_columns(
         pl.lit(1, pl.Int32).alias("sign"),
         pl.lit(UsageCause.STREAM.value).alias("cause"),
         pl.lit(None, pl.List(pl.Int64)).alias("corrects_lsns"),

@@ -47,6 +47,7 @@ FAMILIES: Mapping[Family, str] = {
     Family.COMPLETION: "it ended, and took so much",
     Family.BOTH: "both in one",
     Family.HEARTBEAT: "nothing: its source is alive",
+    Family.REVERSAL: "what its request bills is taken back, all of it or some ([how](how-to/reversals.md))",
 }
 """What an event of each says."""
 
