@@ -6,7 +6,7 @@ lines of Python that know nothing of rows, groups or batches; another audit appe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from itertools import permutations
@@ -20,16 +20,22 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
+from jobs.audit.pinned import Asked, pin
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.billing.sums import COLUMNS, sums
 from jobs.joins.config import JoinsConfig
+from jobs.replay.usage import Tables, replayed
+from jobs.runtime.delta.table import open_table
 from jobs.runtime.rules_in_force import Held
+from jobs.streams import Table
 from metering.words import LatePolicy
 from tests.pipelines.folding import fold_table
-from tests.pipelines.hand_made import DAY, HOUR, MINUTE, HandMade
-from tests.pipelines.test_audit_restated import Event, audited, completion, happened, request, stands, usage
+from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
+from tests.pipelines.test_audit_restated import DEFAULT, Event, audited, completion, happened, request, stands, usage
+from tests.pipelines.test_audit_whenever import by_spark
 
 Row = dict[str, Any]
 TOKENS = "output_tokens"
@@ -306,3 +312,72 @@ def test_no_late_policy_brings_back_what_was_taken_back(
     assert found == ({} if quantity is None else {"requests": 1, TOKENS: 61})
     waits = "SELECT meter, sum(quantity) FROM stragglers WHERE decision = 'hold' GROUP BY 1 HAVING sum(quantity) <> 0"
     assert pl.DataFrame(connection.execute(waits).fetchall()).is_empty()
+
+
+def reversed_of_the_day(world: HandMade) -> None:
+    """The reversal and what it takes back come within the period that is audited."""
+    report(world, 10 * DAY + HOUR, 100)
+    world.reversal(10 * DAY + 2 * HOUR, meter=TOKENS, quantity=Decimal(30))
+
+
+def reversed_days_later(world: HandMade) -> None:
+    """Of the request the audit of a day sees no row, or those of its usage alone."""
+    report(world, HOUR, 100)
+    world.joined(DAY)
+    world.reversal(10 * DAY + HOUR)
+
+
+def reversed_days_before(world: HandMade) -> None:
+    """And of what has been taken back already it sees no reversal."""
+    world.reversal(HOUR)
+    world.joined(DAY)
+    report(world, 10 * DAY + HOUR, 100)
+
+
+def credited_twice(world: HandMade) -> None:
+    """One credit comes before the period, and one within it."""
+    world.reversal(HOUR, meter=TOKENS, quantity=Decimal(30))
+    world.joined(DAY)
+    report(world, 10 * DAY + HOUR, 100)
+    world.reversal(10 * DAY + 2 * HOUR, meter=TOKENS, quantity=Decimal(20))
+
+
+def report(world: HandMade, at: timedelta, tokens: int) -> None:
+    world.event(at, "both", f"{at}", occurred=at, model="m", status="completed", output_tokens=tokens)
+
+
+@pytest.mark.parametrize("history", [reversed_of_the_day, reversed_days_later, reversed_days_before, credited_twice])
+def test_the_audits_of_days_take_nothing_back_that_the_one_of_everything_does_not(
+    history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    at = 10 * DAY + 3 * HOUR
+    worlds = [HandMade(tmp_path / name, best_report_bills=True) for name in ("hourly", "nightly")]
+    for world in worlds:
+        world.price(timedelta(), "0.01", begins=timedelta())
+        history(world)
+        world.joined(at)
+    by_spark(spark, worlds[0], at, Asked(since=START + at - DAY))
+    audited(worlds[1], 11 * DAY)
+    by_spark(spark, worlds[0], 11 * DAY, Asked())
+    assert by_meter(worlds[0]) == by_meter(worlds[1])
+    for world in worlds:
+        assert by_spark(spark, world, at, Asked(since=START + at - DAY)).changes == 0
+        assert audited(world, 12 * DAY) == 0
+
+
+def test_a_replay_takes_back_what_the_audit_has(tmp_path: Path) -> None:
+    for name, said in {"all": {}, "a part": {"meter": TOKENS, "quantity": Decimal(30)}}.items():
+        world = HandMade(tmp_path / name, best_report_bills=True)
+        world.price(timedelta(), "0.01", begins=timedelta())
+        report(world, HOUR, 100)
+        world.reversal(2 * HOUR, **said)  # type: ignore[arg-type]  # a meter and a quantity
+        world.joined(DAY)
+        audited(world, DAY)
+        usage_table, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
+        assert usage_table is not None
+        assert journal is not None
+        live = pin(usage_table, [], world.tables, DEFAULT)
+        made = [pl.DataFrame(part) for part in replayed(Tables(journal, usage_table, START.date()), live, live)]
+        entries = pl.concat(made).explode("meters").unnest("meters").filter(meter=TOKENS)
+        left = entries.select((pl.col("sign") * pl.col("quantity")).sum()).item()
+        assert left == by_meter(world).get(TOKENS, 0)
