@@ -99,7 +99,7 @@ def reverse(
     if sender.refused:
         raise CannotRun(f"The broker refused it: {sender.refused[0].reason}")
     print_rows([said], COLUMNS, form)
-    typer.echo("Sent. The next audit takes it back: `weir audit`, or the one that is scheduled.", err=True)
+    typer.echo("Sent. The next audit takes back what it says: `weir audit`, or the one on a schedule.", err=True)
 
 
 def event_of(said: Mapping[str, object], at: datetime) -> bytes:
