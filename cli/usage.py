@@ -25,6 +25,7 @@ from cli.reading import (
     select,
     zone,
 )
+from cli.reversing import reverse
 from cli.rolled_up import JOINED, month_sql, part_parameters, read_parts
 from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from cli.usage_sources import of_days, of_windows
@@ -146,7 +147,13 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
     """
 
 
-def usage(
+usage = typer.Typer(invoke_without_command=True)
+usage.command("reverse")(reverse)
+
+
+@usage.callback()
+def _usage(
+    context: typer.Context,
     *,
     start: FromOption = None,
     end: ToOption = None,
@@ -198,6 +205,8 @@ def usage(
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions
     say `other`.
     """
+    if context.invoked_subcommand is not None:
+        return
     from deployment.stack import running_deployment
 
     check_range(start, end)

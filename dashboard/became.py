@@ -22,6 +22,7 @@ CAUSES: Mapping[str, str] = {
     UsageCause.REPRICED: "late price",
     UsageCause.CONTRACTED: "late contract",
     UsageCause.RESTATED: "better report",
+    UsageCause.REVERSED: "reversal",
 }
 """Why a closed window changed, as pages say it."""
 
@@ -56,7 +57,10 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
         told = [replace(one, sentence=name + one.sentence) for name, one in zip(names, told, strict=False)]
     if len(usage) > _MOST_TOLD:
         told.append(Fate(f"So many requests have this id that only {_MOST_TOLD} are told here."))
-    received = tuple(_of_records(document["records"], text, in_usage=bool(usage)))
+    told += [Fate(f"Reversal: {one['explanation']}.") for one in document["reversals"][:_MOST_TOLD]]
+    reversals = {one["lsn"] for one in document["reversals"]}
+    records = [row for row in document["records"] if row["lsn"] not in reversals]
+    received = tuple(_of_records(records, text, in_usage=bool(usage)))
     # Of an event its own record comes first, of a request what it costs.
     is_event = any(row["id"] == text for row in document["records"])
     return (*received, *told) if is_event else (*told, *received)

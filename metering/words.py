@@ -34,6 +34,8 @@ class Family(StrEnum):
     """A quantity of its own, of no request: gateways that send one event per token type."""
     HEARTBEAT = "heartbeat"
     """Nothing: its source is alive."""
+    REVERSAL = "reversal"
+    """It takes back what its request bills: the audit does that. It is in no outcome."""
 
 
 REQUESTS = (Family.REQUEST.value, Family.BOTH.value)
@@ -88,6 +90,8 @@ class Reason(StrEnum):
     INVALID_LATENCY = "invalid_latency"
     INCONSISTENT_QUANTITIES = "inconsistent_quantities"
     """It reports more of what is part of a quantity than of the quantity (`x-weir-includes`)."""
+    UNLISTED_REVERSAL = "unlisted_reversal"
+    """A reversal of a source that `reversal.sources` does not list."""
     INVALID_RECEPTION = "invalid_reception"
     """A record of the past whose mark of its first reception is no instant, too long ago, or ahead."""
     TOO_OLD = "too_old"
@@ -159,6 +163,8 @@ class UsageCause(StrEnum):
     """The contract of a type came after its events."""
     RESTATED = "restated"
     """A better report of the request came after one that was billed."""
+    REVERSED = "reversed"
+    """A reversal takes it back, or a part of it."""
     DECIDED = "decided"
     """Nothing is billed: somebody has decided about a straggler that waits (`corrects_lsns`). Also its `outcome`."""
 

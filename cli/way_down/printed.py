@@ -38,6 +38,7 @@ def _lines(document: Told) -> Iterator[tuple[str, str]]:
         ("Usage", document["usage"], _usage),
         ("Outcomes", document["outcomes"], _outcome),
         ("Reports", document["reports"], _report),
+        ("Reversals", document["reversals"], _reversal),
         ("Records", document["records"], _record),
     )
     for heading, rows, said in steps:
@@ -163,6 +164,10 @@ def _report(row: Told) -> Iterator[str]:
         f"{_said(row['event_time'])}, {does}: it reports {reported or 'no quantity'}"
     )
     yield f"  {row['explanation']}"
+
+
+def _reversal(row: Told) -> Iterator[str]:
+    yield f"{row['explanation']} ({row['source']}, lsn {row['lsn']}, received {_said(row['received_at'])})"
 
 
 def _record(row: Told) -> Iterator[str]:

@@ -17,6 +17,7 @@ from jobs.audit.late_versions import priced_later
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, said, timed
 from jobs.audit.rejoined import Pair, may_rejoin, rejoined
 from jobs.audit.restated import pairs_in_reach, ranked_keys, restated, with_groups
+from jobs.audit.reversed import TakenBack, taken_back
 from jobs.joins.memory import CONDITION, KEY, TEXT
 from jobs.streams import USAGE
 from metering.words import Outcome, UsageCause
@@ -71,11 +72,12 @@ def repeats(carried: pl.DataFrame) -> pl.DataFrame:
 
 
 def corrections(
-    carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned
+    carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
 
-    The differences are those that have no known cause; a key with one of them has no corrections.
+    `reversals` (`reversed.without_reversals`) take back what these or other keys bill. The differences are those that
+    have no known cause; a key with one of them has no corrections.
     """
     every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
     first = carried.join(repeats(carried), on="lsn", how="anti")
@@ -85,12 +87,13 @@ def corrections(
     waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
     if len(waiting):
         done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
-        return corrections(done, made, standing.without(waiting), pinned)
+        return corrections(done, made, standing.without(waiting), pinned, reversals)
     ranked = ranked_keys(carried, pinned)
     pairs_made = _rejoined(once.join(ranked, on=KEY, how="anti"), rows, carried, pairs, pinned)
     best, members = restated(rows.join(ranked, on=KEY, how="semi"), carried, pinned)
     joined = pl.concat([pairs_made, best.select(pairs_made.columns)])
-    must = _must(joined, carried, standing, pinned)
+    taken = taken_back(reversals, rows, members, pinned)
+    must = _must(taken.left(joined), carried, standing, pinned)
     moving = _with_pairs(_moving(beside(standing.now, must)), expected)
     both = _with_own_days(with_groups(moving, members), standing.now)
     known = {
@@ -98,7 +101,7 @@ def corrections(
         "is_repeated": _otherwise(every, once),
         "is_joined": _otherwise(once, joined),
     }
-    judged = _judged(both, known, _said_by_another(once, best))
+    judged = _judged(both, known, _said_by_another(once, best), taken)
     faults = judged.filter(pl.col("is_fault"))
     sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
@@ -201,14 +204,17 @@ def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
     return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
 
 
-def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_another: pl.DataFrame) -> pl.DataFrame:
+def _judged(
+    both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_another: pl.DataFrame, taken: TakenBack
+) -> pl.DataFrame:
     """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
 
     Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
     (`known`: OUTCOME of each) may come, go or become something else; and those of a key of which the best report bills.
-    What stays the same outcome of the same parts says the same for ever, but for its price; so whatever else it says
-    was never right. Only what the stream has `said_by_another` part is restated once.
+    What stays the same outcome of the same parts says the same for ever, but for its price and what is `taken` back; so
+    whatever else it says was never right. Only what the stream has `said_by_another` part is restated once.
     """
+    both = taken.judged(both)
     for name, outcomes in {**known, "is_by_another": said_by_another}.items():
         named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
@@ -220,7 +226,10 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_anoth
     )
     is_by_another = pl.col("is_by_another") & pl.col("cause_found").eq_missing(UsageCause.STREAM.value)
     stays = ~differs("outcome") & ~is_by_another
-    is_untrue = is_otherwise & stays & (pl.col("outcome") != Outcome.SUPERSEDED.value)
+    is_counted_less = pl.col("is_same") & differs("counted") & pl.col("is_credited") & ~differs("outcome")
+    is_decided_otherwise = pl.col("is_same") & pl.any_horizontal(*(differs(name) for name in _AS_DECIDED))
+    is_explained = is_counted_less & ~is_decided_otherwise & ~is_on_another_day
+    is_untrue = is_otherwise & stays & ~is_explained & (pl.col("outcome") != Outcome.SUPERSEDED.value)
     is_ranked = pl.col("group").is_not_null()
     is_restated = pl.col("is_replaced") | (is_otherwise & is_by_another)
     restated_as = (
@@ -231,6 +240,8 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_anoth
     cause = (
         pl.when(pl.col("is_put_again"))
         .then(pl.lit(UsageCause.RESTATED.value))
+        .when((changes & pl.col("is_reversed")) | (is_counted_less & ~is_untrue))
+        .then(pl.lit(UsageCause.REVERSED.value))
         .when(changes & pl.col("is_joined") & pl.col("is_pair"))
         .then(pl.lit(UsageCause.REJOINED.value))
         .when(changes & pl.col("is_joined") & is_ranked)
@@ -243,6 +254,8 @@ def _judged(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_anoth
         .then(restated_as)
         .when(is_priced_otherwise & ~is_otherwise)
         .then(pl.lit(UsageCause.REPRICED.value))
+        .when(changes & pl.col("has_reversal"))
+        .then(pl.lit(UsageCause.REVERSED.value))
     )
     is_counted_otherwise = pl.col("count") != 1
     return both.with_columns(cause=cause).with_columns(

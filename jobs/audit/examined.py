@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import polars as pl
 import pyarrow as pa
 
@@ -10,6 +12,7 @@ from jobs.audit.differences import DIFFERENCES, differences, net, standing
 from jobs.audit.priced import otherwise_priced
 from jobs.audit.recomputed import IS_CONTRACTED, OUTCOME, PARTS, SAID, Pinned, recomputed
 from jobs.audit.restated import REPORT
+from jobs.audit.reversed import REVERSAL, without_reversals
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, columns_read
 from jobs.metered import METERED_COLUMNS
@@ -37,7 +40,7 @@ USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", "logg
 
 def journal_read(pinned: Pinned) -> tuple[str, ...]:
     """The columns of the journal that `examined` wants."""
-    return tuple(dict.fromkeys((*columns_read(pinned.schema), *REPORT)))
+    return tuple(dict.fromkeys((*columns_read(pinned.schema), *REPORT, *REVERSAL)))
 
 
 def examined(
@@ -47,7 +50,7 @@ def examined(
     first: pl.DataFrame | None = None,
     without: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Accepted requests and completions below the position (`journal_read`) and usage (USAGE_READ) → EXAMINED.
+    """Accepted requests, completions and reversals below the position (`journal_read`), usage (USAGE_READ) → EXAMINED.
 
     Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
@@ -58,13 +61,14 @@ def examined(
     `without` (KEY): of these nothing is put right.
     """
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
-    kinds |= {"identity": pl.Binary(), "usage_source": pl.String()}
+    kinds |= {"identity": pl.Binary(), "usage_source": pl.String(), **REVERSAL}
     if IS_CONTRACTED not in journal.columns:
         journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     journal = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.
     journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
+    journal, reversals = without_reversals(journal)
     carried = as_carried(journal, pinned.schema)
     usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _SAID if name not in usage.columns)
     stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
@@ -76,9 +80,10 @@ def examined(
     expected = recomputed(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
     # What the stream has made wrong is nothing to build upon.
-    keys = suspects(carried, expected, known, pinned).join(pl.concat([wrong, broken]), on=KEY, how="anti")
+    doubtful = pl.concat([suspects(carried, expected, known, pinned), reversals.select(KEY)]).unique()
+    keys = doubtful.join(pl.concat([wrong, broken]), on=KEY, how="anti")
     concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
-    faults, rows = corrections(concerned, decided, known.of(keys), pinned)
+    faults, rows = corrections(concerned, decided, known.of(keys), pinned, reversals)
     rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
     counted = pl.DataFrame(
         {
@@ -108,6 +113,7 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
     if pinned.since is not None:
         left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
         left_out += _unread(journal, usage)
+        left_out.append(_reversed_unread(usage, pinned))
     if pinned.until is not None:
         is_later = pl.min("event_time") >= pinned.until
         times = pl.concat([rows.select(*KEY, "event_time") for rows in (journal, usage)])
@@ -126,6 +132,15 @@ def _unread(journal: pl.DataFrame, usage: pl.DataFrame) -> list[pl.DataFrame]:
     is_repeat = (pl.col("cause") == UsageCause.DUPLICATE.value) & (pl.col("sign") < 0)
     repeated = parts.filter(is_repeat).select(KEY).unique()
     return [gone, repeated.join(repeats(journal), on=KEY, how="anti")]
+
+
+def _reversed_unread(usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Keys of which something was taken back whose reversal may be from before all that are read."""
+    reach = timedelta(microseconds=max(pinned.reach_us(held.first) for held in pinned.history))
+    # A reversal is that near to the first row of a request, and so are its others, which waited no longer than that.
+    first_received_at = pl.coalesce("first_received_at", "received_at")
+    is_near = first_received_at < pl.lit(pinned.since) + 3 * reach
+    return usage.filter((pl.col("cause") == UsageCause.REVERSED.value) & is_near).select(KEY)
 
 
 def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:

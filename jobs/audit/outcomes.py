@@ -14,10 +14,10 @@ from jobs.audit.corrected import CORRECTIONS
 from jobs.audit.examined import EXAMINED, STANDING, SUM, USAGE_READ, as_table, examined, journal_read
 from jobs.audit.pieces import ROWS_PER_TASK, made_in_tasks, pieces
 from jobs.audit.recomputed import Pinned
+from jobs.audit.reversed import is_examined
 from jobs.audit.spilled import SHIPPED, as_batches, by_part, shipped
 from jobs.audit.versions import Versions, arrow, spark_schema
 from jobs.joins.memory import KEY
-from jobs.joins.past import is_paired
 from metering.words import UsageCause
 
 ROWS_PER_BUCKET = 100_000
@@ -74,7 +74,7 @@ def outcomes(
 
     def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
         read = _with_family(rows)
-        return ship(_JOURNAL, judged(read.filter((pl.col("lsn") < pinned.position) & is_paired()), late=False))
+        return ship(_JOURNAL, judged(read.filter((pl.col("lsn") < pinned.position) & is_examined()), late=False))
 
     def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
         read = pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)
@@ -143,7 +143,7 @@ def _not_of_a_period(
         return list(found.to_arrow().cast(arrow(keys.schema)).to_batches())
 
     def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
-        return of_keys(_with_family(rows).filter(is_paired()))
+        return of_keys(_with_family(rows).filter(is_examined()))
 
     def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
         return of_keys(later.takes(_with_family(rows), said))

@@ -29,7 +29,8 @@ from metering.contracts.details import has_details as has_token_details
 from metering.contracts.details import without_details, yielding
 from metering.contracts.includes import INCLUDES, includes_of, without_includes
 from metering.contracts.model import Contract
-from metering.contracts.schema import SHIPPED_REF, Document, contracts_of
+from metering.contracts.reversals import is_reversal, without_reversals
+from metering.contracts.schema import SHIPPED_REF, ContractRefused, Document, contracts_of
 from metering.contracts.shipped import shipped
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DETAILS, Meter, columns_of
@@ -85,6 +86,20 @@ class Backfill(BaseModel):
         le=36_600 * DAY_SECONDS,
         description="How long ago such an event may have been received first; one before that is rejected as "
         "invalid_reception. In seconds, at most 100 years.",
+    )
+
+
+class Reversal(BaseModel):
+    """Whose reversals count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sources: tuple[Name, ...] | None = Field(
+        default=None,
+        max_length=100,
+        description="Patterns of the `source` of reversals (`ai.inference.reversal.v1`), as those of `clocks.device`. "
+        "Of any other source such an event is a dead letter. Left out: no source may take anything back, and in an "
+        "installation that an earlier release has begun the type stays unknown.",
     )
 
 
@@ -203,6 +218,9 @@ class IngestionConfig(JobConfig):
     backfill: Backfill = Field(
         default_factory=Backfill, description="Whose events of the past are taken, and how far back (`weir backfill`)."
     )
+    reversal: Reversal = Field(
+        default_factory=Reversal, description="Who may take back what a request bills (`weir usage reverse`)."
+    )
     source_silent_after_seconds: int = Field(
         default=900,
         ge=1,
@@ -254,7 +272,11 @@ class IngestionConfig(JobConfig):
     @field_validator("contracts")
     @classmethod
     def _are_contracts(cls, documents: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        contracts_of(documents, shipped())
+        try:
+            contracts_of(documents, shipped())
+        except ContractRefused:
+            # One that gives a field of reversals another type goes before, as long as these are not asked for.
+            contracts_of(documents, without_reversals(shipped()))
         return documents
 
     @property
@@ -266,8 +288,9 @@ class IngestionConfig(JobConfig):
 
     @property
     def _shipped(self) -> Mapping[str, Document]:
-        """Without their conventions where these do not hold: the release before refuses documents that have some."""
+        """Without conventions, parts of tokens and reversals where these do not hold: the release before knew none."""
         whole = shipped() if self.token_details is not False else without_details(shipped())
+        whole = whole if self.reversal.sources is not None else without_reversals(whole)
         given = yielding(whole, self.contracts)
         return given if self.shipped_conventions is not False else without_includes(given)
 
@@ -278,14 +301,15 @@ class IngestionConfig(JobConfig):
     def judge(self) -> Judge:
         """What judges records under this configuration."""
         of_sources = [each.convention for each in self.conventions]
-        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources)
+        reversing = self.reversal.sources or ()
+        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing)
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
         """The configuration with what it leaves open: as the journal's rules so far have it, or as what `is_new` has.
 
-        That is whether the conventions of shipped contracts hold, whether those read parts of tokens, which requests
-        the default meter counts, and whether parts of tokens are metered by default. Raises Refused where no contract
-        has what a meter sums.
+        That is whether the conventions of shipped contracts hold, whether those read parts of tokens, whether there are
+        reversals, which requests the default meter counts, and whether parts of tokens are metered by default. Raises
+        Refused where no contract has what a meter sums.
         """
         rules = history[-1].rules if history else {}
         counts_some = is_new or Meter.REQUESTS in rules.get("where", {})
@@ -298,6 +322,8 @@ class IngestionConfig(JobConfig):
             settled["shipped_conventions"] = is_new or any(INCLUDES in document for document in of_shipped)
         if self.token_details is None:
             settled["token_details"] = is_new or any(has_token_details(document) for document in of_shipped)
+        if self.reversal.sources is None and (is_new or any(map(is_reversal, of_shipped))):
+            settled["reversal"] = self._reversal_of_nobody()
         config = self.model_copy(update=settled)
         try:
             refuse_unknown_attributes(config.attributes, config.contracts_in_force())
@@ -305,6 +331,14 @@ class IngestionConfig(JobConfig):
             hint = "" if config.token_details else "; with `token_details: true` in jobs.ingestion Weir's read more"
             raise Refused(f"{error}{hint}") from None
         return config
+
+    def _reversal_of_nobody(self) -> Reversal:
+        """No source may take anything back; where its own contracts leave no room for reversals, there are none."""
+        try:
+            contracts_of(self.contracts, shipped())
+        except ContractRefused:
+            return Reversal()
+        return Reversal(sources=())
 
     @property
     def deciding(self) -> dict[str, Any]:
@@ -314,6 +348,8 @@ class IngestionConfig(JobConfig):
         said: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
             said["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
+        if self.reversal.sources is not None:
+            said["reversal"] = self.reversal.model_dump(mode="json")
         if where := conditions_stored(stored(self.declared)):
             said["where"] = where
         return {**super().deciding, **said, "summed": summed, "max_per_event": limits}

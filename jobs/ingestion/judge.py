@@ -12,7 +12,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion import conventions
+from jobs.ingestion import conventions, reversals
 from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
@@ -69,16 +69,19 @@ class Judge:
         devices: Iterable[str] = (),
         most_bytes: int = MOST_BLOCK_BYTES,
         of_sources: Sequence[Convention] = (),
+        reversing: Sequence[str] | None = None,
     ) -> None:
         """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read.
 
-        Conventions `of_sources` come before those of contracts.
+        Conventions `of_sources` come before those of contracts. `reversing`: patterns of the sources whose reversals
+        count; None: it is not asked whose they are.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
         self._most_bytes = most_bytes
         self._devices = tuple(devices)
         self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
+        self._reversing = reversing
         self._reader = Reader(Paths.of(contracts.values()))
 
     @cached_property
@@ -192,6 +195,7 @@ class Judge:
         number, found = self._conventions.among(events, contract)
         of_fields = rules_of(contract, any_misread=any_misread, has_quantities=self._has_quantities)
         rules = [*of_fields, *conventions.rules_of(contract, number, found)]
+        rules += reversals.rules_of(contract, events, self._reversing)
         reason, violation = _first_broken(events, rules)
         is_first = pl.col("reason").is_null()
         judged = events.with_columns(

@@ -43,7 +43,7 @@ from jobs.runtime.new_rows import new_records
 from jobs.runtime.rules_in_force import TRANSACTION as RULES
 from jobs.runtime.rules_in_force import RulesInForce, rules_text
 from jobs.streams import CatalogTopic
-from metering.words import Disposition
+from metering.words import Disposition, Family
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
@@ -282,11 +282,14 @@ def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | Non
 
 def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:
     judged = rows.group_by("disposition", pl.col("reason").fill_null("")).len()
+    is_accepted = pl.col("disposition") == Disposition.ACCEPTED.value
+    is_reversal = is_accepted & pl.col("family").eq_missing(Family.REVERSAL.value)
     offset = pl.col("clock_offset_ms").is_not_null() & (pl.col("event_time") != pl.col("occurred_at"))
     return {
         **{(metrics.EVENTS, kind, reason): count for kind, reason, count in judged.iter_rows()},
         (metrics.ABSENT,): absent,
         **marks_told(rows),
+        (metrics.REVERSALS,): rows.select(is_reversal.sum()).item() or 0,
         (metrics.CLOCK_CORRECTED,): rows.select(offset.sum()).item(),
         (metrics.UNCORRECTED,): uncorrected_events(rows, devices) if devices else 0,
     }

@@ -20,6 +20,7 @@ from jobs.audit.appended import AUDIT
 from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
 from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, first_put, journal_read
 from jobs.audit.recomputed import OUTCOME, Pinned, recomputed
+from jobs.audit.reversed import REVERSAL, is_examined
 from jobs.billing.sums import COLUMNS
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.past import as_carried, is_paired
@@ -59,7 +60,7 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
     contracted = _contracted(tables, live, supposed, concerns)
     for part in range(parts):
         concerned = pl.DataFrame(journal.to_table(columns=stored, filter=concerns))
-        concerned = concerned.filter(is_paired() & (_part(parts) == part))
+        concerned = concerned.filter(is_examined() & (_part(parts) == part))
         made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
         yield _folded(made)
         if tables.is_audited:
@@ -106,7 +107,8 @@ def _first(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
 
 def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn: int) -> tuple[pl.DataFrame, int]:
     """What joins makes of rows of the journal (USAGE_READ and `frontier`), and the next number."""
-    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary}
+    kinds = {column_of(name): kind for name, kind in pinned.schema.items()} | {"identity": pl.Binary, **REVERSAL}
+    journal = journal.filter(is_paired())
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
     said = recomputed(carried, lsns, pinned)

@@ -20,13 +20,14 @@ from jobs.way_down.files import Files
 from jobs.way_down.prices import price_versions
 from jobs.way_down.records import RECORDS_OF_A_ROW, Found, Tables
 from jobs.way_down.reports import reports_of
+from jobs.way_down.reversals import reversals_of
 from jobs.way_down.stored import Stored
 from jobs.way_down.told import Told, lines_told, outcomes_told, records_told, usage_told, windows_told
 from metering.lateness import window_state
 from metering.meters import MOST_METERS
 from metering.windows import MINUTE, Window
 
-OF_A_ROW = {"usage": 1, "outcomes": 1, "records": RECORDS_OF_A_ROW, "reports": RECORDS_OF_A_ROW}
+OF_A_ROW = {"usage": 1, "outcomes": 1, **dict.fromkeys(("records", "reports", "reversals"), RECORDS_OF_A_ROW)}
 """How often `limit` is told of each list of a document; of any other so many as a row of usage has meters."""
 
 
@@ -212,6 +213,7 @@ def document_of(sources: Sources, found: Found, entries: Sequence[Entry], billed
         "stragglers": list(billed.stragglers),
         "corrections": list(billed.corrections),
         "reports": reports_of(sources.tables, sources.usage, usage),
+        "reversals": reversals_of(sources.tables, usage, found.records),
         "prices": prices,
         "adds_up": problems.adds_up,
         "differences": problems.told,

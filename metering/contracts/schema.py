@@ -17,6 +17,7 @@ from metering.contracts.details import yielding
 from metering.contracts.includes import COLUMN as INCLUDES_COLUMN
 from metering.contracts.includes import INCLUDES, Includes, includes_of
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
+from metering.contracts.reversals import REASON as REVERSAL_REASON
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import REPORTED_COLUMNS
 from metering.words import Family, Reason
@@ -53,6 +54,7 @@ NEEDED: Mapping[Family, tuple[str, ...]] = {
     Family.BOTH: ("request_id", "model"),
     Family.QUANTITY: ("model",),
     Family.HEARTBEAT: (),
+    Family.REVERSAL: ("request_id", REVERSAL_REASON),
 }
 """Columns that a contract of each family fills, from fields that are required: what speaks of a request names it, and
 what begins one, or is an outcome by itself, its model."""

@@ -13,6 +13,8 @@ UNPAIRED_SHARE = 0.05
 SUPERSEDED_SHARE = 0.02
 AUDITED_SECONDS = 2 * 3_600
 """The chart audits the last day every hour."""
+TAKEN_BACK_SECONDS = 26 * 3_600
+"""And everything every night."""
 FEWEST_EVENTS = 20
 MANY_WAITING = 100
 WAITING_SHARE = 0.5
@@ -143,6 +145,17 @@ EVENTS = (
         "Reports came after their request was decided, and no audit looked at them",
         "Within half an hour {{ $value | humanizePercentage }} of the outcomes were superseded: what these reports say"
         " is on no bill. Run `weir audit`.",
+        timedelta(minutes=10),
+    ),
+    Alert(
+        "ReversalsWait",
+        Severity.TICKET,
+        f"sum(increase(weir_reversals_total[{TAKEN_BACK_SECONDS // 3_600}h])) > 0"
+        ' unless on () time() - max(weir_audit_proved_timestamp_seconds{audited="everything"})'
+        f" < {TAKEN_BACK_SECONDS}",
+        "Reversals came, and no audit of everything has taken back what they say",
+        "{{ $value | humanize }} reversals of the last day wait for an audit: until then what they take back is on the"
+        " bill. Run `weir audit`.",
         timedelta(minutes=10),
     ),
 )

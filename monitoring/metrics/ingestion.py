@@ -82,6 +82,12 @@ RECEPTION_MARKS = CounterMetric(
     {"mark": tuple(ReceptionMark)},
     INGESTION,
 )
+REVERSALS = CounterMetric(
+    "weir_reversals_total",
+    "events",
+    "Accepted reversals: the next audit of everything takes back what their requests bill.",
+    jobs=INGESTION,
+)
 UNKNOWN_TYPE = CounterMetric(
     "weir_unknown_type_events_total",
     "events",

@@ -46,6 +46,7 @@ NEVER = frozenset(
     {"ConservationBroken", "AbsentOffsetsUnproved", "WritesRefused", "WaitingForMemory", "JoinsMemoryHigh"}
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
+    | {"ReversalsWait"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
 )

@@ -227,6 +227,15 @@ CASES = [
         40,
         ({},),
     ),
+    Case(
+        "ReversalsWait",
+        {
+            "weir_reversals_total{}": "3+0x10 4+0x60",
+            of("weir_audit_proved_timestamp_seconds", audited="everything"): f"-93000+0x{MINUTES}",
+        },
+        21,
+        ({},),
+    ),
     # A hundred outcomes a second, so for more than half of the ten minutes that each may wait.
     Case("WaitingRequestsGrowing", {"weir_join_waiting_records{}": "101+0x10 30001+0x60"}, 16),
     counted("StragglersDropped", of("weir_stragglers_total", meter="requests", decision="drop"), meter="requests"),
@@ -392,6 +401,11 @@ def test_a_stack_of_an_hour_that_nobody_audits_fires_nothing(tmp_path: Path) -> 
 def test_superseded_reports_fire_nothing_where_audits_look_at_them(tmp_path: Path) -> None:
     never = [Firing("ReportsSuperseded", minute, ()) for minute in range(MINUTES + 1)]
     check(tmp_path, with_changes(SUPERSEDED), never, SEVERITIES)
+
+
+def test_reversals_fire_nothing_where_everything_is_audited(tmp_path: Path) -> None:
+    never = [Firing("ReversalsWait", minute, ()) for minute in range(MINUTES + 1)]
+    check(tmp_path, with_changes({"weir_reversals_total{}": "3+0x10 4+0x60"}), never, SEVERITIES)
 
 
 def test_answers_that_take_minutes_are_healthy_where_the_timeout_is_longer(tmp_path: Path) -> None:

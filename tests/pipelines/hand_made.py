@@ -26,13 +26,24 @@ from jobs.joins.past import as_carried, is_paired
 from jobs.runtime.delta.table import FRONTIER, LSN, committing, microseconds_of, open_table
 from jobs.runtime.families import family
 from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
+from jobs.streams import QUANTITY as UNITS
 from jobs.streams import SCHEMAS, Table
+from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import rfc3339
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.words import Disposition, Family, UsageCause
 from tests.simulation.declared import OTHER, OTHER_TYPE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+JOURNAL = pa.schema(
+    [
+        *SCHEMAS[Table.JOURNAL],
+        pa.field(REASON, pa.string()),
+        pa.field(METER, pa.string()),
+        pa.field(QUANTITY, UNITS),
+    ]
+)
+"""With the columns of reversals, which the contract of their type declares."""
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 Row = dict[str, Any]
 
@@ -114,6 +125,20 @@ class HandMade:
     ) -> None:
         """An event of a family that says when it occurred, and what else it reports."""
         self._event(at, Family(kind), identity, None, event_time=START + occurred, request_id=name, **data)
+
+    def reversal(
+        self,
+        at: timedelta,
+        identity: str | None = None,
+        *,
+        name: str = "r",
+        meter: str | None = None,
+        quantity: Decimal | None = None,
+        first: timedelta | None = None,
+    ) -> None:
+        """A reversal is accepted: of all that the request bills, or of one meter all or so much."""
+        said = {"reversal_reason": "a dispute", "reversal_meter": meter, "reversal_quantity": quantity}
+        self._event(at, Family.REVERSAL, identity, first, request_id=name, **said)
 
     def unknown(self, at: timedelta, *, name: str) -> None:
         """An event of a type without a contract, accepted as it is: the same content whenever it comes."""
@@ -205,7 +230,7 @@ class HandMade:
         return {key: quantity for key, quantity in found.items() if quantity}
 
     def _append(self, table: Table, rows: Iterable[Row], transactions: dict[str, int]) -> None:
-        schema = SCHEMAS[table]
+        schema = SCHEMAS[table] if table is not Table.JOURNAL else JOURNAL
         whole = [{field.name: row.get(field.name) for field in schema} for row in rows]
         is_logged = table in (Table.JOURNAL, Table.USAGE)
         write_deltalake(

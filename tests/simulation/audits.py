@@ -28,13 +28,13 @@ from jobs.audit.proved import (
     span_of,
 )
 from jobs.audit.recomputed import Pinned
+from jobs.audit.reversed import is_examined
 from jobs.audit.spilled import by_part
 from jobs.audit.stored import stored
 from jobs.audit.unequal import Wrong
 from jobs.audit.versions_told import otherwise_told
 from jobs.billing.sums import COLUMNS
 from jobs.joins.config import JoinsConfig
-from jobs.joins.past import is_paired
 from jobs.runtime.delta.table import open_table
 from jobs.streams import ACCOUNTS, Table
 
@@ -64,7 +64,7 @@ def audit(
     held = {name: kept(table) for name, table in tables_of.items()}
     pinned = pin(usage, held.values(), tables, present, Asked(most_rows=most_rows))
     rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
-    concerned = judged(rows.filter(is_paired()), late=False)
+    concerned = judged(rows.filter(is_examined()), late=False)
     if later := later_contracts(journal, pinned):
         unknown = rows.filter(later.wanted.is_wanted(rows))
         read = [name for name in journal_read(pinned) if name in rows.columns]

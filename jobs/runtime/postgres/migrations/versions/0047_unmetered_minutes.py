@@ -7,7 +7,7 @@ Made in about 2 s per million windows; who writes them waits.
 from alembic import op
 
 revision = "0047"
-down_revision = "0045"
+down_revision = "0046"
 
 
 def upgrade() -> None:

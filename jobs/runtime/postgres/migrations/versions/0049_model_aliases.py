@@ -9,7 +9,7 @@ from typing import Any
 from alembic import op
 
 revision = "0049"
-down_revision = "0046"
+down_revision = "0048"
 
 BEFORE: Any = import_module("jobs.runtime.postgres.migrations.versions.0046_bands")
 

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0050"
-down_revision = "0045"
+down_revision = "0049"
 
 SCHEMA = """
 CREATE TABLE api_keys (

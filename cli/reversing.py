@@ -1,0 +1,171 @@
+"""`weir usage reverse`: an event that takes back what a request bills, or a part of it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
+from deployment.errors import CannotRun
+from metering.instants import rfc3339
+
+if TYPE_CHECKING:
+    from deployment.stack import Deployment
+    from jobs.ingestion.config import IngestionConfig
+
+TYPE = "ai.inference.reversal.v1"
+COLUMNS = ("id", "source", "account", "request_id", "meter", "quantity", "reason")
+
+
+def number(text: str | Decimal) -> Decimal:
+    """A quantity. Raises `typer.BadParameter` for what is none above 0, or finer than six decimals."""
+    try:
+        quantity = Decimal(text)
+        if quantity.is_finite() and 0 < quantity < 10**11 and quantity == round(quantity, 6):
+            return quantity
+    except InvalidOperation:
+        pass
+    raise typer.BadParameter(f"{text!r} is no number above 0 with at most six decimals.")
+
+
+def reverse(
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The request, by its id.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the event.")],
+    account: Annotated[
+        str | None, typer.Option("--account", help="Whose request it is; left out: of whom the journal has it.")
+    ] = None,
+    meter: Annotated[
+        str | None, typer.Option("--meter", help="Only what this meter bills of it; left out: all that it bills.")
+    ] = None,
+    quantity: Annotated[
+        Decimal | None,
+        typer.Option(
+            "--quantity",
+            parser=number,
+            metavar="NUMBER",
+            help="Only so much of --meter, and no more than it bills; left out: all of it.",
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", help="The event's source; left out: the first that reversal.sources names in full."),
+    ] = None,
+    event_id: Annotated[
+        str | None,
+        typer.Option("--id", help="The event's id; left out: a new one. Sent twice with one id, it counts once."),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Send a reversal: the next audit takes back what a request bills, or --quantity of --meter.
+
+    It also counts for what is received of the request later, within rejoin_seconds. Several with a --quantity add up.
+    Nothing undoes a reversal. Nothing is sent if ingestion would reject it.
+    """
+    from deployment.kafka_client import kafka_client
+    from deployment.sender import Sender
+    from deployment.stack import running_deployment
+    from jobs.runtime.clock import MachineClock
+
+    if quantity is not None and meter is None:
+        raise typer.BadParameter("--quantity is of a meter: add --meter.")
+    stack = running_deployment(data_dir)
+    config = _ingestion(stack)
+    if meter is not None:
+        _refuse_unknown_meter(stack, meter)
+    said = {
+        "id": event_id or str(uuid.uuid4()),
+        "source": source or _source_of(config.reversal.sources or ()),
+        "account": account or _account_of(stack, request_id),
+        "request_id": request_id,
+        "meter": meter,
+        "quantity": quantity,
+        "reason": reason,
+    }
+    now = MachineClock().now()
+    event = event_of(said, now)
+    _refuse_what_is_rejected(config, event, now)
+    sender = Sender(kafka_client(stack.kafka_bootstrap))
+    sender.send(config.topic, str(said["account"]).encode(), event)
+    sender.flush()
+    if sender.refused:
+        raise CannotRun(f"The broker refused it: {sender.refused[0].reason}")
+    print_rows([said], COLUMNS, form)
+    typer.echo("Sent. The next audit takes back what it says: `weir audit`, or the one on a schedule.", err=True)
+
+
+def event_of(said: Mapping[str, object], at: datetime) -> bytes:
+    """A CloudEvent of COLUMNS."""
+    given = {name: said[name] for name in ("request_id", "reason", "meter") if said[name] is not None}
+    data = json.dumps(given)
+    if said["quantity"] is not None:
+        # A JSON number with each digit: no float has been near it.
+        data = f'{data[:-1]}, "quantity": {said["quantity"]:f}}}'
+    envelope = {"specversion": "1.0", "type": TYPE, "source": said["source"], "id": said["id"]}
+    envelope |= {"subject": said["account"], "time": rfc3339(at)}
+    return f'{json.dumps(envelope)[:-1]}, "data": {data}}}'.encode()
+
+
+def _ingestion(stack: Deployment) -> IngestionConfig:
+    from cli.dead_letter_replay.offline import ingestion_of
+
+    config = ingestion_of(stack.postgres_url)
+    if not config.reversal.sources:
+        raise CannotRun(
+            "No source may take usage back: list one as reversal.sources in jobs.ingestion, and start ingestion again."
+        )
+    return config
+
+
+def _source_of(sources: Sequence[str]) -> str:
+    named = next((each for each in sources if "*" not in each and "?" not in each), None)
+    if named is None:
+        listed = ", ".join(sources)
+        raise typer.BadParameter(f"reversal.sources lists only patterns ({listed}): add --source with a name of them.")
+    return named
+
+
+def _account_of(stack: Deployment, request_id: str) -> str:
+    """Whose request it is. Raises `typer.BadParameter` where the journal has it of nobody, or of several."""
+    import pyarrow.compute as pc
+
+    from cli.journal_table import open_journal, rows_in_order
+    from metering.words import Disposition
+
+    where = (pc.field("request_id") == request_id) & (pc.field("disposition") == Disposition.ACCEPTED.value)
+    journal = open_journal(stack.tables)
+    rows = () if journal is None else rows_in_order(journal, ("account",), where)
+    accounts = sorted({str(row["account"]) for row in rows if row["account"] is not None})
+    if not accounts:
+        raise typer.BadParameter(
+            f"Nothing was received of a request {request_id}. If it is still to come, add --account: what it bills "
+            "within rejoin_seconds is taken back, too."
+        )
+    if len(accounts) > 1:
+        raise typer.BadParameter(f"{', '.join(accounts)} have a request {request_id} each: add --account.")
+    return accounts[0]
+
+
+def _refuse_unknown_meter(stack: Deployment, meter: str) -> None:
+    from cli.reading import read_only
+
+    with read_only(stack.postgres_url) as database:
+        known = [row["meter"] for row in database.execute("SELECT meter FROM meters ORDER BY meter").fetchall()]
+    if known and meter not in known:
+        raise typer.BadParameter(f"There is no meter {meter}; there are {', '.join(known)}.")
+
+
+def _refuse_what_is_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:
+    from cli.dead_letter_replay.offline import Offline
+
+    [judged] = Offline(config, lambda: now).judged([event], [None], [None])
+    if judged.reason is not None:
+        raise CannotRun(f"Ingestion would reject it as {judged.reason}: {judged.violation}")

@@ -1,0 +1,38 @@
+"""What is taken off the quantities that meters bill of an outcome. joins takes nothing off: an audit does."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from metering.pricing import BILLED_AS_PART
+
+CREDITS = "credits"
+"""A column of outcomes: a list of (meter, credit). A null credit takes off all; a null list takes off nothing."""
+CREDIT = pl.Decimal(38, 6)
+KIND = pl.List(pl.Struct({"meter": pl.String(), "credit": CREDIT}))
+
+
+def credited(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Entries (row, meter, quantity, version_lsn, …) of outcomes that have these rows' numbers → the same with less.
+
+    A credit is of what the meter bills itself, and no more than that: units that another meter bills, because they are
+    part of it or it is part of them (`containment`), stay with that one.
+    """
+    if CREDITS not in outcomes.columns or outcomes[CREDITS].null_count() == len(outcomes):
+        return listed
+    given = (
+        outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), CREDITS)
+        .filter(pl.col(CREDITS).list.len() > 0)
+        .explode(CREDITS)
+        .unnest(CREDITS)
+        .with_columns(is_credited=pl.lit(value=True))
+    )
+    is_elsewhere = (pl.col("version_lsn") <= BILLED_AS_PART).fill_null(value=False)
+    taken = pl.min_horizontal(pl.coalesce("credit", "quantity"), "quantity")
+    is_less = pl.col("is_credited").fill_null(value=False) & ~is_elsewhere & pl.col("quantity").is_not_null()
+    quantity = pl.when(is_less).then(pl.col("quantity") - taken).otherwise("quantity")
+    return (
+        listed.join(given, on=["row", "meter"], how="left", maintain_order="left")
+        .with_columns(quantity.cast(listed.schema["quantity"]))
+        .select(listed.columns)
+    )

@@ -1,0 +1,21 @@
+"""Reversals: the columns of the journal that they fill, and the contracts of an installation that knows none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from metering.words import Family
+
+REASON, METER, QUANTITY = "reversal_reason", "reversal_meter", "reversal_quantity"
+"""Why, and what is taken back: of one meter (null: of all) so much (null: whatever it bills)."""
+
+
+def is_reversal(document: Mapping[str, Any]) -> bool:
+    """Whether a contract's document is one of reversals."""
+    return document.get("x-weir-family") == Family.REVERSAL.value
+
+
+def without_reversals(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The shipped contracts as they were before there were reversals."""
+    return {name: document for name, document in documents.items() if not is_reversal(document)}
