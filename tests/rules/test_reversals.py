@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from jobs.audit.reversed import _of_key
 from jobs.ingestion.config import IngestionConfig, Reversal
+from jobs.ingestion.declared import tell_left_out
 from jobs.joins.credits import CREDITS, KIND, credited
 from jobs.runtime.rules_in_force import Held
 from metering.contracts.reversals import METER, QUANTITY, REASON
@@ -71,6 +72,7 @@ def test_a_new_installation_knows_reversals_and_an_upgraded_one_as_soon_as_it_li
     assert unlisted.reversal.sources == ()
     assert upgraded.deciding == IngestionConfig().settled((Held(1, upgraded.deciding),), is_new=False).deciding
     assert "reversal" not in upgraded.deciding
+    tell_left_out(upgraded.contracts_in_force())
 
 
 COUNTS = {
