@@ -27,7 +27,7 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 
 {{ .Values.dashboard.enabled | ternary 4 3 }}. Make a key, and post events to the API:
 
-     kubectl -n {{ $ns }} exec {{ $name }}-ingestion-driver -- weir keys create --scope ingest --note WHO
+     kubectl -n {{ $ns }} exec {{ $name }}-ingestion-driver -- weir keys create --scope ingest --by YOU
 {{- range (include "weir.apiUrls" . | fromYamlArray) }}
      {{ . }}
 {{- end }}
