@@ -8,7 +8,7 @@ from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
-from charts.workloads import Audit, Batch, Connect, Dashboard, Job, JobSettings, RunName, Setup
+from charts.workloads import Api, Audit, Batch, Connect, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
@@ -83,6 +83,7 @@ class NetworkPolicies(Part):
     labels: Labels
     metrics_from: list[Kubernetes]
     dashboard_from: list[Kubernetes]
+    api_from: list[Kubernetes]
     kafka_ports: list[Port]
     postgres_ports: list[Port]
     object_store_ports: list[Port]
@@ -127,6 +128,7 @@ class Values(Part):
     setup: Setup
     connect: Connect
     dashboard: Dashboard
+    api: Api
     pod_monitor: PodMonitor
     prometheus_rule: PrometheusRule
     grafana_dashboard: GrafanaDashboard

@@ -1,4 +1,4 @@
-"""Values of what runs: the applications, batch jobs, the setup and the dashboard."""
+"""Values of what runs: the applications, batch jobs, the setup, the dashboard and the API."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ C = TypeVar("C", bound=JobConfig)
 RunName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$")]
 Schedule = Annotated[str, Field(pattern=r"^(@(hourly|daily|weekly|monthly)|[^\s]+( [^\s]+){4})$")]
 NoImage = Annotated[str, Field(pattern=r"^[^\s]*$")]
+UrlPath = Annotated[str, Field(pattern=r"^/[^\s]*$")]
 TimeZone = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]+$")]
 
 
@@ -185,7 +186,7 @@ class Connect(Part):
 
 
 class Service(Part):
-    """`dashboard.service`."""
+    """`dashboard.service` and `api.service`."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"]
     port: Port
@@ -199,7 +200,7 @@ class Ingress(Part):
     class_name: Name
     annotations: Labels
     hosts: list[Annotated[str, Field(min_length=1)]]
-    path: Annotated[str, Field(pattern=r"^/[^\s]*$")]
+    path: UrlPath
     tls_secret: Name
 
 
@@ -218,3 +219,48 @@ class Dashboard(Part):
     annotations: Labels
     service: Service
     ingress: Ingress
+
+
+class ApiIngress(Part):
+    """`api.ingress`."""
+
+    enabled: bool
+    class_name: Name
+    annotations: Labels
+    hosts: list[Annotated[str, Field(min_length=1)]]
+    tls_secret: Name
+
+
+class ApiRoute(Part):
+    """`api.route`."""
+
+    enabled: bool
+    annotations: Labels
+    parent_refs: list[Kubernetes]
+    hostnames: list[Annotated[str, Field(min_length=1)]]
+
+
+class Autoscaling(Part):
+    """`api.autoscaling`."""
+
+    enabled: bool
+    min_replicas: Annotated[int, Field(ge=1, le=100)]
+    max_replicas: Annotated[int, Field(ge=1, le=100)]
+    target_cpu_utilization: Annotated[int, Field(alias="targetCPUUtilization", ge=1, le=100)]
+
+
+class Api(Part):
+    """`api`."""
+
+    enabled: bool
+    replicas: Annotated[int, Field(ge=1, le=100)]
+    autoscaling: Autoscaling
+    resources: Resources
+    scheduling: Scheduling
+    env: list[Kubernetes]
+    labels: Labels
+    annotations: Labels
+    service: Service
+    paths: Annotated[list[UrlPath], Field(min_length=1)]
+    ingress: ApiIngress
+    route: ApiRoute

@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from api.__main__ import PORT_VARIABLE
+from api.app import LIVE, OPENMETER, OPENMETER_V3, OWN, READY
+from api.bodies import MAX_BODY_BYTES
+from api.producer import ACKNOWLEDGED_WITHIN_SECONDS
+from api.server import ENDS_WITHIN_SECONDS
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 from metering.words import Job
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import Part, rule_file
@@ -41,6 +47,7 @@ DASHBOARD = {
     "Deployment/weir-dashboard",
     "Service/weir-dashboard",
 }
+API = {"Deployment/weir-api", "Service/weir-api", "NetworkPolicy/weir-api"}
 STRIMZI = {
     *(ALWAYS - {"Deployment/weir-connect"}),
     *SESSIONIZATION,
@@ -68,6 +75,7 @@ EXPECTED = {
         *ALWAYS,
         *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "to-object-store")),
         "NetworkPolicy/weir-metrics",
+        *API,
     },
     "production.yaml": {
         *ALWAYS,
@@ -78,6 +86,11 @@ EXPECTED = {
         "Role/weir-driver",
         "RoleBinding/weir-driver",
         "Ingress/weir-dashboard",
+        *API,
+        "HorizontalPodAutoscaler/weir-api",
+        "Ingress/weir-api",
+        "HTTPRoute/weir-api",
+        "PodDisruptionBudget/weir-api",
         "CronJob/weir-tidy",
         "PodMonitor/weir",
         "PrometheusRule/weir",
@@ -185,6 +198,85 @@ def test_the_dashboard_is_probed_below_the_path_it_is_served_at() -> None:
     assert variables(container)["STREAMLIT_SERVER_BASE_URL_PATH"] == "/live"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/live/_stcore/health", "port": "http"}
+
+
+def api(*files: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The only container of its pod."""
+    (container,) = pod_specs(render(*files, values=values))["Deployment/weir-api"]["containers"]
+    found: dict[str, Any] = container
+    return found
+
+
+def test_the_api_runs_only_where_it_is_turned_on() -> None:
+    assert not [document for document in render("quickstart.yaml") if document["metadata"]["name"] == "weir-api"]
+
+
+def test_the_api_reaches_kafka_and_postgres_by_the_secrets_of_the_jobs() -> None:
+    found, jobs = variables(api("object-store.yaml")), variables(driver(render("object-store.yaml")))
+    own = {KAFKA_VARIABLE, POSTGRES_VARIABLE, "WEIR_POSTGRES_SCHEMA", "WEIR_KAFKA_SECURITY_PROTOCOL"}
+    assert {name: found[name] for name in own} == {name: jobs[name] for name in own}
+    assert not {name for name in found if name.startswith(("AWS_", "WEIR_TABLES"))}
+
+
+def test_a_variable_of_ones_own_replaces_the_one_that_the_api_would_be_given() -> None:
+    names = [variable["name"] for variable in api("production.yaml")["env"]]
+    assert len(names) == len(set(names))
+    assert variables(api("production.yaml"))[POSTGRES_VARIABLE] == secret_key("weir-postgres", "api-url")
+
+
+def test_the_api_is_probed_where_it_listens() -> None:
+    container = api("production.yaml")
+    assert variables(container)[PORT_VARIABLE] == str(container["ports"][0]["containerPort"])
+    probed = {probe: container[probe]["httpGet"]["path"] for probe in container if probe.endswith("Probe")}
+    assert probed == {"startupProbe": LIVE, "livenessProbe": LIVE, "readinessProbe": READY}
+    assert {container[probe]["httpGet"]["port"] for probe in probed} == {container["ports"][0]["name"]}
+
+
+def test_a_pod_of_the_api_may_end_what_it_has_begun() -> None:
+    spec = pod_specs(render("production.yaml"))["Deployment/weir-api"]
+    program, seconds = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    assert spec["terminationGracePeriodSeconds"] > int(seconds) + ENDS_WITHIN_SECONDS + ACKNOWLEDGED_WITHIN_SECONDS
+
+
+def test_an_autoscaler_alone_says_how_many_pods_serve_the_api() -> None:
+    objects = render("production.yaml")
+    scaler = of_kind(objects, "HorizontalPodAutoscaler")["weir-api"]["spec"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 20)
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "weir-api"}
+    assert "replicas" not in of_kind(objects, "Deployment")["weir-api"]["spec"]
+    assert of_kind(render("object-store.yaml"), "Deployment")["weir-api"]["spec"]["replicas"] == 2
+
+
+def test_every_route_of_events_is_let_in_and_health_is_not() -> None:
+    objects = render("production.yaml")
+    (rule,) = of_kind(objects, "Ingress")["weir-api"]["spec"]["rules"]
+    (matches,) = [rule["matches"] for rule in of_kind(objects, "HTTPRoute")["weir-api"]["spec"]["rules"]]
+    paths = [path["path"] for path in rule["http"]["paths"]]
+    assert paths == [match["path"]["value"] for match in matches]
+    for route in (OPENMETER, OPENMETER_V3, OWN):
+        assert any(route.startswith(f"{path}/") for path in paths), route
+    for route in (LIVE, READY):
+        assert not any(route.startswith(path) for path in paths), route
+
+
+def test_an_ingress_takes_bodies_as_large_as_the_api_does() -> None:
+    annotations = of_kind(render("production.yaml"), "Ingress")["weir-api"]["metadata"]["annotations"]
+    size = annotations["nginx.ingress.kubernetes.io/proxy-body-size"]
+    assert int(size.removesuffix("m")) << 20 > MAX_BODY_BYTES
+
+
+def test_the_api_reaches_kafka_and_postgres_and_nothing_else() -> None:
+    policies = of_kind(render("object-store.yaml"), "NetworkPolicy")
+    reached = {
+        name
+        for name, policy in policies.items()
+        for expression in policy["spec"]["podSelector"].get("matchExpressions", [])
+        if "api" in expression["values"]
+    }
+    assert reached == {"weir-to-kafka", "weir-to-postgres", "weir-api"}
+    (rule,) = policies["weir-api"]["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [8080]
 
 
 @pytest.mark.parametrize(
@@ -339,6 +431,7 @@ def test_nodes_are_drained_one_driver_at_a_time() -> None:
     (others,) = budgets["weir-drivers"]["spec"]["selector"]["matchExpressions"]
     assert (others["operator"], others["values"]) == ("NotIn", ["audit"])
     assert budgets["weir-dashboard"]["spec"]["maxUnavailable"] == 1
+    assert budgets["weir-api"]["spec"]["maxUnavailable"] == 1
 
 
 def notes(tmp_path: Path, example: str) -> str:
@@ -356,6 +449,19 @@ def test_the_notes_say_what_to_do_next(tmp_path: Path) -> None:
     said = notes(tmp_path, "quickstart.yaml")
     for step in ("helm -n metering test weir", "get sparkapplications", "port-forward service/weir-dashboard"):
         assert step in said
+
+
+@pytest.mark.parametrize(
+    ("example", "urls"),
+    [
+        ("production.yaml", ["https://events.example.com", "events.example.org", "http://weir-api.metering:8080"]),
+        ("object-store.yaml", ["http://weir-api.metering:8080"]),
+    ],
+)
+def test_the_notes_say_where_events_are_posted(tmp_path: Path, example: str, urls: list[str]) -> None:
+    said = notes(tmp_path, example)
+    for word in ("weir keys create --scope ingest", *urls):
+        assert word in said
 
 
 @pytest.mark.parametrize(

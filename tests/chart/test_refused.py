@@ -192,6 +192,29 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two contracts of one type": ({"contracts": [{"$id": "a"}, {"$id": "a"}]}, 'two documents with the $id "a"'),
     "contract with a type of too many bytes": ({"contracts": [{"$id": "é" * 257}]}, "holds a $id of 514 bytes"),
     "ingress without a host": ({"dashboard": {"ingress": {"enabled": True}}}, "needs dashboard.ingress.hosts"),
+    "ingress of the API without a host": (
+        {"api": {"enabled": True, "ingress": {"enabled": True}}},
+        "needs api.ingress.hosts",
+    ),
+    "route without a gateway": ({"api": {"enabled": True, "route": {"enabled": True}}}, "needs api.route.parentRefs"),
+    "API that nobody reads": (
+        {"api": {"enabled": True}, "jobs": {"ingestion": {"config": {"topic": "usage"}}}},
+        "jobs.ingestion.config.topic is usage: the API writes to the topic events",
+    ),
+    "more pods at least than at most": (
+        {"api": {"enabled": True, "autoscaling": {"enabled": True, "minReplicas": 11}}},
+        "api.autoscaling.minReplicas is 11, but must be at most maxReplicas, which is 10",
+    ),
+    "part of no CPU": (
+        {"api": {"enabled": True, "autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+        "needs api.resources.requests.cpu",
+    ),
+    "path without a slash": ({"api": {"paths": ["v1"]}}, "/api/paths/0': 'v1' does not match pattern"),
+    "password in a variable of the API": (
+        {"api": {"env": [{"name": "WEIR_KAFKA_PASSWORD", "value": "x"}]}},
+        "api.env gives WEIR_KAFKA_PASSWORD as plain text",
+    ),
+    "batch with the name of the API": ({"batch": {"api": {"schedule": "@daily", "args": ["a"]}}}, "batch.api has the"),
     "name too long for Spark": ({"fullnameOverride": "a" * 41}, "maxLength: got 41, want 40"),
     "name that starts with a digit": ({"fullnameOverride": "1weir"}, 'The name "1weir" cannot begin the names'),
     "name too long for a CronJob": (
@@ -248,6 +271,12 @@ def test_a_cluster_without_the_operator_is_named_in_a_sentence() -> None:
 def test_a_cluster_without_the_prometheus_operator_is_named_in_a_sentence(part: str, kind: str) -> None:
     with pytest.raises(HelmRefused, match=f"does not know {kind}: install the Prometheus Operator first"):
         render("quickstart.yaml", values={part: {"enabled": True}}, api_versions=("v1/Pod", *OPERATOR))
+
+
+def test_a_cluster_without_the_gateway_api_is_named_in_a_sentence() -> None:
+    route = {"enabled": True, "parentRefs": [{"name": "public"}]}
+    with pytest.raises(HelmRefused, match="does not know HTTPRoute of"):
+        render("quickstart.yaml", values={"api": {"enabled": True, "route": route}}, api_versions=("v1/Pod", *OPERATOR))
 
 
 def test_a_cluster_with_the_operator_is_accepted() -> None:

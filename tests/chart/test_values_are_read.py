@@ -31,7 +31,7 @@ EXAMPLES = {
 BATCH = ("batch", "compact")
 OTHER: Mapping[Step, Any] = {
     # Mappings of which a template reads what it knows.
-    **{(part, "scheduling"): {"priorityClassName": "other"} for part in ("jobDefaults", "connect", "dashboard")},
+    **{(part, "scheduling"): {"priorityClassName": "other"} for part in ("jobDefaults", "connect", "dashboard", "api")},
     **{("jobs", job, "config"): {"driver_memory_mib": 777} for job in Job},
     ("audit", "config"): {"driver_memory_mib": 777},
     # What a batch may say, and values.yaml does not.

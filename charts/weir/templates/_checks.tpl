@@ -14,6 +14,7 @@
 {{- include "weir.checkMeters" . -}}
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
+{{- include "weir.checkApi" . -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
 {{- end -}}
@@ -24,7 +25,7 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
 {{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
-{{- $taken := concat (keys .Values.jobs) (list "audit" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
+{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
@@ -60,6 +61,31 @@
 {{- end -}}
 {{- if and (has .Values.postgres.sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
 {{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with." .Values.postgres.sslMode) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkApi" -}}
+{{- if .Values.api.enabled -}}
+{{- $topic := dig "topic" "events" .Values.jobs.ingestion.config -}}
+{{- if ne $topic "events" -}}
+{{- fail (printf "api.enabled is true, but jobs.ingestion.config.topic is %s: the API writes to the topic events, which nobody would read." $topic) -}}
+{{- end -}}
+{{- with .Values.api -}}
+{{- if and .ingress.enabled (not .ingress.hosts) -}}
+{{- fail "api.ingress.enabled needs api.ingress.hosts: name the host that events are posted to." -}}
+{{- end -}}
+{{- if and .route.enabled (not .route.parentRefs) -}}
+{{- fail "api.route.enabled needs api.route.parentRefs: name the Gateway that it belongs to." -}}
+{{- end -}}
+{{- if .autoscaling.enabled -}}
+{{- if gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas) -}}
+{{- fail (printf "api.autoscaling.minReplicas is %d, but must be at most maxReplicas, which is %d." (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- if not (hasKey .resources.requests "cpu") -}}
+{{- fail "api.autoscaling.enabled needs api.resources.requests.cpu: targetCPUUtilization is a part of it." -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -208,7 +234,7 @@
 {{/* Whoever may read a pod or an application would read them there. */}}
 {{- define "weir.checkSecrets" -}}
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
-{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "audit.env" .Values.audit.env -}}
+{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env -}}
 {{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf -}}
 {{- range $name, $job := .Values.jobs -}}
 {{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
@@ -245,6 +271,9 @@
 {{- end -}}
 {{- if and .Values.connect.strimzi.enabled (not (.Capabilities.APIVersions.Has "kafka.strimzi.io/v1/KafkaConnector")) -}}
 {{- fail "This cluster does not know KafkaConnector of kafka.strimzi.io/v1: install Strimzi 0.49 or newer first, or set connect.strimzi.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.api.enabled .Values.api.route.enabled (not (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/HTTPRoute")) -}}
+{{- fail "This cluster does not know HTTPRoute of gateway.networking.k8s.io/v1: install the Gateway API first, or set api.route.enabled=false." -}}
 {{- end -}}
 {{- if and .Values.podMonitor.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
 {{- fail "This cluster does not know PodMonitor: install the Prometheus Operator first, or set podMonitor.enabled=false." -}}

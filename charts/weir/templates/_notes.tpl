@@ -23,6 +23,15 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
      then http://localhost:8501
 {{- end }}
 {{- end }}
+{{- if .Values.api.enabled }}
+
+{{ .Values.dashboard.enabled | ternary 4 3 }}. Make a key, and post events to the API:
+
+     kubectl -n {{ $ns }} exec {{ $name }}-ingestion-driver -- weir keys create --scope ingest --by YOU
+{{- range (include "weir.apiUrls" . | fromYamlArray) }}
+     {{ . }}
+{{- end }}
+{{- end }}
 
 If an application shows no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its
 spark.jobNamespaces. If one is SUBMISSION_FAILED or fails again and again, its events and its driver's log say why:

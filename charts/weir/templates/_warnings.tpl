@@ -27,6 +27,12 @@
 {{- if and .Values.dashboard.enabled .Values.dashboard.ingress.enabled }}
 - "The dashboard asks for no password: put authentication in front of its ingress."
 {{- end }}
+{{- if and .Values.api.enabled .Values.api.ingress.enabled (not .Values.api.ingress.tlsSecret) }}
+- "api.ingress.tlsSecret is empty: unless TLS ends before the ingress, keys and events travel unencrypted."
+{{- end }}
+{{- if and .Values.api.enabled (ne .Values.api.service.type "ClusterIP") }}
+- "api.service.type is {{ .Values.api.service.type }}: unless TLS ends before the Service, keys and events travel unencrypted."
+{{- end }}
 {{- if and .Values.dashboard.enabled (not .Values.dashboard.prometheusUrl) }}
 - "dashboard.prometheusUrl is empty: the dashboard shows neither lag nor alerts."
 {{- end }}

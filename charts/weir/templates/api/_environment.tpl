@@ -1,0 +1,44 @@
+{{/* Pods that serve the API at least. */}}
+{{- define "weir.apiReplicas" -}}
+{{- with .Values.api -}}
+{{- .autoscaling.enabled | ternary .autoscaling.minReplicas .replicas -}}
+{{- end -}}
+{{- end }}
+
+{{/* The variables of an API's container: those of `api.env`, and the chart's own as far as they are not among these. */}}
+{{- define "weir.apiEnv" -}}
+{{- $port := list (dict "name" "WEIR_API_PORT" "value" "8080") -}}
+{{- $own := concat (include "weir.processEnv" . | fromYamlArray) (include "weir.kafkaEnv" . | fromYamlArray) (include "weir.postgresEnv" (list . "urlKey") | fromYamlArray) $port -}}
+{{- $replaced := dict -}}
+{{- range .Values.api.env -}}
+{{- $_ := set $replaced .name true -}}
+{{- end -}}
+{{- range $own -}}
+{{- if not (hasKey $replaced .name) }}
+{{ toYaml (list .) }}
+{{- end -}}
+{{- end -}}
+{{- with .Values.api.env }}
+{{ toYaml . }}
+{{- end -}}
+{{- end }}
+
+{{/* A YAML list of where events are posted: its hosts, or the Service in the cluster. */}}
+{{- define "weir.apiUrls" -}}
+{{- $urls := list -}}
+{{- with .Values.api -}}
+{{- if .ingress.enabled -}}
+{{- $scheme := .ingress.tlsSecret | empty | ternary "http" "https" -}}
+{{- range .ingress.hosts -}}
+{{- $urls = append $urls (printf "%s://%s" $scheme .) -}}
+{{- end -}}
+{{- end -}}
+{{- if .route.enabled -}}
+{{- range .route.hostnames -}}
+{{- $urls = append $urls (printf "https://%s (or http, as the Gateway listens)" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $urls = append $urls (printf "http://%s-api.%s:%d (in the cluster)" (include "weir.fullname" $) $.Release.Namespace (int .service.port)) -}}
+{{- end -}}
+{{- toYaml $urls -}}
+{{- end }}
