@@ -65,7 +65,7 @@ def price(
 
 @delete.command()
 def alias(
-    name: Annotated[str, typer.Argument(metavar="ALIAS")],
+    name: Annotated[str, typer.Argument(metavar="ALIAS", help="The name that has the prices of another.")],
     *,
     plan: KeyOption,
     model: KeyOption,

@@ -10,11 +10,12 @@ from pydantic import BaseModel, SecretStr
 
 from dashboard.settings import Settings
 from jobs.audit.config import AuditConfig
-from jobs.ingestion.config import Backfill, Clocks, SourceConvention
+from jobs.ingestion.config import Backfill, Clocks, Reversal, SourceConvention
 from jobs.runtime.config import Environment, JobConfig, variable_of
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.meters import MeterConfig
+from jobs.runtime.price_attributes import BandsConfig
 from jobs.stack import BESIDE_JOBS, Jobs
 from reference.markdown import cell, code, page, table
 from reference.schema_types import duration, type_of, unit_of
@@ -24,9 +25,11 @@ Model = type[BaseModel]
 NESTED: Mapping[Model, str] = {
     MeterConfig: "meters",
     HoldConfig: "hold",
+    BandsConfig: "price_attributes",
     Clocks: "clocks",
     Backfill: "backfill",
     SourceConvention: "conventions",
+    Reversal: "reversal",
 }
 """Settings that have settings themselves, and what their section is called."""
 _LINKS = {model.__name__: f"[`{title}`](#{title})" for model, title in NESTED.items()}

@@ -48,7 +48,7 @@ FAMILIES: Mapping[Family, str] = {
     Family.BOTH: "both in one",
     Family.QUANTITY: "it took so much, of no request: an outcome of its own, known by `source` and `id`",
     Family.HEARTBEAT: "nothing: its source is alive",
-    Family.REVERSAL: "what its request bills is taken back, all of it or some ([how](how-to/reversals.md))",
+    Family.REVERSAL: "what its request bills is taken back, all of it or some ([how](../how-to/reversals.md))",
 }
 """What an event of each says."""
 

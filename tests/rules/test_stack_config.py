@@ -74,8 +74,8 @@ REFUSED: dict[str, tuple[Any, str | None, str]] = {
         {"contracts": ["gpu.json"]},
         '{"$id": "gpu.v1", "x-weir-family": "usage"}',
         (
-            "gpu.json: contract gpu.v1: x-weir-family is one of request, completion, both, quantity, heartbeat; "
-            "it is 'usage'"
+            "gpu.json: contract gpu.v1: x-weir-family is one of request, completion, both, quantity, heartbeat, "
+            "reversal; it is 'usage'"
         ),
     ),
     "the same twice": ({"contracts": ["gpu.json", "gpu.json"]}, json.dumps(GPU), "there are two documents with this"),

@@ -182,8 +182,8 @@ MENDS = (
     _mend(
         "a quantity has the price of another meter",
         f"{JOINS}/pricing.py",
-        "units = _priced(metered.filter(has_price), outcomes, prices, attributes, seen_from)",
-        "units = _priced(metered.filter(has_price), outcomes, prices, attributes, seen_from)"
+        "units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)",
+        "units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)"
         '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
     _mend(
