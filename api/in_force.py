@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 
 from metering.api_keys import ApiKey, id_of, scopes_of
 from metering.instants import Clock
-from metering.words import Job
+from metering.vocabulary import Job
 
 log = structlog.get_logger()
 

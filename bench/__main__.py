@@ -20,7 +20,7 @@ from bench.prices import PricesMeasured, measure_prices
 from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
 from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
-from metering.words import Job
+from metering.vocabulary import Job
 
 WARM_UP_EVENTS = 1_800_000
 """After 600,000 Java still compiled: the next 600,000 took a third more than the 2,400,000 after them."""

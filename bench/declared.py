@@ -12,7 +12,7 @@ from typing import Any
 from bench.parts import Setting, running_parts
 from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
 from jobs.stack import StackConfig, load_stack_config
-from metering.words import Job
+from metering.vocabulary import Job
 
 FURTHER = tuple(f"units_{number:02d}" for number in range(16))
 """Meters beside the default four, each the sum of a column of its own."""

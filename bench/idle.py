@@ -12,7 +12,7 @@ from bench.processes import cpu_seconds
 from bench.stack import Probes, apply_catalog, running
 from bench.work import Tell
 from deployment.stack import Stack, running_stack
-from metering.words import Job
+from metering.vocabulary import Job
 
 SETTLED_SECONDS = 110.0
 """A minute's window, timeout and grace, and the beats and reports that come behind them."""

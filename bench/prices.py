@@ -21,7 +21,7 @@ from bench.work import Measured, Plan, Tell, measure_ingestion, measure_reader
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.streams import PRICES, Table
 from laptop.folders import Folders
-from metering.words import Job
+from metering.vocabulary import Job
 
 VERSIONS = (1_000, 100_000, 1_000_000)
 MONTHS = 10

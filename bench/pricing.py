@@ -24,7 +24,7 @@ from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import ACCOUNTS as ACCOUNTS_SCHEMA
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BATCH_OUTCOMES = 50_000

@@ -24,7 +24,7 @@ from bench.work import Measured, Plan
 from jobs.runtime.spark import SHUFFLE_PARTITIONS
 from jobs.stack import StackConfig
 from laptop.java import find_java
-from metering.words import Job
+from metering.vocabulary import Job
 
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")

@@ -23,7 +23,7 @@ from deployment.errors import CannotRun
 from jobs.runtime.catalog_changes import change_problem
 from jobs.streams import CatalogTopic
 from metering.instants import EPOCH
-from metering.words import Decision
+from metering.vocabulary import Decision
 
 QUIET_SECONDS = 1.0
 """Who waits longer for another's decision says so."""
@@ -70,7 +70,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Said:
+class DecisionText:
     """A decision (`approve` or `reject`), why, and whose it is."""
 
     decision: Decision
@@ -79,7 +79,7 @@ class Said:
 
 
 @contextmanager
-def alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
+def deciding_alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
     """Keep others from deciding about stragglers at the same time: whoever decides must know what was decided.
 
     Waits for one who does, and says so. Raises CannotRun when the time is over, or the database does not answer.
@@ -110,23 +110,23 @@ def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
     return True
 
 
-def decide(postgres_url: str, stragglers: Sequence[Waiting], said: Said) -> list[Waiting]:
+def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText) -> list[Waiting]:
     """Store a decision of each, all in one transaction, which is captured from there.
 
-    Nobody may have decided about them with effect, or be doing so (`alone`). What was decided otherwise, or about
-    something else at this lsn, is replaced; what was decided so is told again as it stands, which changes nothing if it
-    was told before. Returns those that nobody had decided so before. Raises CannotRun for a reason or a name that no
-    record can have, and when the database refuses.
+    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). What was decided otherwise, or
+    about something else at this lsn, is replaced; what was decided so is published again as it stands, which changes
+    nothing if it was told before. Returns those that nobody had decided so before. Raises CannotRun for a reason or a
+    name that no record can have, and when the database refuses.
     """
-    _refuse_unfit(said)
+    _refuse_unfit(text)
     asked = {
         "lsns": [one.usage_lsn for one in stragglers],
         "meters": [one.meter for one in stragglers],
         "accounts": [one.account for one in stragglers],
         "requests": [one.request_id for one in stragglers],
-        "decision": said.decision.value,
-        "reason": said.reason,
-        "decided_by": said.decided_by,
+        "decision": text.decision.value,
+        "reason": text.reason,
+        "decided_by": text.decided_by,
     }
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -136,16 +136,16 @@ def decide(postgres_url: str, stragglers: Sequence[Waiting], said: Said) -> list
     return [Waiting(*(row[name] for name in NAMES)) for row in rows if row["is_new"]]
 
 
-def change_of(one: Waiting, said: Said, decided_at: datetime) -> Change:
+def change_of(one: Waiting, text: DecisionText, decided_at: datetime) -> Change:
     """The change that a decision is."""
     key = {"usage_lsn": one.usage_lsn, "meter": one.meter}
-    texts = {"decision": said.decision.value, "reason": said.reason, "decided_by": said.decided_by}
+    texts = {"decision": text.decision.value, "reason": text.reason, "decided_by": text.decided_by}
     after = {**key, "account": one.account, "request_id": one.request_id, **texts}
     return Change(CatalogTopic.DECISIONS, key, after, "c", decided_at)
 
 
-def _refuse_unfit(said: Said) -> None:
+def _refuse_unfit(text: DecisionText) -> None:
     """Ingestion would make a dead letter of it, which no one who decides would see."""
-    change = change_of(Waiting(1, "meter", "account", "request"), said, EPOCH)
+    change = change_of(Waiting(1, "meter", "account", "request"), text, EPOCH)
     if problem := change_problem(change.topic, None, json.dumps(envelope(change)).encode()):
         raise CannotRun(f"This cannot be kept: {problem}.")

@@ -15,14 +15,14 @@ import psycopg
 from psycopg.rows import dict_row
 
 from catalog.change import Change
-from catalog.closed import refuse_closed
+from catalog.closed_months import refuse_closed
 from catalog.store import change_of, table_of
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 _SAID = {
     CatalogTopic.PRICES: """
         UPDATE catalog.prices SET deleted_at = coalesce(%(at)s, now())
@@ -130,7 +130,7 @@ def _no_such(database: psycopg.Connection[dict[str, Any]], topic: CatalogTopic, 
 
 
 def _named(accounts: Sequence[str]) -> str:
-    return ", ".join([*accounts[:MOST_NAMED], *(["…"] if len(accounts) > MOST_NAMED else [])])
+    return ", ".join([*accounts[:MAX_NAMED], *(["…"] if len(accounts) > MAX_NAMED else [])])
 
 
 def _stands_above(account: str, below: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ from catalog.unit_price import Per, UnitPrice
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.price_attributes import ACCOUNT, PriceAttribute
-from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MOST_CONDITIONS, PricedModel
+from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MAX_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
@@ -88,15 +88,15 @@ def _parent(value: Any) -> str:
 def _conditions(value: Any) -> dict[str, str]:
     if value in (None, "", "null", "~"):
         return {}
-    if not isinstance(value, dict) or not 1 <= len(value) <= MOST_CONDITIONS:
-        raise ValueError(f"must be 1 to {MOST_CONDITIONS} columns of events, and the value of each")
-    said = {name: _condition(text) for name, text in value.items()}
-    for name, text in said.items():
+    if not isinstance(value, dict) or not 1 <= len(value) <= MAX_CONDITIONS:
+        raise ValueError(f"must be 1 to {MAX_CONDITIONS} columns of events, and the value of each")
+    conditions = {name: _condition(text) for name, text in value.items()}
+    for name, text in conditions.items():
         if not re.fullmatch(PLAIN_NAME, str(name)) and not str(name).startswith(ACCOUNT):
             raise ValueError(f"{name!r} must be the name of a column")
         if checked_text(text) != text.strip() or text in ("null", "~"):
             raise ValueError(f"{name} is {text!r}: must be a value that events have, without spaces around it")
-    return said
+    return conditions
 
 
 def _condition(value: Any) -> Any:

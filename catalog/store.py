@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from catalog.change import Change, Row
-from catalog.closed import refuse_closed
+from catalog.closed_months import refuse_closed
 from catalog.file import CatalogFile
 from catalog.price_jumps import refuse_jumps
 from deployment.errors import CannotRun
@@ -40,20 +40,20 @@ class CatalogTable:
     """By column what a row has of which the file's row `r` may say nothing; `t` is the one that there is, if any."""
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def returned(self) -> tuple[str, ...]:
         """What a change tells of a row: its columns, and who the database says changed it."""
         return (*self.columns, *AUTHOR)
 
     @property
     def statement(self) -> str:
         """Upsert the rows of a JSON array, sorted by key; gives each row as it is then, and its `op`."""
-        names, key, told = ", ".join(self.columns), ", ".join(self.key), ", ".join(self.told)
+        names, key, returned = ", ".join(self.columns), ", ".join(self.key), ", ".join(self.returned)
         fields = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         values = [name for name in self.columns if name not in self.key]
-        said = ", ".join(f"{self.filled.get(name, f'r.{name}')} AS {name}" for name in self.columns)
+        selected = ", ".join(f"{self.filled.get(name, f'r.{name}')} AS {name}" for name in self.columns)
         return f"""
             WITH file AS (
-                SELECT {said}
+                SELECT {selected}
                 FROM jsonb_to_recordset(%s) AS r ({fields}) LEFT JOIN catalog.{self.name} AS t USING ({key})
             ), before AS (
                 SELECT {key}, ({self.changed}) AS differs FROM file AS f JOIN catalog.{self.name} AS t USING ({key})
@@ -65,11 +65,11 @@ class CatalogTable:
                 )
                 ORDER BY {key}
                 ON CONFLICT ({key}) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in values)}
-                RETURNING {told}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
+                RETURNING {returned}, CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
             )
             SELECT * FROM stored
             UNION ALL
-            SELECT {_of("t", self.told)}, 'r'
+            SELECT {_of("t", self.returned)}, 'r'
             FROM catalog.{self.name} AS t JOIN before AS b USING ({key}) WHERE NOT differs
         """
 
@@ -92,7 +92,7 @@ class CatalogTable:
         key = ", ".join(self.key)
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
         return f"""
-            SELECT DISTINCT {_of("t", self.told)}, now() AS read_at
+            SELECT DISTINCT {_of("t", self.returned)}, now() AS read_at
             FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS asked ({fields}) USING ({key})
         """
 
@@ -220,7 +220,7 @@ def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
 
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
     """The change that left this row (what the table tells, and `op`); of a deletion the row that there was."""
-    after = {name: _text(row[name]) for name in table.told}
+    after = {name: _text(row[name]) for name in table.returned}
     return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
 
 

@@ -31,8 +31,8 @@ def job_facts() -> str:
 def connect_facts() -> str:
     """What templates must know of the capture: the worker, its plugin, and the connector but for its database."""
     connector = {
-        name: said
-        for name, said in capture.connector("postgresql://user@host/database", {}).items()
+        name: value
+        for name, value in capture.connector("postgresql://user@host/database", {}).items()
         if not name.startswith("database.") and name not in ("connector.class", "tasks.max", "slot.name")
     }
     whole = capture.connector("postgresql://user@host/database", {})

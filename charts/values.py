@@ -10,13 +10,13 @@ from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
 from charts.workloads import Api, Audit, Batch, Connect, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
-from jobs.ingestion.config import MOST_CONTRACTS, ContractDocument, IngestionConfig
+from jobs.ingestion.config import MAX_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.dimensions import Dimensions
 from jobs.runtime.meters import MeterConfig, MeterName
 from jobs.runtime.price_attributes import PriceAttributes
 from jobs.sessionization.config import SessionizationConfig
-from metering.meters import MOST_METERS
+from metering.meters import MAX_METERS
 
 
 class Image(Part):
@@ -116,8 +116,8 @@ class Values(Part):
     storage: Storage
     service_account: ServiceAccount
     scheduling: Scheduling
-    contracts: Annotated[list[ContractDocument], Field(max_length=MOST_CONTRACTS)]
-    meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MOST_METERS)]
+    contracts: Annotated[list[ContractDocument], Field(max_length=MAX_CONTRACTS)]
+    meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MAX_METERS)]
     dimensions: Dimensions
     price_attributes: PriceAttributes
     spark_secret: SparkSecret

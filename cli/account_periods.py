@@ -22,7 +22,7 @@ _SPAN = """
     WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
 """
 DAY = timedelta(days=1)
-MOST_APART = timedelta(days=2)
+MAX_APART = timedelta(days=2)
 """Of a local date and that of UTC, after any change of zone."""
 
 Calendar = tuple[ZoneChange, ...]
@@ -73,9 +73,9 @@ def _dates(database: Database, parameters: Mapping[str, Any]) -> tuple[date, dat
         return date.max, date.min
     first, last = days["first"], days["last"]
     if parameters["start"] is not None:
-        first = max(first, parameters["start"].astimezone(UTC).date() - MOST_APART)
+        first = max(first, parameters["start"].astimezone(UTC).date() - MAX_APART)
     if parameters["end"] is not None:
-        last = min(last, parameters["end"].astimezone(UTC).date() + MOST_APART)
+        last = min(last, parameters["end"].astimezone(UTC).date() + MAX_APART)
     return first, last
 
 

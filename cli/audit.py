@@ -12,7 +12,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
-from jobs.audit.listed import COLUMNS, listed
+from jobs.audit.check_rows import COLUMNS, check_rows
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, Unpriced, period
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from deployment.stack import Deployment
     from jobs.audit.check import Check
-    from jobs.audit.pinned import Asked
+    from jobs.audit.recompute.basis import Scope
 
 JARS_VARIABLE = "WEIR_JARS"
 
@@ -50,11 +50,11 @@ def audit(
     """
     from deployment.asking import asking_database, asking_kafka
     from deployment.stack import running_deployment
-    from jobs.audit.pinned import Asked
-    from jobs.audit.unpriced import unpriced_from
+    from jobs.audit.recompute.basis import Scope
+    from jobs.audit.recompute.unpriced_usage import unpriced_from
     from jobs.runtime.clock import MachineClock
 
-    asked = Asked(*period(start, end, day, last, MachineClock().now(), unpriced=unpriced))
+    asked = Scope(*period(start, end, day, last, MachineClock().now(), unpriced=unpriced))
     stack = running_deployment(data_dir)
     if unpriced:
         with asking_database(stack.postgres_url):
@@ -63,21 +63,21 @@ def audit(
             typer.echo("No usage that billing has folded waits for a price that has come: nothing to audit.", err=True)
             print_rows([], COLUMNS, form)
             return
-        asked = Asked(since)
+        asked = Scope(since)
     with asking_database(stack.postgres_url), asking_kafka(stack.kafka_bootstrap) as admin:
         found = list(_checks(stack, asked, admin, memory_mib, appends=not dry_run))
-    print_rows(listed(found), COLUMNS, form)
+    print_rows(check_rows(found), COLUMNS, form)
     if not all(check.holds for check in found):
         raise typer.Exit(1)
 
 
-def _checks(stack: Deployment, asked: Asked, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:
+def _checks(stack: Deployment, asked: Scope, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:
     from deployment.errors import CannotRun
     from deployment.kafka_client import kafka_access
-    from jobs.audit.conservation import conservation
-    from jobs.audit.recorded import recorded
+    from jobs.audit.compare.conservation import conservation
     from jobs.audit.run import Audit, NotBilledError
-    from jobs.audit.stored import connected
+    from jobs.audit.tables.audit_record import record_audit
+    from jobs.audit.tables.database import connected
     from jobs.runtime.clock import MachineClock
     from jobs.runtime.delta.object_store import spark_settings
     from jobs.runtime.errors import Refused
@@ -93,7 +93,7 @@ def _checks(stack: Deployment, asked: Asked, admin: AdminClient, memory_mib: int
         session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
         audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), asked, appends=appends, tell=tell)
         try:
-            for check in recorded(audit, lambda: [conservation(stack.tables, access, admin, asked.since)]):
+            for check in record_audit(audit, lambda: [conservation(stack.tables, access, admin, asked.since)]):
                 tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
                 yield check
         except (NotBilledError, Refused) as error:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.agreeing import BackdateOption, YesOption, agreed
+from cli.author import ByOption, author, who
 from cli.catalog_contracts import contracts
 from cli.catalog_delete import delete
 from cli.catalog_jumps import confirm_price, jumps
+from cli.confirmation import BackdateOption, YesOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from cli.who import ByOption, author, who
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def apply(
     had no price may get one. On a terminal you are asked, else the exit status is 1.
     Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
     """
-    from catalog.closed import ClosedMonthsTouched
+    from catalog.closed_months import ClosedMonthsTouched
     from catalog.file import CatalogFileError, load_catalog_file
     from catalog.price_jumps import PricesJump
     from cli.progress import telling
@@ -114,7 +114,7 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
     until now usage was priced by it.
     Exit status 1 when joins does not have what was committed before in time (nothing is done then).
     """
-    from catalog.gone import delete_again, gone, tell_again
+    from catalog.reconciliation import delete_missing, missing_deletions, publish_differences
     from cli.progress import telling
     from deployment.asking import asking_database
     from deployment.draining import Waiter
@@ -122,14 +122,14 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
 
     stack = running_deployment(data_dir)
     with telling("Comparing the catalog …") as tell, asking_database(stack.postgres_url):
-        before = gone(stack.tables, stack.postgres_url)
+        before = missing_deletions(stack.tables, stack.postgres_url)
         Waiter(stack, timeout, tell).until_catalog_joined()
-        deleted = delete_again(stack.tables, stack.postgres_url, before)
-        told = tell_again(stack.tables, stack.postgres_url)
+        deleted = delete_missing(stack.tables, stack.postgres_url, before)
+        published = publish_differences(stack.tables, stack.postgres_url)
     typer.echo(
         f"{deleted} accounts and prices deleted once more." if deleted else "joins has nothing that was deleted."
     )
-    typer.echo(f"{told} told again." if told else "It has all others as they are.")
+    typer.echo(f"{published} published again." if published else "It has all others as they are.")
 
 
 def apply_catalog(
@@ -147,7 +147,7 @@ def apply_catalog(
     `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
     time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
     """
-    from catalog.earlier import forget_earlier_keys
+    from catalog.earlier_keys import forget_earlier_keys
     from catalog.store import store
 
     changes = store(stack.postgres_url, content, changed_by or who(), backdates=backdates, confirms=confirms)
@@ -165,11 +165,11 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
 
     What is asked is what joins holds, not how it came there: whatever was lost, killed or told twice on the way.
     """
-    from catalog.known import Missing
+    from catalog.joined_versions import NotJoined
     from deployment.draining import CAPTURE, Stuck, Waiter, condition
 
     try:
-        Waiter(stack, timeout, tell).until_known(Missing(stack.tables, stack.postgres_url, changes))
+        Waiter(stack, timeout, tell).until_known(NotJoined(stack.tables, stack.postgres_url, changes))
     except Stuck as stuck:
         captured = condition(stack, CAPTURE)
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck
@@ -177,14 +177,14 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
 
 def wait_until_gone(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
     """Wait until joins goes by these deletions. Raises CannotRun when it does not in time."""
-    from catalog.known import Held
+    from catalog.joined_versions import StillJoined
     from deployment.draining import CAPTURE, Stuck, Waiter, condition
 
     waiter = Waiter(stack, timeout, tell)
     try:
         # What was stored just before may not be there yet: then it would not seem to be held.
         waiter.until_catalog_joined()
-        waiter.until_known(Held(stack.tables, stack.postgres_url, deleted))
+        waiter.until_known(StillJoined(stack.tables, stack.postgres_url, deleted))
     except Stuck as stuck:
         captured = condition(stack, CAPTURE)
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.agreeing import BackdateOption, agreed
+from cli.author import ByOption, author
+from cli.confirmation import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.price_options import EffectiveFromOption, KeyOption
-from cli.who import ByOption, author
 from jobs.audit.period import instant
 from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
@@ -138,29 +138,29 @@ class _Asked:
 
 
 def _delete_row(topic: CatalogTopic, key: dict[str, Any], asked: _Asked) -> None:
-    from catalog.closed import ClosedMonthsTouched
+    from catalog.closed_months import ClosedMonthsTouched
     from catalog.deletion import delete_row
     from cli.catalog import wait_until_gone
     from cli.progress import telling
     from deployment.stack import running_deployment
 
     stack = running_deployment(asked.data_dir)
-    gone = agreed(
+    deleted = agreed(
         lambda backdates: delete_row(stack.postgres_url, topic, key, asked.at, asked.by, backdates=backdates),
         asked.backdates,
         ClosedMonthsTouched,
     )
-    said = _sentence(topic, gone)
+    sentence = _sentence(topic, deleted)
     if asked.timeout is None:
-        typer.echo(f"{said}; joins will have it.")
+        typer.echo(f"{sentence}; joins will have it.")
         return
     with telling("Deleting …") as tell:
-        wait_until_gone(stack, [gone.change], asked.timeout, tell, said)
-    typer.echo(f"{said}; joins has it.")
+        wait_until_gone(stack, [deleted.change], asked.timeout, tell, sentence)
+    typer.echo(f"{sentence}; joins has it.")
 
 
-def _sentence(topic: CatalogTopic, gone: Deleted) -> str:
+def _sentence(topic: CatalogTopic, row: Deleted) -> str:
     what = "The account" if topic is CatalogTopic.ACCOUNTS else "The price"
-    if topic is CatalogTopic.PRICES and gone.begins_at is not None and gone.ends_at <= gone.begins_at:
-        return f"The price is deleted; it would have begun at {rfc3339(gone.begins_at)} and never does"
-    return f"{what} is deleted: it {'ends' if gone.is_to_come else 'ended'} at {rfc3339(gone.ends_at.astimezone(UTC))}"
+    if topic is CatalogTopic.PRICES and row.begins_at is not None and row.ends_at <= row.begins_at:
+        return f"The price is deleted; it would have begun at {rfc3339(row.begins_at)} and never does"
+    return f"{what} is deleted: it {'ends' if row.is_to_come else 'ended'} at {rfc3339(row.ends_at.astimezone(UTC))}"

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.price_options import EffectiveFromOption, KeyOption
 from cli.reading import Database, read_only, select
-from cli.who import ByOption, author
 
 COLUMNS = (
     *("plan", "model", "meter", "currency", "effective_from", "unit_price", "compared_with", "other_price"),

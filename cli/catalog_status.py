@@ -1,4 +1,4 @@
-"""What `weir status` says of joins' versions of the catalog: rows that somebody must have told again."""
+"""What `weir status` says of joins' versions of the catalog: rows that somebody must have published again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from metering.words import Job
+from metering.vocabulary import Job
 
 if TYPE_CHECKING:
     from deployment.capture import Capture
@@ -22,7 +22,7 @@ def outdated_rows(deployment: Deployment, capture: Capture, rows: Mapping[str, J
 
     So it is after a column was renamed and is called as before: changes were rejected meanwhile.
     """
-    from catalog.gone import outdated
+    from catalog.reconciliation import outdated
     from deployment.asking import asking_database
 
     if (until := joined_until(capture, rows)) is None:

@@ -12,7 +12,7 @@ import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from deployment.errors import CannotRun
-from metering.words import Job
+from metering.vocabulary import Job
 
 if TYPE_CHECKING:
     from deployment.draining import Tell

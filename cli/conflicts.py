@@ -25,7 +25,7 @@ COLUMNS = (
     *("first_received_at", "first_lsn", "differs", "first_value", "value"),
 )
 _READ = ("received_at", "account", "type", "source", "id", "topic", "partition", "offset", "lsn", "first_lsn", "value")
-CONFLICTS_AT_ONCE = 1_000
+BATCH_CONFLICTS = 1_000
 MAX_DIFFERENCES = 20
 
 
@@ -47,7 +47,7 @@ def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
     from cli.journal_table import rows_in_order
 
     conflicts: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, _where(query))
-    while several := list(islice(conflicts, CONFLICTS_AT_ONCE)):
+    while several := list(islice(conflicts, BATCH_CONFLICTS)):
         firsts = _rows_of(journal, {conflict["first_lsn"] for conflict in several})
         for conflict in several:
             first = firsts.get(conflict["first_lsn"], {"received_at": None, "value": None})
@@ -105,7 +105,7 @@ def _where(query: ConflictQuery) -> pc.Expression:
     import pyarrow.compute as pc
 
     from jobs.streams import INSTANT
-    from metering.words import Disposition
+    from metering.vocabulary import Disposition
 
     found = pc.field("disposition") == Disposition.CONFLICT.value
     if query.start is not None:

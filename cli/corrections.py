@@ -12,7 +12,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 
 COLUMNS = (
     *("window_start", "account", "model", "meter", "currency", "cause", "old_quantity", "new_quantity"),

@@ -49,8 +49,8 @@ def dead_letter_rows(journal: DeltaTable, query: DeadLetterQuery) -> Iterator[Ro
     back = came_back(journal)
     rows: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where(query))
     for row in rows:
-        said = {"came_back_as": back.get(origin_of(row)), "value": text_of(row["value"])}
-        yield {name: said[name] if name in said else row[name] for name in COLUMNS}
+        texts = {"came_back_as": back.get(origin_of(row)), "value": text_of(row["value"])}
+        yield {name: texts[name] if name in texts else row[name] for name in COLUMNS}
 
 
 def origin_of(row: Any) -> int:
@@ -91,7 +91,7 @@ def where(query: DeadLetterQuery) -> pc.Expression:
     import pyarrow.compute as pc
 
     from jobs.streams import INSTANT
-    from metering.words import Disposition
+    from metering.vocabulary import Disposition
 
     found = pc.field("disposition") == Disposition.REJECTED.value
     if query.start is not None:

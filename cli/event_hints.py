@@ -13,7 +13,7 @@ from jobs.ingestion.strict_json import Tree, tree_of
 from metering.contracts.details import COLUMNS
 from metering.contracts.model import Contract, Field, Kind, pointer
 from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
-from metering.words import REPORTING, Status
+from metering.vocabulary import REPORTING, Status
 
 MAX_LISTED = 20
 MIN_LIKENESS = 0.85

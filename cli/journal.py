@@ -17,8 +17,8 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.restamp import restamp
 from cli.skip import skip
-from jobs.audit.consumed import Consumed, Partition, RowKey, residual
-from metering.words import Disposition
+from jobs.audit.compare.partition_balance import Partition, PartitionRange, RowKey, residual
+from metering.vocabulary import Disposition
 
 COLUMNS = (
     "topic",
@@ -41,7 +41,7 @@ class SummaryKey(StrEnum):
 
 
 def summary_rows(
-    consumed: Mapping[Partition, Consumed],
+    consumed: Mapping[Partition, PartitionRange],
     rows: Mapping[RowKey, int],
     *,
     by_reason: bool,
@@ -102,7 +102,7 @@ def _journal(
     from cli.journal_table import count_came_back, open_journal
     from deployment.asking import asking_kafka
     from deployment.stack import running_deployment
-    from jobs.audit.conservation import consumed_ranges, count_rows, topics_read
+    from jobs.audit.compare.conservation import consumed_ranges, count_rows, topics_read
 
     stack = running_deployment(data_dir)
     columns = COLUMNS_BY_REASON if by else COLUMNS

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import typer
 from deltalake import DeltaTable
 
-from jobs.audit.consumed import Partition
+from jobs.audit.compare.partition_balance import Partition
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 
 
 def open_journal(tables: str) -> DeltaTable | None:

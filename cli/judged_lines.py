@@ -12,15 +12,15 @@ from cli.output import Row
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import judged, violation_parts
 from jobs.ingestion.judge import Judge
-from jobs.ingestion.reading import MOST_BLOCK_BYTES
+from jobs.ingestion.reading import MAX_BLOCK_BYTES
 from metering.contracts.model import Contract
 from metering.texts import encodable
 
 COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", "rule", "unread", "hint")
 VALID, INVALID = "valid", "invalid"
 UNKNOWN = "unknown type: kept and counted, on no bill"
-EVENTS_AT_ONCE = 2_000
-"""And no more than MOST_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
+BATCH_EVENTS = 2_000
+"""And no more than MAX_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
 
 
 class JudgedLines:
@@ -43,9 +43,9 @@ class JudgedLines:
     def rows(self, file: str) -> Iterator[Row]:
         """Rows with the keys COLUMNS, one for each line; `-` is standard input. Raises CannotRun for no file."""
         with opened(file) as lines:
-            for several in _several(numbered(lines, MOST_BLOCK_BYTES + 1)):
-                said = self._said([document for _, document in several])
-                for (line, document), event in zip(several, said, strict=True):
+            for several in _several(numbered(lines, MAX_BLOCK_BYTES + 1)):
+                events = self._said([document for _, document in several])
+                for (line, document), event in zip(several, events, strict=True):
                     row = {"file": encodable(file), "line": line, **self._row(event)}
                     yield row | self._hints(document, event)
 
@@ -58,12 +58,12 @@ class JudgedLines:
         if event["reason"] is None:
             self.counts.update([VALID] if contract else [VALID, UNKNOWN])
             name, rule = (contract.type, None) if contract else (None, UNKNOWN)
-            said: dict[str, str | None] = {"contract": name, "path": None, "rule": rule}
+            violation: dict[str, str | None] = {"contract": name, "path": None, "rule": rule}
         else:
             self.counts[INVALID] += 1
-            said = violation_parts(event["violation"], contract)
+            violation = violation_parts(event["violation"], contract)
         disposition = VALID if event["reason"] is None else INVALID
-        return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **said}
+        return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **violation}
 
     def _hints(self, document: bytes, event: Mapping[str, Any]) -> dict[str, str | None]:
         """`unread` and `hint` of a valid event; of an invalid one its rule says what to change."""
@@ -81,7 +81,7 @@ def _several(documents: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int,
     several: list[tuple[int, bytes]] = []
     size_bytes = 0
     for number, document in documents:
-        if several and (len(several) == EVENTS_AT_ONCE or size_bytes + len(document) > MOST_BLOCK_BYTES):
+        if several and (len(several) == BATCH_EVENTS or size_bytes + len(document) > MAX_BLOCK_BYTES):
             yield several
             several, size_bytes = [], 0
         several.append((number, document))

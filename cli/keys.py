@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
-from cli.who import ByOption, author
 from metering.api_keys import Scope
 from metering.instants import rfc3339
 

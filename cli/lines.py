@@ -12,7 +12,7 @@ from typing import BinaryIO
 from deployment.errors import CannotRun
 
 SKIPPED_BYTES = 1 << 20
-"""Of the rest of a line that is cut, so many are held at once."""
+"""How many bytes of the rest of a cut line are held at once."""
 
 
 @contextmanager

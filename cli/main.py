@@ -20,7 +20,7 @@ from cli.corrections import corrections
 from cli.dead_letters import dead_letters
 from cli.demo import demo
 from cli.drain import drain
-from cli.explain import explain
+from cli.explain.command import explain
 from cli.journal import journal
 from cli.keys import keys
 from cli.meters import meters

@@ -31,10 +31,10 @@ def meter_rows(database: Database) -> Iterator[Row]:
     for row in rows:
         name = row["meter"]
         parts = [one["meter"] for one in rows if one["within"] == name and one["declared"]]
-        kept = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
+        stored = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
         declared = configured.get(name)
         # What joins was not started with yet, nobody expects of anybody.
-        meter = declared if declared is not None and declared.meaning == kept.meaning else kept
+        meter = declared if declared is not None and declared.meaning == stored.meaning else stored
         yield {**row, "explanation": explanation(meter, UNMETERED_SHARE, is_declared=row["declared"], parts=parts)}
 
 
@@ -46,7 +46,7 @@ def _configured(database: Database) -> Mapping[str, Declaration]:
     meters = row["meters"] if row is not None else None
     if meters is None:
         return {meter.name: meter for meter in DEFAULT}
-    return {name: MeterConfig.model_validate(said).declaration(name) for name, said in meters.items()}
+    return {name: MeterConfig.model_validate(document).declaration(name) for name, document in meters.items()}
 
 
 def meters(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:

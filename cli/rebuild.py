@@ -12,7 +12,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
 from deployment.errors import CannotRun
-from metering.words import Job
+from metering.vocabulary import Job
 
 COLUMNS = ("table", "rows")
 

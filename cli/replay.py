@@ -21,8 +21,8 @@ from metering.tags import tags_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from jobs.replay.assumptions import Assumptions
     from jobs.replay.run import Compared
-    from jobs.replay.supposed import Supposed
     from jobs.stack import Jobs
 
 COLUMNS = (
@@ -98,12 +98,12 @@ def _rules(config: Path | None) -> Jobs | None:
     return None if config is None else load_stack_config(config).jobs
 
 
-def _supposed(catalog: Path | None, rules: Jobs | None, postgres_url: str) -> Supposed:
-    from jobs.replay.supposed import Supposed
+def _supposed(catalog: Path | None, rules: Jobs | None, postgres_url: str) -> Assumptions:
+    from jobs.replay.assumptions import Assumptions
 
     accounts, prices = ({}, {}) if catalog is None else _versions(catalog, rules, postgres_url)
     given: dict[str, Any] = {} if rules is None else {"joins": rules.joins, "billing": rules.billing}
-    return Supposed(**accounts, **prices, **given)
+    return Assumptions(**accounts, **prices, **given)
 
 
 def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
@@ -111,7 +111,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     import pyarrow as pa
 
     from catalog.file import CatalogFileError, load_catalog_file
-    from jobs.audit.stored import joins_config
+    from jobs.audit.tables.database import joins_config
     from jobs.streams import ACCOUNTS, PRICES
 
     try:

@@ -138,7 +138,7 @@ def _account_of(stack: Deployment, request_id: str) -> str:
     import pyarrow.compute as pc
 
     from cli.journal_table import open_journal, rows_in_order
-    from metering.words import Disposition
+    from metering.vocabulary import Disposition
 
     where = (pc.field("request_id") == request_id) & (pc.field("disposition") == Disposition.ACCEPTED.value)
     journal = open_journal(stack.tables)

@@ -8,9 +8,9 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.reading import Database, read_only, select
 from jobs.runtime.delta.table import open_table
-from jobs.runtime.rules_in_force import read_history
+from jobs.runtime.effective_rules import read_history
 from jobs.streams import Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 COLUMNS = ("job", "table", "from_lsn", "since", "rules")
 
@@ -34,8 +34,14 @@ def rule_rows(tables: str, database: Database) -> Iterator[Row]:
     """Rows with the keys COLUMNS, by job in the order of the data's way, the oldest first; `table` has the lsn."""
     for job, table in ((Job.INGESTION, Table.JOURNAL), (Job.JOINS, Table.USAGE)):
         found = open_table(tables, table)
-        for held in read_history(found)[0] if found is not None else ():
-            yield {"job": job, "table": "journal", "from_lsn": held.first, "since": held.since, "rules": held.rules}
+        for effective in read_history(found)[0] if found is not None else ():
+            yield {
+                "job": job,
+                "table": "journal",
+                "from_lsn": effective.first,
+                "since": effective.since,
+                "rules": effective.rules,
+            }
     yield from select(database, _STATEMENT, {})
 
 

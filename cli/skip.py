@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.author import who
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from cli.who import who
 from deployment.errors import CannotRun
 
 if TYPE_CHECKING:
     import psycopg
 
-    from jobs.runtime.kafka.isolated import Place
+    from jobs.runtime.kafka.isolated_records import Place
     from jobs.runtime.kafka.topic import Topic
 
 _TOPIC = "SELECT config->>'topic' FROM jobs WHERE job = 'ingestion'"
@@ -110,8 +110,8 @@ def _refuse_other_topic(postgres_url: str, topic: str) -> None:
 
 
 def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
-    from jobs.runtime.kafka.isolated import add_isolated
-    from metering.words import Isolation
+    from jobs.runtime.kafka.isolated_records import add_isolated
+    from metering.vocabulary import Isolation
 
     with _database(postgres_url) as database, database.cursor() as cursor:
         if add_isolated(cursor, topic, place, Isolation.SKIPPED, detail=reason, asked_by=who()):
@@ -131,7 +131,7 @@ def _what_else(tables: str, topic: str, place: Place) -> str | None:
     import pyarrow.compute as pc
 
     from cli.journal_table import open_journal, rows_in_order
-    from metering.words import Isolation
+    from metering.vocabulary import Isolation
 
     journal = open_journal(tables)
     assert journal is not None, "it has a position"

@@ -51,8 +51,8 @@ def up(
         typer.echo(str(refusal), err=True)
         raise typer.Exit(2) from None
     console = Console(stderr=True, highlight=False)
-    told = None if alertmanager_config is None else alertmanager_config.resolve()
-    with Launch.start(Folders(data_dir.resolve()), settings, console, told) as launch:
+    alertmanager = None if alertmanager_config is None else alertmanager_config.resolve()
+    with Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager) as launch:
         typer.echo(summary(launch.stack, data_dir))
         if detach:
             launch.leave_running()

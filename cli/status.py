@@ -12,7 +12,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Value, print_rows
 from deployment.errors import CannotRun
 from metering.reports import STALE, WORKING, is_stale
-from metering.words import Job
+from metering.vocabulary import Job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
     `unpublished_changes` of billing are stored but not in their topics: corrections, and minutes of an account in which
     windows changed, for whoever follows. Beside the table it says how far behind the catalog's changes are,
-    what was deleted from it untold, and what joins has otherwise.
+    what was deleted from it and not captured, and what joins has otherwise.
 
     Exit status 0 when everything runs, else 1.
     """
@@ -71,10 +71,10 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
-    gone = untold(rows)
-    gone += _outdated(stack, capture, rows)
-    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *gone, *doubts]), err=True)
-    do_others_run = all(process.state is State.RUNNING for process in others) and not (capture.is_late or gone)
+    deletions = unpropagated_sentence(rows)
+    deletions += _outdated(stack, capture, rows)
+    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *deletions, *doubts]), err=True)
+    do_others_run = all(process.state is State.RUNNING for process in others) and not (capture.is_late or deletions)
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
@@ -87,9 +87,9 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     running = {job: Process(job, State.RUNNING) for job in rows}
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
     print_rows(listed, COLUMNS, form)
-    gone = [*untold(rows), *_outdated(deployment, capture, rows)]
-    typer.echo("\n".join([_capitalized(capture), *gone, *doubts]), err=True)
-    if capture.is_late or gone or not all(row["state"] in WORKING for row in listed):
+    deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
+    typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
+    if capture.is_late or deletions or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
 
@@ -118,7 +118,7 @@ def _outdated(deployment: Deployment, capture: Capture, rows: Mapping[str, JobRo
         return [str(problem)]
 
 
-def untold(rows: Mapping[str, JobRow]) -> list[str]:
+def unpropagated_sentence(rows: Mapping[str, JobRow]) -> list[str]:
     """A sentence where joins has what the catalog has not, and nobody will tell it; nothing else."""
     joins = rows.get(Job.JOINS)
     count = 0 if joins is None else joins.progress.get("untold_deletions", 0)

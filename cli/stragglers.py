@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from cli.deciding import approve, reject
+from cli.decide import approve, reject
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
-from metering.words import Decision
+from metering.vocabulary import Decision
 
 COLUMNS = (
     *("account", "model", "meter", "window_start", "event_time", "received_at", "late_seconds", "decision"),

@@ -47,13 +47,15 @@ def traffic(
     from traffic.truth import write
 
     with telling("Traffic …") as tell:
-        told = run_traffic(running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell)
-    for trouble in told["left_out"]:
+        written = run_traffic(running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell)
+    for trouble in written["left_out"]:
         typer.echo(f"Left out, because this stack's configuration cannot judge it: {trouble}", err=True)
     if truth is not None:
-        write(told, truth)
-    kinds = len(told["kinds"])
-    typer.echo(f"{events} records of {kinds} kinds sent for {len(told['accounts'])} accounts (seed {told['seed']}).")
+        write(written, truth)
+    kinds = len(written["kinds"])
+    typer.echo(
+        f"{events} records of {kinds} kinds sent for {len(written['accounts'])} accounts (seed {written['seed']})."
+    )
 
 
 def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
@@ -90,11 +92,11 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
             beginning=beginning,
             rate=rate,
         )
-        told = truth_of(run)
+        found = truth_of(run)
     except UnplaceableError as problem:
         raise CannotRun(f"No traffic with a certain result can be made for this configuration: {problem}") from problem
     send(run.records[run.sent_before :], placement.slack_ms, kafka, EVENTS_TOPIC, tell)
-    return told
+    return found
 
 
 def policy_of(stack: Deployment) -> Policy:

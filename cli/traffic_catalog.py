@@ -14,8 +14,8 @@ from catalog.change import Change
 from catalog.file import CatalogFile
 from catalog.publishing import Offsets, publish
 from catalog.store import TABLES, CatalogTable, change_of, store
+from cli.author import who
 from cli.catalog import apply_catalog, wait_for_joins
-from cli.who import who
 from deployment.draining import Tell, Waiter
 from deployment.positions import describe
 from deployment.stack import Deployment

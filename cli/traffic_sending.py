@@ -24,13 +24,13 @@ def send(
     Raises CannotRun when the broker refused a record, or has one so late that the truth may not hold any more.
     """
     sender = Sender(kafka)
-    told_at = 0.0
+    reported_at = 0.0
     for number, record in enumerate(records, start=1):
         while (early_ms := record.send_at_ms - _now_ms()) > 0:
             sender.wait(min(early_ms, 200) / 1000)
         sender.send(topic, record.key, record.value, number=number, planned_ms=record.send_at_ms)
-        if time.monotonic() - told_at >= 0.5:
-            told_at = time.monotonic()
+        if time.monotonic() - reported_at >= 0.5:
+            reported_at = time.monotonic()
             tell(f"{number} of {len(records)} sent, {sender.acknowledged} acknowledged")
     sender.flush()
     if sender.refused:

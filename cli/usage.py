@@ -26,10 +26,10 @@ from cli.reading import (
     zone,
 )
 from cli.reversing import reverse
-from cli.rolled_up import JOINED, month_sql, part_parameters, read_parts
+from cli.roll_up import JOINED, month_sql, part_parameters, read_parts
 from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
 from cli.usage_sources import of_days, of_windows
-from jobs.billed import billing_progress
+from jobs.billing_progress import billing_progress
 from metering import windows
 from metering.lateness import window_state
 from metering.pricing import BILLED_AS_PART
@@ -63,7 +63,7 @@ class UsageQuery:
         return [*(key for key in Key if key in self.group_by), *self.dimensions, *other, "currency"]
 
     @property
-    def said(self) -> dict[str, str]:
+    def selected(self) -> dict[str, str]:
         """What SQL calls each dimension, also as a parameter: a tag has longer names than a column, and other signs."""
         return {name: f"dimension_{number}" for number, name in enumerate(self.dimensions)}
 
@@ -98,7 +98,7 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
         parameters |= part_parameters(parts)
         parameters["accounts"] = sorted({part.member for part in parts}) if query.accounts else None
     if query.dimensions:
-        names = {column: name for name, column in query.said.items()}
+        names = {column: name for name, column in query.selected.items()}
         parameters |= period_parameters(database, query.window, parameters) | names
         for row in select(database, _statement(query, of_days(query.window), "window_start", "window_end"), parameters):
             yield (
@@ -117,7 +117,7 @@ def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, dat
 
 
 def _statement(query: UsageQuery, source: str, *window: str) -> str:
-    keys = [*window, *(f'"{query.said.get(key, key)}"' for key in query.keys)]
+    keys = [*window, *(f'"{query.selected.get(key, key)}"' for key in query.keys)]
     by = ", ".join(str(place) for place in range(1, len(keys) + 1))
     if query.rolls_up:
         keys = ['coalesce(head, account) AS "account"' if key == '"account"' else key for key in keys]
@@ -126,9 +126,9 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
         month = "month" if query.dimensions else month_sql(query.window)
         # What no account asked for stands above is not listed; of all, it is part of itself.
         rolled = JOINED.format(join="" if query.accounts else "LEFT", month=month)
-    said = "".join(
+    columns = "".join(
         f", CASE WHEN is_other THEN 'other' ELSE dimensions ->> %({column})s::text END AS {column}"
-        for column in query.said.values()
+        for column in query.selected.values()
     )
     return f"""
         SELECT {", ".join(keys)},
@@ -140,7 +140,7 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                sum(unmetered_requests)::bigint AS unmetered_requests,
                bool_or(corrected) AS corrected
-        FROM (SELECT *{said} FROM ({source}) AS read) AS said {rolled}
+        FROM (SELECT *{columns} FROM ({source}) AS read) AS said {rolled}
         GROUP BY {by}
         HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0 OR sum(unmetered_requests) <> 0
         ORDER BY {by}

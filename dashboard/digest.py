@@ -20,7 +20,7 @@ from dashboard.backend import Backend, Unavailable
 BUDGET_SECONDS = 1.0
 """So long a page waits for unread files; what is not read then is read by the next question."""
 
-FILES_AT_ONCE = 256
+BATCH_FILES = 256
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class _Digest:
         for day in sorted(files, reverse=True):
             known = self._days.setdefault(day, _Day())
             unread = [path for path in files[day] if path not in known.paths]
-            for start in range(0, len(unread), FILES_AT_ONCE):
+            for start in range(0, len(unread), BATCH_FILES):
                 if time.monotonic() > deadline:
                     break
-                self._read(backend, recipe, known, table, unread[start : start + FILES_AT_ONCE])
+                self._read(backend, recipe, known, table, unread[start : start + BATCH_FILES])
         return self._result(recipe, files)
 
     def _forget(self, files: dict[date, list[str]]) -> None:

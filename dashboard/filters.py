@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from dashboard.panel import ask_every
-from dashboard.queries.accounts import MOST_ACCOUNTS, Accounts, read_accounts
+from dashboard.queries.accounts import MAX_ACCOUNTS, Accounts, read_accounts
 
 ACCOUNTS_SECONDS = 30.0
 
@@ -19,7 +19,7 @@ def choose_account(label: str = "Account", everyone: str = "All accounts") -> st
         prefix = st.text_input(
             f"{label} begins with",
             key="account_prefix",
-            placeholder=f"more than {MOST_ACCOUNTS:,} accounts",
+            placeholder=f"more than {MAX_ACCOUNTS:,} accounts",
             width=220,
         )
         accounts = ask_every(ACCOUNTS_SECONDS, read_accounts, prefix).value or accounts if prefix else accounts

@@ -9,7 +9,7 @@ from enum import StrEnum
 from dashboard.queries.applications import Application
 from dashboard.queries.feed import Feed
 from dashboard.wording import moment, span
-from metering.reports import IDLE_BEAT_SECONDS, STALE, Doing, is_stale
+from metering.reports import IDLE_BEAT_SECONDS, STALE, Phase, is_stale
 
 IDLE_AFTER = timedelta(seconds=2 * IDLE_BEAT_SECONDS)
 """Batches come every few seconds while anything is open, and with every heartbeat while nothing is."""
@@ -51,10 +51,10 @@ class Freshness:
 
 
 _STATES: dict[str, Health] = {
-    Doing.STARTING: Health.STARTING,
-    Doing.CATCHING_UP: Health.CATCHING_UP,
-    Doing.WAITING: Health.WAITING,
-    Doing.STOPPED: Health.STOPPED,
+    Phase.STARTING: Health.STARTING,
+    Phase.CATCHING_UP: Health.CATCHING_UP,
+    Phase.WAITING: Health.WAITING,
+    Phase.STOPPED: Health.STOPPED,
 }
 
 
@@ -80,7 +80,7 @@ def freshness(feed: Feed, newest: datetime | None, what: str) -> Freshness:
         sentence = f"{feed.job} has not run on this database yet."
         return Freshness(State.NEVER_HAD_DATA if newest is None else State.STALE, sentence)
     since = span(feed.read_at - feed.reported_at)
-    if feed.state == Doing.STOPPED:
+    if feed.state == Phase.STOPPED:
         return Freshness(State.STALE, f"{feed.job} was stopped {since} ago: these are its last values.")
     if is_stale(feed.state or "", (feed.read_at - feed.reported_at).total_seconds()):
         return Freshness(State.STALE, f"{feed.job} has not reported for {since}: these are its last values.")

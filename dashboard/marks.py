@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import Decision
+from metering.vocabulary import Decision
 
 WINDOWS: dict[str, str] = {
     WindowState.OPEN: "○ open",

@@ -23,7 +23,7 @@ SHARED_FOR_SECONDS = 1.0
 RETRY_SECONDS = 4.0
 """What does not answer is not asked more often: its time limit holds up the page."""
 
-MOST_REMEMBERED = 256
+MAX_REMEMBERED = 256
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -68,7 +68,7 @@ class Memory:
         with self._lock:
             self._readings[key] = reading
             self._readings.move_to_end(key)
-            if len(self._readings) > MOST_REMEMBERED:
+            if len(self._readings) > MAX_REMEMBERED:
                 self._readings.popitem(last=False)
 
 

@@ -24,16 +24,16 @@ class Link(str):
     __slots__ = ()
 
 
-MOST_EXACT = 2**53
+MAX_EXACT = 2**53
 """Whole numbers up to here are exact as floats."""
-MOST_HEIGHT = 420
+MAX_HEIGHT = 420
 ROW_HEIGHT = 30
 
 
-def show_table(rows: Sequence[Row], key: str, *, height: int = MOST_HEIGHT) -> None:
+def show_table(rows: Sequence[Row], key: str, *, height: int = MAX_HEIGHT) -> None:
     """Draw `rows`, which have one set of columns (labels), with a button that downloads them as `<key>.csv`.
 
-    Amounts, quantities with a fraction, and columns with a number past MOST_EXACT are text with all their digits: a
+    Amounts, quantities with a fraction, and columns with a number past MAX_EXACT are text with all their digits: a
     number would pass through the browser's floats.
     """
     shown = shown_columns(rows)
@@ -97,7 +97,7 @@ def _is_number(value: Value) -> TypeGuard[Quantity]:
 
 def _are_exact(values: Sequence[Value]) -> bool:
     """Whether one of the quantities is more than a float would keep."""
-    return any(isinstance(value, Measure) or (isinstance(value, int) and abs(value) > MOST_EXACT) for value in values)
+    return any(isinstance(value, Measure) or (isinstance(value, int) and abs(value) > MAX_EXACT) for value in values)
 
 
 def _places(amount: Decimal) -> int:

@@ -38,7 +38,7 @@ ELSEWHERE = {
 """Of a line whose units another meter bills, why."""
 
 
-def price_words(price_version: int | None) -> str:
+def price_text(price_version: int | None) -> str:
     """What a line is priced by: `lsn 12`, `unpriced`, `in another meter`."""
     if price_version is None:
         return "unpriced"

@@ -48,11 +48,11 @@ class Capture:
             return "the catalog's changes have never been captured on this database"
         reads = "reads" if self.is_active else "does not read"
         behind = f"{self.behind_seconds:.0f} s" if self.captured_until else f"{self.behind_seconds:.0f} s or more"
-        said = f"the connector {reads} the catalog's changes and is {behind} behind"
+        state = f"the connector {reads} the catalog's changes and is {behind} behind"
         if not self.missing:
-            return said
+            return state
         return (
-            f"{said}; changes are rejected while there is no {', '.join(self.missing)}: name it so again, and run "
+            f"{state}; changes are rejected while there is no {', '.join(self.missing)}: name it so again, and run "
             "`weir catalog reconcile`"
         )
 

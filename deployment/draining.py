@@ -20,7 +20,7 @@ from deployment.job_states import read_jobs
 from deployment.positions import Positions, describe, ends
 from deployment.stack import Deployment, Stack, State, read_stack
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 POLL_SECONDS = 0.25
 CAPTURE = "connect"
@@ -145,19 +145,19 @@ def drain(
 
 def condition(stack: Deployment, job: str) -> str:
     """What supervisor and database say about a job, in a sentence without its end."""
-    said = _supervised(stack, job) if isinstance(stack, Stack) else []
+    clauses = _supervised(stack, job) if isinstance(stack, Stack) else []
     try:
         if job == CAPTURE:
-            return ", ".join([*said, read_capture(stack.postgres_url).sentence]) + f"; see {_log(stack, job)}"
+            return ", ".join([*clauses, read_capture(stack.postgres_url).sentence]) + f"; see {_log(stack, job)}"
         row = read_jobs(stack.postgres_url).get(job)
     except psycopg.Error:
-        said.append("the database does not answer")
+        clauses.append("the database does not answer")
     else:
         if row is None:
-            said.append("it has never started on this database")
+            clauses.append("it has never started on this database")
         else:
-            said.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
-    return ", ".join(said) + f"; see {_log(stack, job)}"
+            clauses.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
+    return ", ".join(clauses) + f"; see {_log(stack, job)}"
 
 
 def _log(stack: Deployment, job: str) -> str:
@@ -167,13 +167,13 @@ def _log(stack: Deployment, job: str) -> str:
 
 
 def _supervised(stack: Stack, job: str) -> list[str]:
-    said = []
+    clauses = []
     now = read_stack(stack.data_dir)
     process = next((p for p in now.processes if p.name == job), None) if now else None
     if now is None or not now.supervisor.is_running or process is None:
-        said.append("its supervisor does not run")
+        clauses.append("its supervisor does not run")
     elif process.state is not State.RUNNING:
-        said.append(f"it is {process.state}, after {process.restarts} restarts")
+        clauses.append(f"it is {process.state}, after {process.restarts} restarts")
     if process is not None and process.message:
-        said.append(f"it last ended with: {process.message}")
-    return said
+        clauses.append(f"it last ended with: {process.message}")
+    return clauses

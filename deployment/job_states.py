@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from metering.reports import WORKING
-from metering.words import Job
+from metering.vocabulary import Job
 
 POLL_SECONDS = 1.0
 

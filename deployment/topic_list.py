@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
-from metering.words import Published
+from metering.vocabulary import Published
 
 RETENTION_HOURS = 36 * 24
 """Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""

@@ -26,7 +26,7 @@ from jobs.runtime.postgres.schema import migrate as migrate_database
 from jobs.runtime.postgres.slot_log import slot_log_doubt
 from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
 from jobs.stack import Jobs, load_stack_config, validated
-from metering.words import End
+from metering.vocabulary import End
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 log = structlog.get_logger()
@@ -38,8 +38,8 @@ def environment() -> Environment:
     try:
         return Environment.read(os.environ)
     except ValidationError as error:
-        said = [_said(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
-        typer.echo(f"{'; '.join(said)}. `weir up` and the chart set what a driver needs.", err=True)
+        problems = [_said(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
+        typer.echo(f"{'; '.join(problems)}. `weir up` and the chart set what a driver needs.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
 
 
@@ -51,10 +51,10 @@ def _said(variable: str, problem: ErrorDetails) -> str:
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
     from jobs.runtime.clock import MachineClock
-    from jobs.runtime.postgres.away import remedy
     from jobs.runtime.postgres.exits import record_exit
+    from jobs.runtime.postgres.unavailable import remedy
     from jobs.runtime.run import run
-    from metering.words import Reason
+    from metering.vocabulary import Reason
     from monitoring.exposed import init_labels  # the other commands need neither metrics nor Spark
     from monitoring.instruments import serve
 
@@ -80,8 +80,8 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         log.error("refused to go on", job=name, reason=str(error))
         return ExitStatus.REFUSED
     except Exception as error:
-        said = "; ".join([*getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"])
-        record_exit(where.postgres_url, name, End.CRASHED, said)
+        crash = "; ".join([*getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"])
+        record_exit(where.postgres_url, name, End.CRASHED, crash)
         log.exception("crashed", job=name, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED
@@ -141,11 +141,11 @@ def audit(
     """
     from jobs.audit.application import run
     from jobs.audit.config import AuditConfig
-    from jobs.audit.pinned import Asked
+    from jobs.audit.recompute.basis import Scope
     from jobs.runtime.clock import MachineClock
 
     clock = MachineClock()
-    asked = Asked(*period(start, end, day, last, clock.now()))
+    asked = Scope(*period(start, end, day, last, clock.now()))
     try:
         given = validated(AuditConfig, config) if config else AuditConfig()
     except ValueError as error:
@@ -165,7 +165,7 @@ def rebuild(
 ) -> None:
     """Make the tables of billing or sessionization again, as `weir rebuild`; `--config` is that application's."""
     from jobs.rebuild.run import PLANS, Rebuild
-    from metering.words import Job
+    from metering.vocabulary import Job
 
     if application not in PLANS or not yes:
         typer.echo(f"Name one of {', '.join(PLANS)}, and --yes: all rows of its tables are replaced.", err=True)

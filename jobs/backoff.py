@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LONGEST_DELAY_SECONDS = 30.0
+MAX_DELAY_SECONDS = 30.0
 STEADY_AFTER_SECONDS = 60.0
 """A program that ran this long was well: its next failure counts as the first."""
 
@@ -21,6 +21,6 @@ class Backoff:
 
     @property
     def delay_seconds(self) -> float:
-        """How long to wait before the next start: 0, then 1, 2, 4, … up to `LONGEST_DELAY_SECONDS`."""
+        """How long to wait before the next start: 0, then 1, 2, 4, … up to `MAX_DELAY_SECONDS`."""
         # The exponent is capped because a program may fail for weeks.
-        return min(LONGEST_DELAY_SECONDS, 2.0 ** min(self.failures - 1, 10)) if self.failures else 0.0
+        return min(MAX_DELAY_SECONDS, 2.0 ** min(self.failures - 1, 10)) if self.failures else 0.0

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.streams import Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 MEMORY_DAYS = 36
 """Accept window and dedupe horizon by default, and a day of clocks. Longer ones hold back by `remembered_days`."""
@@ -189,20 +189,20 @@ def removed_rows(topic: str, partition: int) -> str:
 
 def _remove(table: DeltaTable, day: date, records: int) -> int:
     """Remove a log date; how many rows went. The journal says so with them: else they would be missing in its sum."""
-    kept = _deciding_rows(table, day)
-    if kept == records:
+    deciding = _deciding_rows(table, day)
+    if deciding == records:
         return 0
-    where = f"log_date = DATE '{day}'" if kept == 0 else f"log_date = DATE '{day}' AND rules IS NULL"
+    where = f"log_date = DATE '{day}'" if deciding == 0 else f"log_date = DATE '{day}' AND rules IS NULL"
     counted = [
         Transaction(name, (table.transaction_version(name) or 0) + rows)
         for (topic, partition), rows in _rows_by_partition(table, day).items()
         for name in [removed_rows(topic, partition)]
     ]
     if (before := table.transaction_version(REMOVED)) is not None:
-        counted.append(Transaction(REMOVED, before + records - kept))
-    told = CommitProperties(custom_metadata={"weir": "retain"}, app_transactions=counted)
-    table.delete(where, commit_properties=told)
-    return records - kept
+        counted.append(Transaction(REMOVED, before + records - deciding))
+    properties = CommitProperties(custom_metadata={"weir": "retain"}, app_transactions=counted)
+    table.delete(where, commit_properties=properties)
+    return records - deciding
 
 
 def _rows_by_partition(table: DeltaTable, day: date) -> Counter[tuple[str, int]]:

@@ -161,9 +161,9 @@ USAGE = pa.schema(
 """One signed row per request outcome. `received_at` is when it became a fact; where a part of it is a dead letter that
 came back, `first_received_at` is when it would have become one if that had been right when it was first received (null:
 it is `received_at`). `meters` has one entry per meter that it has a quantity of, or should have
-(METERED); null in rows of earlier releases, which had columns per meter: `jobs.metered` reads both. `dimensions` is a
-JSON object of the texts that the configuration names, of the event and of the account as it was known then, without
-those that the outcome lacks; null: none. `day` is the
+(METERED); null in rows of earlier releases, which had columns per meter: `jobs.usage_entries` reads both. `dimensions`
+is a JSON object of the texts that the configuration names, of the event and of the account as it was known then,
+without those that the outcome lacks; null: none. `day` is the
 account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
 older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal. `frontier` is F of
 usage with the row's commit (null before `events` has a record, and in rows of older versions): it says what had closed.

@@ -45,7 +45,7 @@ def refuse_tables_not_read(tables: str, connection: psycopg.Connection[Any]) -> 
 
 def _positions(tables: str, table: Table, connection: psycopg.Connection[Any]) -> dict[str, Position]:
     """How far each reader has read a table, wherever it keeps that."""
-    positions = {job: Position(*said) for job, *said in connection.execute(_POSITIONS, [table.value]).fetchall()}
+    positions = {job: Position(*stored) for job, *stored in connection.execute(_POSITIONS, [table.value]).fetchall()}
     if table is Table.JOURNAL:
         for made, reader in MADE_OF_THE_JOURNAL.items():
             if (found := open_to_change(tables, made)) is not None:

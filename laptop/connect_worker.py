@@ -50,18 +50,18 @@ class Worker:
         )
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:
-                said = answer.read()
+                answered = answer.read()
         except urllib.error.HTTPError as problem:
             if problem.code in (404, 409):
                 return None
             raise
-        return json.loads(said) if said else None
+        return json.loads(answered) if answered else None
 
 
 def reasons(trace: str) -> str:
     """What a trace of Java says, without where: each exception and what caused it, in one line."""
-    said = [line.removeprefix("Caused by: ") for line in trace.splitlines() if not line.startswith(("\t", " "))]
-    return "the connector failed: " + ", because ".join(line for line in said if line)
+    lines = [line.removeprefix("Caused by: ") for line in trace.splitlines() if not line.startswith(("\t", " "))]
+    return "the connector failed: " + ", because ".join(line for line in lines if line)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     process = subprocess.Popen(java)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.terminate())
-    pause_seconds, said = FIRST_STEPS_SECONDS, None
+    pause_seconds, last_reason = FIRST_STEPS_SECONDS, None
     while True:
         try:
             return process.wait(pause_seconds)
@@ -84,9 +84,9 @@ def main(arguments: Sequence[str]) -> int:
             reason = str(problem) if pause_seconds == STEP_SECONDS else None
         else:
             pause_seconds = STEP_SECONDS
-        if reason is not None and reason != said:
+        if reason is not None and reason != last_reason:
             print(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {reason}", file=sys.stderr, flush=True)
-        said = reason
+        last_reason = reason
 
 
 if __name__ == "__main__":

@@ -96,9 +96,9 @@ def set_password(folder: Path, password: str) -> None:
     )
     if answer.returncode != 0 or "ERROR" in answer.stderr:
         # The server's own words, but for a line that quotes the statement.
-        said = "\n".join(line for line in answer.stderr.splitlines() if password not in line)
+        messages = "\n".join(line for line in answer.stderr.splitlines() if password not in line)
         raise DatabaseUnavailable(
-            f"The password of {folder} could not be set; the server exited {answer.returncode}:\n{said.strip()}"
+            f"The password of {folder} could not be set; the server exited {answer.returncode}:\n{messages.strip()}"
         )
     (folder / "password").write_text(password, encoding="utf-8")
 

@@ -205,7 +205,7 @@ def _ivy_module(jars: Sequence[Jar]) -> str:
 
 
 def _run(command: Sequence[str], folder: Path, report: Report, tool: str) -> None:
-    """Run the tool, report each jar it downloads, and raise `JarsUnavailable` with its last words if it fails."""
+    """Run the tool, report each jar it downloads, and raise `JarsUnavailable` with its last lines if it fails."""
     log: list[str] = []
     with subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -215,8 +215,8 @@ def _run(command: Sequence[str], folder: Path, report: Report, tool: str) -> Non
             if found := DOWNLOADED_JAR.match(line):
                 report(found[1])
     if process.returncode != 0:
-        last_words = "\n".join(log[-15:])
-        raise JarsUnavailable(f"{tool} could not fetch the jars (exit code {process.returncode}):\n{last_words}")
+        last_lines = "\n".join(log[-15:])
+        raise JarsUnavailable(f"{tool} could not fetch the jars (exit code {process.returncode}):\n{last_lines}")
 
 
 def main() -> int:

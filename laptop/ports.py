@@ -27,7 +27,7 @@ def free_port(besides: Collection[int] = (), among: range = SERVER_PORTS) -> int
 
 
 def free_ports(number: int, among: range = SERVER_PORTS) -> list[int]:
-    """So many different free ports."""
+    """`count` different free ports."""
     ports: list[int] = []
     for _ in range(number):
         ports.append(free_port(ports, among))

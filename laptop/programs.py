@@ -26,7 +26,7 @@ from laptop.folders import Folders
 from laptop.jars import broker_jars, connect_jars, connector_jars
 from laptop.ports import LOOPBACK
 from laptop.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
-from metering.words import Job
+from metering.vocabulary import Job
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,8 @@ def wait(environment: Mapping[str, str]) -> int:
             psycopg.connect(url, connect_timeout=5).close()
         except psycopg.OperationalError as problem:
             if time.monotonic() > deadline:
-                said = database_sentence(problem, url)
-                raise CannotRun(f"For {WAIT_SECONDS} s there was no usable database. {said}") from None
+                sentence = database_sentence(problem, url)
+                raise CannotRun(f"For {WAIT_SECONDS} s there was no usable database. {sentence}") from None
             time.sleep(READY_POLL_SECONDS)
         else:
             return 0

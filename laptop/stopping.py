@@ -9,7 +9,7 @@ import psutil
 
 from deployment.processes import ProcessId, kill_session, wait_until_ended
 from deployment.stack import Process, Stack
-from metering.words import Job
+from metering.vocabulary import Job
 
 FIRST_TO_LAST = (
     ("api", "dashboard", "prometheus", "alertmanager"),

@@ -17,7 +17,7 @@ from deployment.stack import Process, State
 from jobs.backoff import Backoff
 from laptop.programs import Program
 
-LONGEST_LOG_BYTES = 32 * 1024 * 1024
+MAX_LOG_BYTES = 32 * 1024 * 1024
 LAST_WORDS_BYTES = 8 * 1024
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -75,7 +75,7 @@ class Supervised:
     def _turn_log_over(self) -> None:
         """A program may run for months. It only appends, so it goes on at the beginning of a log that was emptied."""
         with suppress(OSError):  # somebody took the file away, or the disk has no room for the copy
-            if self._log.stat().st_size > LONGEST_LOG_BYTES:
+            if self._log.stat().st_size > MAX_LOG_BYTES:
                 try:
                     shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
                 finally:
@@ -86,7 +86,7 @@ class Supervised:
         if self.record.process is not None:
             kill_session(self.record.process, self._stack)
         self._process = None
-        self._schedule(last_words(self._log), status, now - self._started_at, now)
+        self._schedule(last_log_line(self._log), status, now - self._started_at, now)
 
     def _schedule(self, message: str | None, status: int | None, ran_seconds: float, now: float) -> None:
         self._backoff = self._backoff.after(ran_seconds)
@@ -101,7 +101,7 @@ class Supervised:
         )
 
 
-def last_words(log: Path) -> str | None:
+def last_log_line(log: Path) -> str | None:
     """The last line of a log that says something, without colours; of a JSON line its reason or event."""
     lines = last_lines(log, 1)
     if not lines:

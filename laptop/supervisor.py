@@ -111,8 +111,8 @@ class Supervisor:
                 check=False,
             )
         if answer.returncode != 0:
-            said = "".join(last_lines(output, 1))
-            raise CannotRun(f"The database could not be migrated (all of it is in {output}): {said}")
+            last_line = "".join(last_lines(output, 1))
+            raise CannotRun(f"The database could not be migrated (all of it is in {output}): {last_line}")
 
 
 def _described(process: Process) -> str:

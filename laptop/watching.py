@@ -97,11 +97,13 @@ def prometheus_config(
 ) -> dict[str, object]:
     """What is scraped, which rules are evaluated, and who is told."""
     interval = f"{scrape_seconds}s"
-    told = [{"static_configs": [{"targets": [f"{LOOPBACK}:{alertmanager_port}"]}]}] if alertmanager_port else []
+    alertmanagers = (
+        [{"static_configs": [{"targets": [f"{LOOPBACK}:{alertmanager_port}"]}]}] if alertmanager_port else []
+    )
     return {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": ["weir.rules.yaml"],
-        "alerting": {"alertmanagers": told},
+        "alerting": {"alertmanagers": alertmanagers},
         "scrape_configs": [
             {
                 "job_name": "weir",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from metering.words import Decision
+from metering.vocabulary import Decision
 
 
 @dataclass(frozen=True)

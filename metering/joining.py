@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 
 class Side(StrEnum):

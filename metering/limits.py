@@ -5,7 +5,7 @@ from __future__ import annotations
 MAX_NAME_BYTES = 512
 """Of a name, in UTF-8. A longer one would not fit a Postgres index (2,704 bytes for a whole key), and one bad event or
 change of the catalog would stop a job."""
-MOST_TAGS = 50
+MAX_TAGS = 50
 MAX_TAG_NAME_BYTES = 64
 MAX_TAG_BYTES = 256
 """Of an account's tags: how many, and of each its name and its text."""

@@ -13,13 +13,13 @@ from metering.limits import PLAIN_NAME
 
 T = TypeVar("T")
 
-MOST_METERS = 50
+MAX_METERS = 50
 Where = tuple[tuple[str, tuple[str | bool, ...]], ...]
 """Columns of events, and the values of each of which an outcome has one; all of these conditions hold."""
 FAMILY = "family"
 """What `where` may ask for beside columns of contracts: an outcome that is a quantity of its own."""
-MOST_CONDITIONS = 4
-MOST_VALUES = 100
+MAX_CONDITIONS = 4
+MAX_VALUES = 100
 METER_NAME = re.compile(PLAIN_NAME)
 QUANTITY_DECIMALS = 6
 LARGEST_QUANTITY = Decimal(10**17 - 1).scaleb(-QUANTITY_DECIMALS)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-MOST_CONDITIONS = 4
+MAX_CONDITIONS = 4
 ANY = "*"
 """At the end of a model: whatever follows."""
 BEGINS = '{"'
@@ -51,9 +51,9 @@ class PricedModel:
             raise ValueError(f"the conditions of {text!r} are no JSON object") from error
         is_fit = isinstance(conditions, dict) and all(isinstance(value, str) for value in conditions.values())
         found = cls.of(text[:begins], conditions) if is_fit else None
-        if found is None or found.text != text or not 0 < len(found.conditions) <= MOST_CONDITIONS or not begins:
+        if found is None or found.text != text or not 0 < len(found.conditions) <= MAX_CONDITIONS or not begins:
             raise ValueError(
-                f"{text!r} must be a model and 1 to {MOST_CONDITIONS} conditions, texts by column in the order of "
+                f"{text!r} must be a model and 1 to {MAX_CONDITIONS} conditions, texts by column in the order of "
                 'their names, without spaces: gpt-4o{"operation":"batch"}'
             )
         return found
@@ -76,8 +76,10 @@ class PricedModel:
     @property
     def text(self) -> str:
         """As the catalog has it."""
-        said = json.dumps(dict(self.conditions), separators=(",", ":"), ensure_ascii=False) if self.conditions else ""
-        return self.model + said
+        conditions = (
+            json.dumps(dict(self.conditions), separators=(",", ":"), ensure_ascii=False) if self.conditions else ""
+        )
+        return self.model + conditions
 
     @property
     def is_plain(self) -> bool:

@@ -54,13 +54,13 @@ def price_as_of(
     known = [v for v in versions if v.effective_from <= event_time and v.lsn < max(decided_lsn, seen_from or 0)]
     for begins in sorted({version.effective_from for version in known}, reverse=True):
         of_instant = sorted((v for v in known if v.effective_from == begins), key=lambda version: version.lsn)
-        if (held := _held(of_instant, decided_lsn)) is not None:
+        if (held := _effective(of_instant, decided_lsn)) is not None:
             price, ends_at = held
             return price if ends_at is None or event_time < ends_at else None
     return None
 
 
-def _held(versions: Sequence[Version[Value]], decided_lsn: int) -> tuple[Version[Value], datetime | None] | None:
+def _effective(versions: Sequence[Version[Value]], decided_lsn: int) -> tuple[Version[Value], datetime | None] | None:
     """Of all versions that begin at one instant, by lsn: the price that began then, and when it ends; None if none."""
     if _is_withdrawn(versions[-1]):
         before = [version for version in versions if version.lsn < decided_lsn]

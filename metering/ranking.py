@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from metering.joining import Side
-from metering.words import Status, UsageSource
+from metering.vocabulary import Status, UsageSource
 
 OF_STATUS = {Status.CANCELLED.value: 8, Status.ERROR.value: 4}
 """What a report is worth by its status; any other, or none, has completed."""

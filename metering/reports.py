@@ -6,13 +6,13 @@ from enum import StrEnum
 
 REPORT_SECONDS = 5.0
 STALE_AFTER_SECONDS = 30.0
-"""Six reports that did not come are no chance: the application is frozen or gone, and its last words are old."""
+"""Six reports that did not come are no chance: the application is frozen or gone, and its last report is old."""
 
 IDLE_BEAT_SECONDS = 60.0
 """How often heartbeats come while nothing is open: by as much older are then all frontiers."""
 
 
-class Doing(StrEnum):
+class Phase(StrEnum):
     """What an application is doing: the column `state` of its row."""
 
     STARTING = "starting"
@@ -23,12 +23,12 @@ class Doing(StrEnum):
     """It was asked to end. The only word that does not grow old."""
 
 
-WORKING = (Doing.RUNNING, Doing.CATCHING_UP)
+WORKING = (Phase.RUNNING, Phase.CATCHING_UP)
 """Past its checks, and at work; how far behind it is, its lag says."""
 STALE = "stale"
 """Instead of a word that is too old."""
 
 
-def is_stale(doing: str, age_seconds: float) -> bool:
-    """Whether an application that said `doing` so long ago is not believed any more."""
-    return doing != Doing.STOPPED and age_seconds > STALE_AFTER_SECONDS
+def is_stale(phase: str, age_seconds: float) -> bool:
+    """Whether an application that said `phase` so long ago is not believed any more."""
+    return phase != Phase.STOPPED and age_seconds > STALE_AFTER_SECONDS

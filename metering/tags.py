@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from metering.limits import MAX_TAG_BYTES, MAX_TAG_NAME_BYTES, MOST_TAGS
+from metering.limits import MAX_TAG_BYTES, MAX_TAG_NAME_BYTES, MAX_TAGS
 
 
 def checked_tags(value: Any) -> dict[str, str]:
     """The tags, which the database takes. Raises ValueError that says what they must be."""
     if not isinstance(value, Mapping):
         raise ValueError("must be an object of texts by name")
-    if len(value) > MOST_TAGS:
-        raise ValueError(f"must be at most {MOST_TAGS}")
+    if len(value) > MAX_TAGS:
+        raise ValueError(f"must be at most {MAX_TAGS}")
     for name, text in value.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"{name!r} must be a text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from metering.words import Disposition, Job
+from metering.vocabulary import Disposition, Job
 from monitoring import metrics
 from monitoring.instruments import Metric
 

@@ -193,6 +193,6 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (("max by (check) (weir_audit_found)", "{{check}}"),),
             description="As the last audits found them; the page Audit of Weir's dashboard has the sentences.",
         ),
-        Panel("Rows that audits put right", (("max by (cause) (weir_audit_corrected)", "{{cause}}"),)),
+        Panel("Rows that audits have corrected", (("max by (cause) (weir_audit_corrected)", "{{cause}}"),)),
     ),
 }

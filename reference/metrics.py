@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from metering.words import Job
+from metering.vocabulary import Job
 from monitoring.alerts import ALERTS, RECORDINGS
 from monitoring.instruments import GaugeMetric, HistogramMetric, Metric
 from monitoring.metrics import METRICS

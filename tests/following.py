@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from psycopg.types.json import Jsonb
 
 from jobs.billing.messages import correction_message, window_message
-from metering.words import Published
+from metering.vocabulary import Published
 from tests.pipelines.folding import rows_of
 from tests.waiting import wait_until
 

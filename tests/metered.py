@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.streams import EARLIER_METERED
 from metering.meters import Meter
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 EARLIER = {field.name for field in EARLIER_METERED}
 _ENTRY = ("quantity", "price_version", "unit_price", "amount")

@@ -3,7 +3,7 @@ twelve decimals.
 
 Prices change within the hour, one is announced for later, one account in eight changes its plan, one its currency. The
 file is applied in two steps, because an account is one row: the second step carries the changed contracts, prices that
-are dated before others that are known, and prices that were wrong and are put right.
+are dated before others that are known, and prices that were wrong and are corrected.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class Comparison:
         lost, doubled = self.unexpected(f"events {LOST}"), self.unexpected(f"events {DUPLICATED}")
         wrong = sum(check.expected - check.found + check.unexpected for check in self.checks if check.is_money)
         failed = sum(not check.is_equal for check in self.checks)
-        said = f"{lost} lost, {doubled} duplicated, {wrong} wrong in the last digit"
-        return f"{said}; {'everything is as the truth says' if not failed else f'{failed} checks DIFFER'}."
+        counts = f"{lost} lost, {doubled} duplicated, {wrong} wrong in the last digit"
+        return f"{counts}; {'everything is as the truth says' if not failed else f'{failed} checks DIFFER'}."
 
     @property
     def is_equal(self) -> bool:
@@ -221,9 +221,11 @@ def _stragglers(truth: Truth, rows: list[found.Straggler]) -> Iterator[Check]:
 def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[found.Session]]) -> Check:
     """The sessions of each user: numbers of events, first and last, where the truth says them."""
     # The truth of an older release lists numbers of events, and calls them so.
-    told = {(s["account"], s["user_id"]): s["sessions"] if "sessions" in s else s["events"] for s in truth["sessions"]}
-    expected = {user: sessions for user, sessions in told.items() if sessions is not None}
-    uncertain = told.keys() - expected.keys()
+    sessions_by_user = {
+        (s["account"], s["user_id"]): s["sessions"] if "sessions" in s else s["events"] for s in truth["sessions"]
+    }
+    expected = {user: sessions for user, sessions in sessions_by_user.items() if sessions is not None}
+    uncertain = sessions_by_user.keys() - expected.keys()
     wrong = [user for user, sessions in expected.items() if not _are(sessions, rows.get(user, []))]
     strangers = [user for user in rows if user not in expected and user not in uncertain]
     examples = [f"{user}: {expected[user]} expected, {rows.get(user)} found" for user in wrong[:EXAMPLES]]
@@ -250,9 +252,9 @@ def _sources(truth: Truth, rows: list[found.Source], runs: list[found.Run]) -> I
     if "sources" not in truth:
         return  # The truth of an older release.
     expected = Counter(found.source(source) for source in truth["sources"])
-    told = {(source["source"], source["source_epoch"]) for source in truth["sources"] if source["last_event_time"]}
+    in_truth = {(source["source"], source["source_epoch"]) for source in truth["sources"] if source["last_event_time"]}
     there = Counter(
-        row if (row.source, row.source_epoch) in told else replace(row, last_event_time=None) for row in rows
+        row if (row.source, row.source_epoch) in in_truth else replace(row, last_event_time=None) for row in rows
     )
     yield from _by(lambda _: "sources heard", expected, there)
     numbers = Counter(run for source in truth["sources"] for run in found.runs(source))

@@ -8,7 +8,7 @@ from typing import Any
 from traffic.events import COMPLETION, COMPLETION_OF_SECONDS
 from traffic.meters import METERS, REASONING, REPORTED, SECONDS
 
-MOST_SECONDS = "86400"
+MAX_SECONDS = "86400"
 
 CONTRACT: Mapping[str, Any] = {
     "$id": COMPLETION_OF_SECONDS,
@@ -27,7 +27,7 @@ DECLARED: Mapping[str, Any] = {
         _OUTPUT: {"unit": "token", "sum": _OUTPUT},
         _CACHED: {"unit": "token", "sum": _CACHED, "within": _INPUT},
         REASONING: {"unit": "token", "sum": REASONING, "within": _OUTPUT},
-        SECONDS: {"unit": "second", "sum": SECONDS, "max_per_event": MOST_SECONDS},
+        SECONDS: {"unit": "second", "sum": SECONDS, "max_per_event": MAX_SECONDS},
     },
     "dimensions": ["api_key_id"],
 }

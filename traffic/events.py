@@ -77,15 +77,15 @@ def usage(call: Call) -> Document:
     return _document(call, USAGE, at, "u", {**_asked(call), **_used(call, USAGE)})
 
 
-def told(call: Call, document: Document) -> Used:
+def reported(call: Call, document: Document) -> Used:
     """What a completion or usage event of a call tells of what it used."""
     return {name: call.used[name] for name in TELLS[document["type"]]}
 
 
 def texts(call: Call, *, is_asked: bool, is_answered: bool) -> Mapping[str, str]:
     """What the events of a call say in texts, by column: its request, its completion, or both."""
-    said = {**(_asked(call) if is_asked else {}), **(_answered(call) if is_answered else {})}
-    return {column: value for column, value in said.items() if isinstance(value, str)}
+    columns = {**(_asked(call) if is_asked else {}), **(_answered(call) if is_answered else {})}
+    return {column: value for column, value in columns.items() if isinstance(value, str)}
 
 
 def heartbeat(source: str, number: int, at_ms: int) -> Document:

@@ -35,13 +35,13 @@ class Meter:
     """Columns of its events, and which values of each it asks for."""
 
     @classmethod
-    def of(cls, name: str, said: Mapping[str, Any]) -> Meter:
+    def of(cls, name: str, document: Mapping[str, Any]) -> Meter:
         """From what `meters` of a configuration says of it."""
-        sums, expected, where = said.get("sum"), said.get("expected"), said.get("where") or {}
+        sums, expected, where = document.get("sum"), document.get("expected"), document.get("where") or {}
         asked = tuple(
             (column, tuple(value) if isinstance(value, list) else (value,)) for column, value in where.items()
         )
-        return cls(name, sums, sums in REPORTED if expected is None else expected, said.get("within"), asked)
+        return cls(name, sums, sums in REPORTED if expected is None else expected, document.get("within"), asked)
 
 
 DEFAULT = (
@@ -68,7 +68,7 @@ def drawn(rng: Random) -> Used:
     }
 
 
-def quantities(meters: Iterable[Meter], outcome: str, told: Used, texts: Mapping[str, str]) -> dict[str, Quantity]:
+def quantities(meters: Iterable[Meter], outcome: str, reported: Used, texts: Mapping[str, str]) -> dict[str, Quantity]:
     """How much of each meter an outcome is, by what its completion told; a meter of which it is nothing is left out.
 
     `texts`: what its events say besides, by column.
@@ -80,8 +80,8 @@ def quantities(meters: Iterable[Meter], outcome: str, told: Used, texts: Mapping
         if meter.sums is None:
             if outcome in ("matched", "abandoned"):
                 found[meter.name] = 1
-        elif told.get(meter.sums) is not None or (meter.is_expected and outcome == "matched"):
-            found[meter.name] = told.get(meter.sums)
+        elif reported.get(meter.sums) is not None or (meter.is_expected and outcome == "matched"):
+            found[meter.name] = reported.get(meter.sums)
     return found
 
 

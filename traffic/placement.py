@@ -28,7 +28,7 @@ from traffic.meters import DEFAULT, Meter
 
 MINUTE_MS = 60_000
 DEVICE_FIRST_MS, DEVICE_LAST_MS = 5_000, 20_000
-LONGEST_CALL_MS = 20_000
+MAX_CALL_MS = 20_000
 STRAGGLER_SPREAD_SECONDS = 300
 
 
@@ -64,13 +64,13 @@ class Policy:
             if name in cls.__dataclass_fields__ and name not in ("meters", "late_policy", "best_report_bills")
         }
         ingestion, joins = jobs.get("ingestion", {}), jobs.get("joins", {})
-        said = joins.get("meters", {})
-        late = {name: meter["late_policy"] for name, meter in said.items() if meter.get("late_policy")}
+        meters = joins.get("meters", {})
+        late = {name: meter["late_policy"] for name, meter in meters.items() if meter.get("late_policy")}
         return cls(
             **known,
             late_policy={**jobs.get("billing", {}).get("late_policy", {}), **late},
             device_patterns=tuple(ingestion.get("clocks", {}).get("device", ())),
-            meters=tuple(Meter.of(name, meter) for name, meter in sorted(said.items())) or DEFAULT,
+            meters=tuple(Meter.of(name, meter) for name, meter in sorted(meters.items())) or DEFAULT,
             # Left open, it is as a new stack has it; earlier releases did not know it.
             best_report_bills=joins.get("best_report_bills", False) is not False,
             counts_parts_twice=ingestion.get("shipped_conventions") is False,
@@ -168,7 +168,7 @@ class Placement:
         """Between the sending of two parts that are to find each other: a call of this model may take as long."""
         waits = self.policy.timeout_seconds(model)
         most = waits - self.margin_seconds - self.slack_seconds
-        _lags(f"a completion timeout of {waits} s", LONGEST_CALL_MS // 1000, most)
+        _lags(f"a completion timeout of {waits} s", MAX_CALL_MS // 1000, most)
         return Lags(0, most * 1000)
 
     def is_straggler(self, window_end_ms: int, decided_ms: int) -> bool:

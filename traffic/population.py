@@ -10,7 +10,7 @@ from random import Random
 from traffic.catalog import Catalog
 from traffic.events import Call
 from traffic.meters import drawn
-from traffic.placement import LONGEST_CALL_MS, Placement
+from traffic.placement import MAX_CALL_MS, Placement
 
 GATEWAYS = ("gateway-eu", "gateway-us", "gateway-ap", "edge")
 """Those that speak what every stack knows."""
@@ -34,7 +34,7 @@ class Timeline:
     @classmethod
     def within(cls, start_ms: int, duration_ms: int, placement: Placement) -> Timeline:
         """With the longest backlog that leaves every prompt event room."""
-        room_ms = placement.included().most_ms - LONGEST_CALL_MS - 2 * 20_000
+        room_ms = placement.included().most_ms - MAX_CALL_MS - 2 * 20_000
         return cls(start_ms, duration_ms, max(0, min(BACKLOG_MS, room_ms)))
 
     @property
@@ -87,7 +87,7 @@ class Population:
 
     def _call(self, account: str, user: str | None, source: str, at_ms: int) -> Call:
         rng = self._rng
-        latency_ms = min(int(rng.lognormvariate(7.0, 0.9)) + 1, LONGEST_CALL_MS)
+        latency_ms = min(int(rng.lognormvariate(7.0, 0.9)) + 1, MAX_CALL_MS)
         return Call(
             account=account,
             user=user,

@@ -47,7 +47,7 @@ class Outcome:
     model: str | None
     event_ms: int
     decided_ms: int
-    told: Used
+    reported: Used
     texts: Mapping[str, str]
     """What its events say besides, by column."""
     knows_late: bool
@@ -159,7 +159,7 @@ class Script:
             self.activity.append(Activity(call.account, call.user, event_ms, moving, beyond_us))
 
     def expect(
-        self, call: Call, outcome: str, event_ms: int, sent_ms: int, told: Used = NOTHING, *, waits: bool = False
+        self, call: Call, outcome: str, event_ms: int, sent_ms: int, reported: Used = NOTHING, *, waits: bool = False
     ) -> None:
         """What must become of the call, when its last part is sent at `sent_ms`; it may wait for a better report."""
         waits = waits or outcome in ("abandoned", "orphaned")
@@ -167,7 +167,9 @@ class Script:
         decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if waits else 0)
         texts = events.texts(call, is_asked=outcome != "orphaned", is_answered=outcome != "abandoned")
         self.outcomes.append(
-            Outcome(call.account, call.request_id, outcome, model, event_ms, decided_ms, told, texts, self.knows_late)
+            Outcome(
+                call.account, call.request_id, outcome, model, event_ms, decided_ms, reported, texts, self.knows_late
+            )
         )
 
 

@@ -74,9 +74,9 @@ def _stamped(record: Record, stamps: Mapping[tuple[str, str], tuple[Stamp, Numbe
     if record.source is None or record.id is None or (record.source, record.id) not in stamps:
         return record
     stamp, numbering = stamps[record.source, record.id]
-    said = f'"{stamp.number}"' if numbering.as_text else f"{stamp.number}"
+    number = f'"{stamp.number}"' if numbering.as_text else f"{stamp.number}"
     epoch = f',"sourceepoch":"{stamp.epoch}"' if stamp.epoch else ""
-    value = record.value[:-1] + f',"sequence":{said}{epoch}}}'.encode()
+    value = record.value[:-1] + f',"sequence":{number}{epoch}}}'.encode()
     return replace(record, value=value, source_epoch=stamp.epoch, sequence=stamp.number)
 
 

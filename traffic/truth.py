@@ -202,7 +202,7 @@ def _amount(price: Price | None, quantity: int | Decimal, *, is_all_elsewhere: b
 
 
 def _quantities(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
-    return quantities(traffic.placement.policy.meters, outcome.outcome, outcome.told, outcome.texts)
+    return quantities(traffic.placement.policy.meters, outcome.outcome, outcome.reported, outcome.texts)
 
 
 def _known(traffic: Traffic, outcome: Outcome) -> Catalog:

@@ -35,7 +35,7 @@ from bench.work import Plan, Tell, measure_ingestion, measure_reader
 from jobs.streams import EVENTS_TOPIC
 from laptop.jars import JarSet, cache_root, jar_folder
 from laptop.java import find_java
-from metering.words import Job
+from metering.vocabulary import Job
 
 HERE = Path(__file__).parent
 PARTITIONS = 4

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 from confluent_kafka import Consumer, TopicPartition
 
-AT_ONCE = 100_000
+BATCH_ROWS = 100_000
 TEXTS = ("specversion", "type", "source", "id", "subject", "sequence", "time", "senttime")
 DATA_TEXTS = ("request_id", "user_id", "api_key_id", "model", "operation", "route", "region", "content_hash", "status")
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
@@ -64,7 +64,7 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     consumer.assign(partitions)
     minutes = Minutes()
     while left:
-        values = [value for record in consumer.consume(AT_ONCE, 1.0) if (value := record.value()) is not None]
+        values = [value for record in consumer.consume(BATCH_ROWS, 1.0) if (value := record.value()) is not None]
         if values:
             minutes.take(values)
             left -= len(values)

@@ -51,12 +51,12 @@ def backfill(
     from cli.backfilling.sending import Backfill, Sending
     from cli.dead_letter_replay.offline import Offline, ingestion_of
     from cli.dead_letters import shortened
-    from cli.judged_lines import EVENTS_AT_ONCE
+    from cli.judged_lines import BATCH_EVENTS
     from cli.progress import telling
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment
-    from jobs.ingestion.reading import MOST_BLOCK_BYTES
+    from jobs.ingestion.reading import MAX_BLOCK_BYTES
     from jobs.runtime.clock import MachineClock
 
     stack = running_deployment(data_dir)
@@ -68,10 +68,10 @@ def backfill(
         sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic, per_second)
     offline = Offline(config, MachineClock().now)
     backfill = Backfill(files, offline, sending, _is_closed(stack.postgres_url))
-    most = min(EVENTS_AT_ONCE, per_second)
+    most = min(BATCH_EVENTS, per_second)
     try:
-        with telling("Backfill:") as tell, past_events(files, MOST_BLOCK_BYTES + 1) as events:
-            rows = backfill.rows(several(events, most, MOST_BLOCK_BYTES), tell)
+        with telling("Backfill:") as tell, past_events(files, MAX_BLOCK_BYTES + 1) as events:
+            rows = backfill.rows(several(events, most, MAX_BLOCK_BYTES), tell)
             print_rows(map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form)
     except KeyboardInterrupt:
         if sending is not None:

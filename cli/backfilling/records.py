@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import typer
 
 from cli.lines import numbered, opened
-from jobs.ingestion.receptions import MOST_CHARACTERS
+from jobs.ingestion.receptions import MAX_CHARACTERS
 from metering.instants import EPOCH, rfc3339
 from metering.texts import encodable
 
@@ -27,7 +27,7 @@ ATTRIBUTE = "receivedtime"
 VALUE, RECEIVED = "value", ("first_received_at", "received_at")
 """The columns of Parquet: the CloudEvent, and when it was received first (the first of them that says so)."""
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
-ROWS_AT_ONCE = 2_000
+BATCH_ROWS = 2_000
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
@@ -98,16 +98,16 @@ def _rows(file: BinaryIO) -> Iterator[tuple[int, bytes, str | None]]:
                 f"{_name(file)} has no column `{VALUE}` with the CloudEvent as text or bytes (it has "
                 f"{', '.join(names) or 'none'})."
             )
-        told = [name for name in RECEIVED if name in names]
+        columns = [name for name in RECEIVED if name in names]
         line = 0
-        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[VALUE, *told]):
+        for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=[VALUE, *columns]):
             values = batch.column(VALUE).cast(pa.binary()).to_pylist()
-            marks = [_marks(batch.column(name)) for name in told]
+            marks = [_marks(batch.column(name)) for name in columns]
             for at, value in enumerate(values):
                 line += 1
                 document = value or b""
-                said = next((column[at] for column in marks if column[at] is not None), None)
-                yield line, document, mark_of(document) if said is None else said
+                mark = next((column[at] for column in marks if column[at] is not None), None)
+                yield line, document, mark_of(document) if mark is None else mark
     except pa.ArrowException as problem:
         raise typer.BadParameter(f"{_name(file)} cannot be read as Parquet: {problem}") from None
 
@@ -119,7 +119,7 @@ def _marks(column: pa.Array) -> list[str | None]:
     """
     kind = column.type
     if not pa.types.is_timestamp(kind):
-        return [None if said is None else _cut(str(said)) for said in column.to_pylist()]
+        return [None if value is None else _cut(str(value)) for value in column.to_pylist()]
     counts = column.cast(pa.int64()).to_pylist()
     return [None if count is None else _counted(count, kind.unit) for count in counts]
 
@@ -143,13 +143,17 @@ def mark_of(document: bytes) -> str | None:
         return None
     if not isinstance(event, dict):
         return None
-    said = event.get(ATTRIBUTE, event.get("time"))
-    return None if said is None else _cut(said if isinstance(said, str) else json.dumps(said))
+    instant_text = event.get(ATTRIBUTE, event.get("time"))
+    return (
+        None
+        if instant_text is None
+        else _cut(instant_text if isinstance(instant_text, str) else json.dumps(instant_text))
+    )
 
 
-def _cut(said: str) -> str:
+def _cut(text: str) -> str:
     """What is longer than any instant stays none, and fits a header."""
-    return encodable(said, MOST_CHARACTERS + 1)
+    return encodable(text, MAX_CHARACTERS + 1)
 
 
 def _instant(mark: str | None) -> datetime | None:

@@ -45,8 +45,8 @@ class Backfill:
     @property
     def summary(self) -> str:
         """How many became what."""
-        told = [f"{self.fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if self.fates[fate]]
-        return ", ".join(told) or "none"
+        counts = [f"{self.fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if self.fates[fate]]
+        return ", ".join(counts) or "none"
 
     @property
     def fails(self) -> bool:
@@ -57,24 +57,24 @@ class Backfill:
         """What was not sent, and what the broker refused; without a sender all. Keys: file, line, fate, says, value."""
         for events in parts:
             judged = self._offline.judged([e.document for e in events], [None] * len(events), [e.mark for e in events])
-            for event, said in zip(events, judged, strict=True):
-                yield from self._judged(event, said)
+            for event, verdict in zip(events, judged, strict=True):
+                yield from self._judged(event, verdict)
             tell(f"{sum(self.fates.values())} read, at {events[-1].mark}")
         if self._sending is not None:
             yield from self._refused(self._sending.refused())
 
-    def _judged(self, event: PastEvent, said: Judged) -> Iterator[Row]:
-        fate, says = Fate.ACCEPTED if self._sending is None else Fate.SENT, None
-        if said.source is not None and said.reception_mark is not None and said.first_received_at is None:
-            fate, says = Fate.UNLISTED, f"{said.source} is none of jobs.ingestion.backfill.sources"
-        if said.reason is not None and (fate is not Fate.UNLISTED or said.reason not in ("too_old", "future")):
-            fate, says = Fate.REJECTED, f"{said.reason}: {said.violation}"
+    def _judged(self, event: PastEvent, verdict: Judged) -> Iterator[Row]:
+        fate, reason = Fate.ACCEPTED if self._sending is None else Fate.SENT, None
+        if verdict.source is not None and verdict.reception_mark is not None and verdict.first_received_at is None:
+            fate, reason = Fate.UNLISTED, f"{verdict.source} is none of jobs.ingestion.backfill.sources"
+        if verdict.reason is not None and (fate is not Fate.UNLISTED or verdict.reason not in ("too_old", "future")):
+            fate, reason = Fate.REJECTED, f"{verdict.reason}: {verdict.violation}"
         self.fates[fate] += 1
         self.last = event
-        if fate in (Fate.SENT, Fate.ACCEPTED) and said.event_time is not None:
-            self.correcting += self._is_closed(said.event_time)
+        if fate in (Fate.SENT, Fate.ACCEPTED) and verdict.event_time is not None:
+            self.correcting += self._is_closed(verdict.event_time)
         if fate is not Fate.SENT:
-            yield self._row(event.file, event.line, fate, says, event.document)
+            yield self._row(event.file, event.line, fate, reason, event.document)
         elif self._sending is not None:
             self._sending.send(event)
 
@@ -84,8 +84,8 @@ class Backfill:
             self.fates[Fate.REFUSED] += 1
             yield self._row(*divmod(number, LINES), Fate.REFUSED, reason, None)
 
-    def _row(self, file: int, line: int, fate: Fate, says: str | None, document: bytes | None) -> Row:
-        return {"file": self._files[file], "line": line, "fate": fate, "says": says, "value": text_of(document)}
+    def _row(self, file: int, line: int, fate: Fate, reason: str | None, document: bytes | None) -> Row:
+        return {"file": self._files[file], "line": line, "fate": fate, "says": reason, "value": text_of(document)}
 
 
 class Sending:

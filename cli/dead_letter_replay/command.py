@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from deployment.sender import Sender
 
 COLUMNS = ("topic", "partition", "offset", "reason", "fate", "says", "value")
-AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
-"""So many are judged at once, and no more bytes, or one."""
+BATCH_ROWS, BATCH_BYTES = 500, 8 << 20
+"""How many letters, and how many bytes of them, are judged at once; at least one."""
 
 
 class Fate(StrEnum):
@@ -159,7 +159,7 @@ def _several(events: Iterator[tuple[Letter, bytes]]) -> Iterator[list[tuple[Lett
     several: list[tuple[Letter, bytes]] = []
     size_bytes = 0
     for letter, event in events:
-        if several and (len(several) == AT_ONCE or size_bytes + len(event) > BYTES_AT_ONCE):
+        if several and (len(several) == BATCH_ROWS or size_bytes + len(event) > BATCH_BYTES):
             yield several
             several, size_bytes = [], 0
         several.append((letter, event))
@@ -172,24 +172,24 @@ def _judged(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sen
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
     received_at = [letter.first_received_at for letter, _ in several]
     judged = offline.judged([event for _, event in several], received_at, [one.reception_mark for one, _ in several])
-    for (letter, event), said in zip(several, judged, strict=True):
+    for (letter, event), verdict in zip(several, judged, strict=True):
         if letter.problem is not None:
             yield _row(letter, Fate.IMPOSSIBLE, letter.problem)
         elif not event:
             yield _row(letter, Fate.LEFT_OUT)
-        elif said.reason is not None:
-            yield _row(letter, Fate.REJECTED, f"{said.reason}: {said.violation}", event)
+        elif verdict.reason is not None:
+            yield _row(letter, Fate.REJECTED, f"{verdict.reason}: {verdict.violation}", event)
         elif sending is None:
             yield _row(letter, Fate.ACCEPTED, None, event)
         else:
             sending.send(letter, event)
 
 
-def _row(letter: Letter, fate: Fate, says: str | None = None, event: bytes | None = None) -> Row:
+def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | None = None) -> Row:
     from cli.dead_letters import text_of
 
     where = letter.place._asdict()
-    return {**where, "reason": letter.reason, "fate": fate, "says": says, "value": text_of(event)}
+    return {**where, "reason": letter.reason, "fate": fate, "says": text, "value": text_of(event)}
 
 
 def _counted(rows: Iterator[Row], fates: Counter[Fate]) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from cli.dead_letters import DeadLetterQuery, came_back, origin_of, where
 from cli.journal_table import rows_in_order
 from jobs.runtime.kafka.replay_mark import Rejected
 from jobs.streams import CatalogTopic
-from metering.words import Reason
+from metering.vocabulary import Reason
 
 _FOUND = ("lsn", "replays_lsn", "replay_mark")
 _READ = (

@@ -15,9 +15,9 @@ from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import records_of
 from jobs.ingestion.event_times import judged_by_reception
-from jobs.ingestion.receptions import said_of
-from jobs.ingestion.set_aside import set_aside
-from metering.words import Job
+from jobs.ingestion.quarantine import quarantine
+from jobs.ingestion.receptions import mark_texts
+from metering.vocabulary import Job
 
 _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
@@ -70,11 +70,11 @@ class Offline:
         instant = pl.Datetime("us", "UTC")
         headers = [None if mark is None else bytes_of(mark) for mark in marks]
         read = pl.DataFrame(self._judge.judge(records_of(events)))
-        received = set_aside(read, {}, self._config.max_record_bytes).with_columns(
+        received = quarantine(read, {}, self._config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant),
-            said_of(pl.Series("reception_mark", headers, pl.Binary)),
+            mark_texts(pl.Series("reception_mark", headers, pl.Binary)),
             received_at=pl.lit(self._now()).cast(instant),
         )
         found = judged_by_reception(received, self._config)
-        told = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")
-        return (Judged(**row) for row in told.iter_rows(named=True))
+        verdicts = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")
+        return (Judged(**row) for row in verdicts.iter_rows(named=True))

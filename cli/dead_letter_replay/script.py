@@ -57,7 +57,7 @@ def line_of(letter: Letter) -> bytes:
     Keys: topic, partition, offset, received_at, reason, violation, key, value, and value_base64 where the value is not
     UTF-8.
     """
-    said = {
+    document = {
         **letter.place._asdict(),
         "received_at": rfc3339(letter.received_at),
         "reason": letter.reason,
@@ -67,8 +67,8 @@ def line_of(letter: Letter) -> bytes:
     }
     value = letter.value or b""
     if not _is_utf8(value):
-        said["value_base64"] = base64.b64encode(value).decode()
-    return json.dumps(said).encode()
+        document["value_base64"] = base64.b64encode(value).decode()
+    return json.dumps(document).encode()
 
 
 def _is_utf8(value: bytes) -> bool:

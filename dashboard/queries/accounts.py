@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dashboard.backend import Backend
 
-MOST_ACCOUNTS = 1_000
+MAX_ACCOUNTS = 1_000
 
 # The accounts in use are found by skipping from one to the next in the index: a few pages, however many windows.
 _ACCOUNTS = """
@@ -27,7 +27,7 @@ _ACCOUNTS = """
 
 @dataclass(frozen=True)
 class Accounts:
-    """By name, at most MOST_ACCOUNTS; `is_cut`: there are more, which a longer prefix finds."""
+    """By name, at most MAX_ACCOUNTS; `is_cut`: there are more, which a longer prefix finds."""
 
     names: tuple[str, ...]
     is_cut: bool
@@ -36,5 +36,5 @@ class Accounts:
 def read_accounts(backend: Backend, prefix: str = "") -> Accounts:
     """Accounts of the catalog and of usage whose names begin with `prefix`."""
     with backend.snapshot() as cursor:
-        found = cursor.execute(_ACCOUNTS, {"prefix": prefix, "limit": MOST_ACCOUNTS + 1}).fetchall()
-    return Accounts(tuple(row["account"] for row in found[:MOST_ACCOUNTS]), len(found) > MOST_ACCOUNTS)
+        found = cursor.execute(_ACCOUNTS, {"prefix": prefix, "limit": MAX_ACCOUNTS + 1}).fetchall()
+    return Accounts(tuple(row["account"] for row in found[:MAX_ACCOUNTS]), len(found) > MAX_ACCOUNTS)

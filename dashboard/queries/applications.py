@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dashboard.backend import Backend
-from metering.words import Job
+from metering.vocabulary import Job
 
 _APPLICATIONS = """
     SELECT job, state, epoch, updated_at, progress,

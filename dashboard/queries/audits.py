@@ -1,4 +1,4 @@
-"""Audits: what each looked at, what it found, and what it put right. They speak of all accounts."""
+"""Audits: what each looked at, what it found, and what it corrected. They speak of all accounts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from dashboard.backend import Backend, NotConnected
 from dashboard.exact import EXACT
 
-MOST_ROWS = 500
+MAX_ROWS = 500
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def read_audits(backend: Backend, hours: int) -> Audits:
         raise NotConnected("An audit shows all accounts, and this view may see only some.")
     with backend.snapshot() as cursor:
         (now,) = cursor.execute("SELECT clock_timestamp() AS read_at").fetchall()
-        parameters = {"since": now["read_at"] - timedelta(hours=hours), "limit": MOST_ROWS + 1}
+        parameters = {"since": now["read_at"] - timedelta(hours=hours), "limit": MAX_ROWS + 1}
         rows = cursor.execute(_LIST, parameters).fetchall()
         (last,) = cursor.execute(_LAST).fetchall()
-    return Audits(audits=tuple(map(_audit, rows[:MOST_ROWS])), is_cut=len(rows) > MOST_ROWS, **now, **last)
+    return Audits(audits=tuple(map(_audit, rows[:MAX_ROWS])), is_cut=len(rows) > MAX_ROWS, **now, **last)
 
 
 def _audit(row: dict[str, Any]) -> Audit:

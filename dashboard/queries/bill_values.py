@@ -11,7 +11,7 @@ from dashboard.exact import Quantity, with_plain
 from dashboard.queries.meters import meters_of
 from metering.months import IN_MONTH_SQL
 
-MOST_VALUES = 1_000
+MAX_VALUES = 1_000
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Values:
-    """At most MOST_VALUES, those of the largest amounts first; `is_cut` where there are more."""
+    """At most MAX_VALUES, those of the largest amounts first; `is_cut` where there are more."""
 
     values: tuple[Value, ...]
     is_cut: bool
@@ -73,8 +73,8 @@ def read_values(backend: Backend, account: str, month: date, dimension: str) -> 
                 "month": month,
                 "requests": list(meters.requests),
                 "tokens": list(meters.tokens),
-                "limit": MOST_VALUES + 1,
+                "limit": MAX_VALUES + 1,
             },
         ).fetchall()
-    values = tuple(Value(**with_plain(row, "requests", "tokens", "unpriced")) for row in rows[:MOST_VALUES])
-    return Values(values, is_cut=len(rows) > MOST_VALUES)
+    values = tuple(Value(**with_plain(row, "requests", "tokens", "unpriced")) for row in rows[:MAX_VALUES])
+    return Values(values, is_cut=len(rows) > MAX_VALUES)

@@ -17,9 +17,9 @@ from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
 from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
-from metering.words import Job
+from metering.vocabulary import Job
 
-MOST_WINDOWS = 1_000
+MAX_WINDOWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _period(
 
 
 def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
-    """The minutes of a line, newest first, at most MOST_WINDOWS.
+    """The minutes of a line, newest first, at most MAX_WINDOWS.
 
     Of usage that was decided before its account's zone was known, days of two months may share minutes: they are shown
     with both.
@@ -168,7 +168,7 @@ def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
                 **{name: getattr(line, name) for name in ("account", "model", "meter", "currency", "price_version")},
                 "start": line.first_window,
                 "end": line.last_window_end,
-                "limit": MOST_WINDOWS,
+                "limit": MAX_WINDOWS,
             },
         ).fetchall()
     return tuple(LineWindow(**with_plain(row, "quantity", "late_quantity")) for row in rows)

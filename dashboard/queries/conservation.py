@@ -13,7 +13,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Disposition, Job
+from metering.vocabulary import Disposition, Job
 
 DAYS = 2
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from dashboard.backend import Backend
 
-MOST_ROWS = 1_000
+MAX_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Contracts:
-    """At most MOST_ROWS, by account, model and meter; right until `right_until` if nobody changes a row of them."""
+    """At most MAX_ROWS, by account, model and meter; right until `right_until` if nobody changes a row of them."""
 
     rows: tuple[Contract, ...]
     is_cut: bool
@@ -44,7 +44,7 @@ _CONTRACTS = """
 def read_contracts(backend: Backend, account: str | None = None) -> Contracts:
     """Those of one account, or of all of the scope."""
     with backend.snapshot() as cursor:
-        rows = cursor.execute(_CONTRACTS, {"account": account, "limit": MOST_ROWS + 1}).fetchall()
+        rows = cursor.execute(_CONTRACTS, {"account": account, "limit": MAX_ROWS + 1}).fetchall()
         ends = cursor.execute("SELECT catalog.contracts_right_until(now()) AS ends").fetchone() or {"ends": None}
-    contracts = tuple(Contract(**row) for row in rows[:MOST_ROWS])
-    return Contracts(contracts, len(rows) > MOST_ROWS, ends["ends"])
+    contracts = tuple(Contract(**row) for row in rows[:MAX_ROWS])
+    return Contracts(contracts, len(rows) > MAX_ROWS, ends["ends"])

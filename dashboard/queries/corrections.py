@@ -10,9 +10,9 @@ from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.stragglers import newest_usage_of
-from metering.words import Job
+from metering.vocabulary import Job
 
-MOST_ROWS = 1_000
+MAX_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def read_corrections(backend: Backend, chosen: CorrectionFilter) -> Corrections:
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.BILLING)
         since = feed.read_at - timedelta(hours=chosen.hours)
-        parameters = {"since": since, "account": chosen.account, "limit": MOST_ROWS + 1}
+        parameters = {"since": since, "account": chosen.account, "limit": MAX_ROWS + 1}
         rows = cursor.execute(_LIST, parameters).fetchall()
         newest_usage = newest_usage_of(cursor)
     return Corrections(
         feed=feed,
-        corrections=tuple(Correction(**with_plain(row, "old_quantity", "new_quantity")) for row in rows[:MOST_ROWS]),
-        is_cut=len(rows) > MOST_ROWS,
+        corrections=tuple(Correction(**with_plain(row, "old_quantity", "new_quantity")) for row in rows[:MAX_ROWS]),
+        is_cut=len(rows) > MAX_ROWS,
         newest_usage=newest_usage,
     )

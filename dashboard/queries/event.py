@@ -1,4 +1,4 @@
-"""One request or event: the way down from the bill to its records, as `weir explain` tells it, within the scope."""
+"""One request or event: the lineage from the bill to its records, as `weir explain` shows it, within the scope."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import polars as pl
 from deltalake.exceptions import DeltaError
 
 from dashboard.backend import Backend, Unavailable
+from jobs.explain.database import Stored
+from jobs.explain.explanation import Sources, explain_found
+from jobs.explain.files import Files
+from jobs.explain.records import DEFAULT_PERIOD, Period, Tables
 from jobs.streams import Table
-from jobs.way_down.explanation import Sources, explain_found
-from jobs.way_down.files import Files
-from jobs.way_down.records import DEFAULT_PERIOD, Period, Tables
-from jobs.way_down.stored import Stored
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 """Of usage; of records four times as many."""
 SHOWN_CHARACTERS = 4_096
 """Of a record's value."""
@@ -44,7 +44,7 @@ def read_event(backend: Backend, text: str, days: int) -> Event:
         usage = backend.table(Table.USAGE)
         journal, of_usage, prices = (_files(backend, name) for name in (Table.JOURNAL, Table.USAGE, Table.PRICES))
         whose = None if backend.scope.is_all else backend.scope.holds()
-        tables = Tables(journal, of_usage, whose, MOST_ROWS)
+        tables = Tables(journal, of_usage, whose, MAX_ROWS)
         try:
             found = tables.of_id(text, Period(now - timedelta(days=days)))
             if found.usage.is_empty() and found.records.is_empty():

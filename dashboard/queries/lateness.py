@@ -13,9 +13,9 @@ from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
-from jobs.metered import ENTRY, METERED_COLUMNS, metered
+from jobs.usage_entries import ENTRY, METERED_COLUMNS, metered
 from metering.meters import QUANTITY_DECIMALS
-from metering.words import Job, Outcome, UsageCause
+from metering.vocabulary import Job, Outcome, UsageCause
 
 DAYS = 7
 MINUTE_SECONDS = 60

@@ -10,7 +10,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Job, UsageCause
+from metering.vocabulary import Job, UsageCause
 
 DAYS = 2
 

@@ -44,13 +44,13 @@ def with_states(versions: pl.DataFrame, now: datetime) -> pl.DataFrame:
     """Versions (streams.PRICES) → the prices among them, with the `state` of each (PriceVersion)."""
     of_instant = [*KEY, "effective_from"]
     ends_at = pl.col("ends_at") if "ends_at" in versions.columns else pl.lit(None, pl.Datetime("us", "UTC"))
-    told = versions.sort("lsn").with_columns(
+    known = versions.sort("lsn").with_columns(
         is_last=pl.col("lsn") == pl.col("lsn").filter(~pl.col("deleted")).max().over(of_instant),
         is_gone=pl.col("deleted").last().over(of_instant),
         ends_at=ends_at.last().over(of_instant),
     )
     never_began = pl.col("ends_at").is_null() | (pl.col("ends_at") <= pl.col("effective_from"))
-    prices = told.filter(~pl.col("deleted")).with_columns(
+    prices = known.filter(~pl.col("deleted")).with_columns(
         holds=pl.col("is_last") & ~(pl.col("is_gone") & never_began),
     )
     holding = prices.filter("holds")

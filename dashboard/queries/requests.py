@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, plain, total
 from dashboard.queries.bills import Line
-from jobs.metered import metered
-from metering.words import UsageCause
+from jobs.usage_entries import metered
+from metering.vocabulary import UsageCause
 
-MOST_ROWS = 500
+MAX_ROWS = 500
 MINUTE = timedelta(minutes=1)
 
 
@@ -71,7 +71,7 @@ def _requests(backend: Backend, where: pc.Expression, line: Line | None = None) 
     for part in backend.parts(table, "usage", where):
         mine = part.filter(backend.scope.holds())
         rows = mine if line is None else _of_line(mine, line)
-        latest = [pl.concat([*latest, rows]).sort("received_at", "lsn", descending=True).head(MOST_ROWS)]
+        latest = [pl.concat([*latest, rows]).sort("received_at", "lsn", descending=True).head(MAX_ROWS)]
     return tuple(_with_meters(latest[0]))
 
 

@@ -14,10 +14,10 @@ from dashboard.exact import Quantity, plain
 from dashboard.queries.feed import feed_of
 from dashboard.queries.meters import meters_of
 from dashboard.queries.sessions import Session
-from jobs.metered import METERED_COLUMNS, metered
+from jobs.usage_entries import METERED_COLUMNS, metered
 from metering.meters import QUANTITY_DECIMALS
 from metering.sessions import SessionState
-from metering.words import Job
+from metering.vocabulary import Job
 
 DAYS = 2
 SUM = pl.Decimal(38, QUANTITY_DECIMALS)

@@ -12,9 +12,9 @@ from dashboard.backend import Backend
 from dashboard.exact import with_plain
 from dashboard.queries.feed import Feed, feed_of
 from metering.sessions import SESSION_STATE_SQL
-from metering.words import Job
+from metering.vocabulary import Job
 
-MOST_ROWS = 500
+MAX_ROWS = 500
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
     """Sessions that the next event of their user would extend, as far as sessionization has come."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.SESSIONIZATION)
-        chosen = {"over": _over(cursor), "account": account, "limit": MOST_ROWS, "bounds": list(BOUNDS_MINUTES)}
+        chosen = {"over": _over(cursor), "account": account, "limit": MAX_ROWS, "bounds": list(BOUNDS_MINUTES)}
         figures = cursor.execute(_FIGURES, chosen).fetchall()[0]
         counted = {row["bucket"]: row["sessions"] for row in cursor.execute(_LENGTHS, chosen).fetchall()}
         sessions = tuple(Session(**row) for row in cursor.execute(_LIST, chosen).fetchall())
@@ -113,7 +113,7 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
 def read_history(backend: Backend, account: str, user: str, *, retracted: bool) -> tuple[Session, ...]:
     """The sessions of one user, newest first; with `retracted` also those that a late event has replaced."""
     with backend.snapshot() as cursor:
-        chosen = {"over": _over(cursor), "account": account, "user": user, "retracted": retracted, "limit": MOST_ROWS}
+        chosen = {"over": _over(cursor), "account": account, "user": user, "retracted": retracted, "limit": MAX_ROWS}
         return tuple(Session(**row) for row in cursor.execute(_HISTORY, chosen).fetchall())
 
 

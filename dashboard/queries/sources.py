@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from dashboard.backend import Backend
 from dashboard.exact import with_plain
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Job
+from metering.vocabulary import Job
 
-MOST_ROWS = 1_000
-MOST_RANGES = 20
+MAX_ROWS = 1_000
+MAX_RANGES = 20
 """Of one source; a source with more holes has a fault that a list does not explain."""
 ONCE = timedelta(minutes=1)
 """A source that was not heard for longer than this was seen once."""
@@ -104,11 +104,11 @@ def read_sources(backend: Backend) -> Sources:
     """Every source that ingestion has heard."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.INGESTION)
-        rows = cursor.execute(_SOURCES, {"ranges": MOST_RANGES, "limit": MOST_ROWS + 1}).fetchall()
+        rows = cursor.execute(_SOURCES, {"ranges": MAX_RANGES, "limit": MAX_ROWS + 1}).fetchall()
         limits = cursor.execute(_LIMITS).fetchone() or NO_LIMITS
     sources = tuple(
         Source(**{**with_plain(row, "arrived", "missing"), "missing_ranges": tuple(row["missing_ranges"])})
-        for row in rows[:MOST_ROWS]
+        for row in rows[:MAX_ROWS]
     )
     newest = sources[0].last_seen_at if sources else None
-    return Sources(feed=feed, sources=sources, is_cut=len(rows) > MOST_ROWS, newest=newest, **limits)
+    return Sources(feed=feed, sources=sources, is_cut=len(rows) > MAX_ROWS, newest=newest, **limits)

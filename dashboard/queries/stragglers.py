@@ -12,9 +12,9 @@ import psycopg
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
-from metering.words import Job
+from metering.vocabulary import Job
 
-MOST_ROWS = 1_000
+MAX_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,16 @@ def read_stragglers(backend: Backend, chosen: StragglerFilter) -> Stragglers:
             "since": feed.read_at - timedelta(hours=chosen.hours),
             "account": chosen.account,
             "decision": chosen.decision,
-            "limit": MOST_ROWS + 1,
+            "limit": MAX_ROWS + 1,
         }
         rows = cursor.execute(_LIST, parameters).fetchall()
         decided = tuple(Decided(**row) for row in cursor.execute(_DECIDED, parameters).fetchall())
         newest_usage = newest_usage_of(cursor)
     return Stragglers(
         feed=feed,
-        stragglers=tuple(Straggler(**with_plain(row, "quantity")) for row in rows[:MOST_ROWS]),
+        stragglers=tuple(Straggler(**with_plain(row, "quantity")) for row in rows[:MAX_ROWS]),
         decided=decided,
-        is_cut=len(rows) > MOST_ROWS,
+        is_cut=len(rows) > MAX_ROWS,
         newest_usage=newest_usage,
     )
 

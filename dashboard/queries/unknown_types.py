@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dashboard.backend import Backend
 
-MOST_ROWS = 1_000
+MAX_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -30,4 +30,4 @@ _TYPES = """
 def read_unknown_types(backend: Backend) -> tuple[UnknownType, ...]:
     """The last seen first. None is shown to those who may not see all accounts."""
     with backend.snapshot() as cursor:
-        return tuple(UnknownType(**row) for row in cursor.execute(_TYPES, [MOST_ROWS]).fetchall())
+        return tuple(UnknownType(**row) for row in cursor.execute(_TYPES, [MAX_ROWS]).fetchall())

@@ -15,9 +15,9 @@ from dashboard.exact import Quantity, plain, with_plain
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
 from metering.lateness import WINDOW_STATE_SQL
-from metering.words import Job
+from metering.vocabulary import Job
 
-MOST_ROWS = 1_000
+MAX_ROWS = 1_000
 """A page with more rows helps nobody and would slow down every viewer's browser."""
 
 
@@ -106,11 +106,11 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
             "closed_until": closed_until,
             "since": (feed.frontier or feed.read_at) - timedelta(hours=chosen.hours),
             "account": chosen.account,
-            "limit": MOST_ROWS + 1,
+            "limit": MAX_ROWS + 1,
         }
         state = WINDOW_STATE_SQL.format(corrected="bool_or(corrected)", closed_until="%(closed_until)s")
         rows = cursor.execute(_WINDOWS.format(key=chosen.by.value, state=state), parameters).fetchall()
-        shown = rows[:MOST_ROWS]
+        shown = rows[:MAX_ROWS]
         oldest = {**parameters, "oldest": shown[-1]["window_start"] if shown else None}
         by_meter = cursor.execute(_BY_METER.format(key=chosen.by.value), oldest).fetchall()
     used: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
@@ -120,7 +120,7 @@ def read_windows(backend: Backend, chosen: WindowFilter) -> UsageWindows:
         feed=feed,
         meters=meters,
         windows=tuple(_window(row, used[_key(row)]) for row in shown),
-        is_cut=len(rows) > MOST_ROWS,
+        is_cut=len(rows) > MAX_ROWS,
         newest=newest["window_end"] if newest else None,
         closed_until=closed_until,
     )

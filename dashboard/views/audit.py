@@ -1,4 +1,4 @@
-"""Audit: what was proved and when, what each audit examined and found, and what it put right, in money."""
+"""Audit: what was proved and when, what each audit examined and found, and what it corrected, in money."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboard.exact import total
 from dashboard.filters import choose_hours
 from dashboard.freshness import Freshness, State
 from dashboard.panel import ask, head
-from dashboard.queries.audits import MOST_ROWS, Audit, Audits, Check, read_audits
+from dashboard.queries.audits import MAX_ROWS, Audit, Audits, Check, read_audits
 from dashboard.table import Value, show_table
 from dashboard.wording import literal, minute, rounded, several, span
 from monitoring.alerts.audits import ANYTHING_HOURS
@@ -38,7 +38,7 @@ def _audits(hours: int) -> None:
     currencies = _currencies(found.audits)
     show_table([_row(one, currencies) for one in found.audits], "audits")
     if found.is_cut:
-        st.caption(f"Only the latest {MOST_ROWS:,} are shown; the table audits has all.")
+        st.caption(f"Only the latest {MAX_ROWS:,} are shown; the table audits has all.")
     _opened(found)
 
 
@@ -81,7 +81,7 @@ def _row(one: Audit, currencies: list[str]) -> dict[str, Value]:
         "of": _of(one),
         "result": _result(one),
         "unexpected": sum(one.unexpected.values()),
-        "rows put right": sum(one.corrected.values()),
+        "rows corrected": sum(one.corrected.values()),
         **{f"changed, {currency}": one.money.get(currency) for currency in currencies},
         "version": one.version,
     }
@@ -123,7 +123,7 @@ def _opened(found: Audits) -> None:
         currencies = _currencies([one])
         show_table([_cause(one, cause, currencies) for cause in one.corrected], f"audit-{one.audit_id}-corrected")
     elif one.finished_at is not None:
-        st.success("Nothing was to be put right.", icon=":material/check_circle:")
+        st.success("Nothing was to be corrected.", icon=":material/check_circle:")
 
 
 def _check(check: Check, one: Audit) -> dict[str, Value]:
@@ -133,7 +133,7 @@ def _check(check: Check, one: Audit) -> dict[str, Value]:
         "examined": check.examined,
         "found": check.found,
         "unexpected": one.unexpected.get(check.check, 0),
-        "put right": check.corrected,
+        "corrected": check.corrected,
         "says": check.says,
     }
 

@@ -6,19 +6,19 @@ import streamlit as st
 
 from dashboard.freshness import Freshness, State
 from dashboard.panel import ask_every, current_time, head
-from dashboard.queries.bills import MOST_WINDOWS, Line, LineWindow, read_line_windows
+from dashboard.queries.bills import MAX_WINDOWS, Line, LineWindow, read_line_windows
 from dashboard.queries.prices import PriceVersion, read_prices
-from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_line_requests
+from dashboard.queries.requests import MAX_ROWS, MINUTE, Request, read_line_requests
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
-from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_words, spaced
+from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_text, spaced
 
 SHARED_FOR_SECONDS = 8.0
 
 
 def line_name(line: Line) -> str:
     """What a line is called in a link: model, meter, and the version of its price."""
-    price = price_words(line.price_version)
+    price = price_text(line.price_version)
     price = f"price {price}" if price.startswith("lsn") else price
     return f"{line.model or 'unknown model'} · {line.meter} · {price} · {line.currency or 'no currency'}"
 
@@ -76,14 +76,14 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
 def _judge_windows(windows: tuple[LineWindow, ...]) -> Freshness:
     if not windows:
         return Freshness(State.NEVER_HAD_DATA, "No window of this line is left.")
-    cut = f"the newest {MOST_WINDOWS:,}" if len(windows) == MOST_WINDOWS else f"{len(windows):,}"
+    cut = f"the newest {MAX_WINDOWS:,}" if len(windows) == MAX_WINDOWS else f"{len(windows):,}"
     return Freshness(State.LIVE, f"{cut} minutes, the last at {minute(windows[0].window_start)} UTC.")
 
 
 def _judge_requests(requests: tuple[Request, ...]) -> Freshness:
     if not requests:
         return Freshness(State.NEVER_HAD_DATA, "No request of these windows is in the usage table.")
-    cut = f"the latest {MOST_ROWS:,}" if len(requests) == MOST_ROWS else f"{len(requests):,}"
+    cut = f"the latest {MAX_ROWS:,}" if len(requests) == MAX_ROWS else f"{len(requests):,}"
     return Freshness(State.LIVE, f"{cut} requests, by when they were received.")
 
 

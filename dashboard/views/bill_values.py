@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.filters import choose
 from dashboard.freshness import Freshness, State
 from dashboard.panel import ask_every, head
-from dashboard.queries.bill_values import MOST_VALUES, Value, Values, read_dimensions, read_values
+from dashboard.queries.bill_values import MAX_VALUES, Value, Values, read_dimensions, read_values
 from dashboard.table import Value as Cell
 from dashboard.table import show_table
 from dashboard.wording import spaced
@@ -50,7 +50,7 @@ def show_values(account: str, month: date, dimension: str) -> None:
 def _judge(found: Values) -> Freshness:
     if not found.values:
         return Freshness(State.NEVER_HAD_DATA, "No day of this month has usage.")
-    cut = f"the first {MOST_VALUES:,}" if found.is_cut else f"{len(found.values):,}"
+    cut = f"the first {MAX_VALUES:,}" if found.is_cut else f"{len(found.values):,}"
     return Freshness(State.LIVE, f"{cut} values, sums of the account's days; the largest amounts first.")
 
 

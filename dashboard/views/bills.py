@@ -21,11 +21,11 @@ from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
-from dashboard.wording import count, literal, money, price_words, rounded, spaced
+from dashboard.wording import count, literal, money, price_text, rounded, spaced
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
-MOST_HEADLINES = 4
+MAX_HEADLINES = 4
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _headlines(totals: Sequence[Total]) -> None:
                 EXACT.add(expected, total.forecast or total.amount),
             )
     figures = [("Accounts", count(len({total.period.account for total in totals})), "")]
-    for currency, (so_far, expected) in sorted(sums.items(), key=lambda item: -item[1][0])[:MOST_HEADLINES]:
+    for currency, (so_far, expected) in sorted(sums.items(), key=lambda item: -item[1][0])[:MAX_HEADLINES]:
         figures.append((f"{currency}, month to date", rounded(so_far), f"forecast {rounded(expected)}"))
     unpriced = total_quantity(total.unpriced for total in totals)
     figures.append(("Unpriced quantity", count(unpriced), "never priced 0" if unpriced else ""))
@@ -162,7 +162,7 @@ def _line_row(line: Line) -> dict[str, Value]:
     return {
         "model": line.model or "unknown",
         "meter": line.meter,
-        "price version": price_words(line.price_version),
+        "price version": price_text(line.price_version),
         "quantity": line.quantity,
         "unit": spaced(line.unit),
         "amount": line.amount,

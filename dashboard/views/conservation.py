@@ -12,10 +12,10 @@ from dashboard.freshness import Freshness, State, freshness
 from dashboard.panel import ask_every, head
 from dashboard.queries.conservation import DAYS, Conservation, read_conservation
 from dashboard.wording import count
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 
 REFRESH_SECONDS = 5
-MOST_REASONS = 6
+MAX_REASONS = 6
 
 # Shape and word, besides the colour.
 _MARKS: dict[str, str] = {
@@ -57,8 +57,8 @@ def _headings(equation: Conservation) -> list[tuple[str, str]]:
 def _explain(equation: Conservation) -> None:
     reasons = list(equation.by_reason.items())
     if reasons:
-        listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons[:MOST_REASONS])
-        more = f" and {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
+        listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons[:MAX_REASONS])
+        more = f" and {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         st.caption(f"Rejected for: {listed}{more}. `weir dead-letters` lists them as they were received.")
     if equation.came_back:
         st.caption(f"{count(equation.came_back)} of the accepted are dead letters that came back.")

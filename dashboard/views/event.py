@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import streamlit as st
 
-from dashboard.became import CAUSES, Fate, fates
 from dashboard.exact import EXACT, plain
+from dashboard.fates import CAUSES, Fate, fates
 from dashboard.freshness import Freshness, State
 from dashboard.marks import DECISIONS, WINDOWS
 from dashboard.meter_columns import with_meters
@@ -18,13 +18,13 @@ from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.event import DEFAULT_DAYS, SHOWN_CHARACTERS, Event, read_event
 from dashboard.queries.meters import in_order
 from dashboard.table import Link, Row, Value, show_table
-from dashboard.wording import escaped, length, literal, minute, price_words, several
+from dashboard.wording import escaped, length, literal, minute, price_text, several
 from metering.limits import MAX_NAME_BYTES
 
 SHARED_FOR_SECONDS = 8.0
-MOST_DAYS = 3_650
+MAX_DAYS = 3_650
 HEIGHT = 260
-Told = Mapping[str, Any]
+Document = Mapping[str, Any]
 
 
 def show() -> None:
@@ -32,7 +32,7 @@ def show() -> None:
     st.title("One event")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input("Request id or event id", key="id", width=460, bind="query-params")
-        days = st.number_input("Days back", 1, MOST_DAYS, DEFAULT_DAYS, key="days", width=200, bind="query-params")
+        days = st.number_input("Days back", 1, MAX_DAYS, DEFAULT_DAYS, key="days", width=200, bind="query-params")
     if not text:
         st.info("Enter the id of a request or of an event to see what became of it.", icon=":material/search:")
     elif (problem := unusable(text)) is not None:
@@ -121,7 +121,7 @@ def _table(title: str, key: str, rows: Sequence[Row]) -> None:
         show_table(rows, f"event-{key}", height=HEIGHT)
 
 
-def _on_the_bill(document: Told) -> Iterator[Row]:
+def _on_the_bill(document: Document) -> Iterator[Row]:
     """Per window, meter and price version: quantity x unit price = amount, of this event alone."""
     for window in document["windows"]:
         for version in window["price_versions"]:
@@ -136,11 +136,11 @@ def _on_the_bill(document: Told) -> Iterator[Row]:
                     "× unit price": version["unit_price"],
                     "= amount": mine["amount"] if version["price_version"] is not None else None,
                     "currency": window["currency"] or "none",
-                    "price version": price_words(version["price_version"]),
+                    "price version": price_text(version["price_version"]),
                 }
 
 
-def _price(one: Told) -> Row:
+def _price(one: Document) -> Row:
     """A version, and who made it the price."""
     return {
         "price version": _number(one["price_version"]),
@@ -155,7 +155,7 @@ def _price(one: Told) -> Row:
     }
 
 
-def _window(one: Told) -> Row:
+def _window(one: Document) -> Row:
     return {
         "account": one["account"],
         "window start (UTC)": minute(one["window_start"]),
@@ -170,7 +170,7 @@ def _window(one: Told) -> Row:
     }
 
 
-def _correction(one: Told) -> Row:
+def _correction(one: Document) -> Row:
     return {
         "corrected (UTC)": one["corrected_at"],
         "window start (UTC)": minute(one["window_start"]),
@@ -187,7 +187,7 @@ def _correction(one: Told) -> Row:
     }
 
 
-def _straggler(one: Told) -> Row:
+def _straggler(one: Document) -> Row:
     return {
         "usage lsn": _number(one["usage_lsn"]),
         "meter": one["meter"],
@@ -203,12 +203,12 @@ def _straggler(one: Told) -> Row:
     }
 
 
-def _usage(rows: Sequence[Told]) -> list[dict[str, Value]]:
+def _usage(rows: Sequence[Document]) -> list[dict[str, Value]]:
     meters = in_order(one["meter"] for row in rows for one in row["meters"])
     return [_of_usage(row, meters) for row in rows]
 
 
-def _of_usage(row: Told, meters: Sequence[str]) -> dict[str, Value]:
+def _of_usage(row: Document, meters: Sequence[str]) -> dict[str, Value]:
     quantities = {
         one["meter"]: plain(EXACT.multiply(one["quantity"], row["sign"]))
         for one in row["meters"]
@@ -231,7 +231,7 @@ def _of_usage(row: Told, meters: Sequence[str]) -> dict[str, Value]:
     return with_meters(front, {meter: quantities.get(meter) for meter in meters}, back)
 
 
-def _report(one: Told) -> Row:
+def _report(one: Document) -> Row:
     return {
         "event id": one["id"],
         "lsn": _number(one["lsn"]),
@@ -253,7 +253,7 @@ def _lsns(lsns: Sequence[int]) -> str:
     return ", ".join(map(str, lsns))
 
 
-def _records(records: Sequence[Told]) -> None:
+def _records(records: Sequence[Document]) -> None:
     _table("Records as received", "records", [_record(one) for one in records])
     if not records:
         return
@@ -268,7 +268,7 @@ def _records(records: Sequence[Told]) -> None:
         )
 
 
-def _record(one: Told) -> Row:
+def _record(one: Document) -> Row:
     return {
         "topic": one["topic"],
         "partition": one["partition"],

@@ -16,7 +16,7 @@ from dashboard.queries.outcomes import Outcomes, read_outcomes
 from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.table import Value, show_table
 from dashboard.wording import count, instant
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 REFRESH_SECONDS = 3
 PRICES_SECONDS = 15

@@ -8,24 +8,18 @@ from itertools import pairwise
 import altair as alt
 import streamlit as st
 
-from dashboard.became import CAUSES
+from dashboard.fates import CAUSES
 from dashboard.filters import choose, choose_account, choose_hours
 from dashboard.freshness import Freshness, State, freshness
 from dashboard.marks import DECISIONS
 from dashboard.panel import ask, ask_every, head
 from dashboard.queries.corrections import Correction, CorrectionFilter, Corrections, read_corrections
 from dashboard.queries.lateness import DAYS, Lateness, read_lateness
-from dashboard.queries.stragglers import (
-    MOST_ROWS,
-    Straggler,
-    StragglerFilter,
-    Stragglers,
-    read_stragglers,
-)
+from dashboard.queries.stragglers import MAX_ROWS, Straggler, StragglerFilter, Stragglers, read_stragglers
 from dashboard.table import Value, show_table
 from dashboard.views.event import event_link
 from dashboard.wording import length, minute, rounded, span
-from metering.words import Decision
+from metering.vocabulary import Decision
 
 REFRESH_SECONDS = 3
 LATENESS_SECONDS = 10
@@ -63,7 +57,7 @@ def _stragglers(chosen: StragglerFilter) -> None:
         return
     show_table([_row(straggler) for straggler in found.stragglers], "stragglers")
     if found.is_cut:
-        st.caption(f"Only the latest {MOST_ROWS:,} are shown; `weir stragglers` lists all.")
+        st.caption(f"Only the latest {MAX_ROWS:,} are shown; `weir stragglers` lists all.")
     if any(straggler.decision == Decision.HOLD for straggler in found.stragglers):
         st.caption(
             "What waits is billed to nobody, and shown however long it does. `weir stragglers approve` bills it, "
@@ -121,7 +115,7 @@ def _corrections(chosen: CorrectionFilter) -> None:
         return
     show_table([_corrected(correction) for correction in found.corrections], "corrections")
     if found.is_cut:
-        st.caption(f"Only the latest {MOST_ROWS:,} are shown; `weir corrections` lists all.")
+        st.caption(f"Only the latest {MAX_ROWS:,} are shown; `weir corrections` lists all.")
 
 
 def _corrected(correction: Correction) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from dashboard.queries.lag import read_lag
 from dashboard.views.conservation import show_conservation
 from dashboard.views.firing import show_firing
 from dashboard.wording import count, instant, literal, span
-from metering.words import Job
+from metering.vocabulary import Job
 
 REFRESH_SECONDS = 2
 LAG_SECONDS = 15.0

@@ -13,14 +13,7 @@ from dashboard.freshness import Freshness, State, freshness
 from dashboard.meter_columns import with_meters
 from dashboard.panel import ask, ask_every, head
 from dashboard.queries.session_tokens import NOTHING, SessionTokens, read_session_tokens
-from dashboard.queries.sessions import (
-    BOUNDS_MINUTES,
-    MOST_ROWS,
-    Session,
-    Sessions,
-    read_history,
-    read_open_sessions,
-)
+from dashboard.queries.sessions import BOUNDS_MINUTES, MAX_ROWS, Session, Sessions, read_history, read_open_sessions
 from dashboard.table import Row, Value, show_table
 from dashboard.wording import length, literal, several
 from metering.sessions import SessionState
@@ -66,8 +59,8 @@ def _open_sessions(account: str | None) -> None:
     with right:
         tokens = ask_every(TOKENS_SECONDS, read_session_tokens, found.sessions).value or NOTHING
         show_table([_row(session, tokens) for session in found.sessions], "open-sessions", height=330)
-        if found.open_now > MOST_ROWS:
-            st.caption(f"The {MOST_ROWS:,} most recently active of {found.open_now:,}; `weir sessions` lists all.")
+        if found.open_now > MAX_ROWS:
+            st.caption(f"The {MAX_ROWS:,} most recently active of {found.open_now:,}; `weir sessions` lists all.")
 
 
 def _figures(found: Sessions) -> None:

@@ -7,11 +7,11 @@ import streamlit as st
 from dashboard.filters import choose
 from dashboard.freshness import freshness
 from dashboard.panel import ask, ask_every, head
-from dashboard.queries.sources import MOST_RANGES, MOST_ROWS, Source, Sources, read_sources
+from dashboard.queries.sources import MAX_RANGES, MAX_ROWS, Source, Sources, read_sources
 from dashboard.queries.unknown_types import UnknownType, read_unknown_types
 from dashboard.table import Value, show_table
 from dashboard.wording import count, span
-from monitoring.metrics import MOST_NEW_SOURCES
+from monitoring.metrics import MAX_NEW_SOURCES
 
 REFRESH_SECONDS = 3
 TYPES_SECONDS = 15
@@ -35,7 +35,7 @@ def _sources(which: str) -> None:
     _figures(found)
     if found.unlisted:
         st.warning(
-            f"{count(found.unlisted)} events came from sources that are not listed: more than {MOST_NEW_SOURCES:,} new "
+            f"{count(found.unlisted)} events came from sources that are not listed: more than {MAX_NEW_SOURCES:,} new "
             "ones came within an hour. Their events are metered and billed like all others.",
             icon=":material/flood:",
         )
@@ -50,7 +50,7 @@ def _sources(which: str) -> None:
         return
     show_table([_row(one, found) for one in shown], "sources", height=560)
     if found.is_cut:
-        st.caption(f"Only the {MOST_ROWS:,} last heard are shown.")
+        st.caption(f"Only the {MAX_ROWS:,} last heard are shown.")
 
 
 @st.fragment(run_every=TYPES_SECONDS)
@@ -104,7 +104,7 @@ def _state(source: Source, found: Sources) -> str:
 
 def _row(source: Source, found: Sources) -> dict[str, Value]:
     ranges = ", ".join(source.missing_ranges)
-    more = " …" if len(source.missing_ranges) == MOST_RANGES else ""
+    more = " …" if len(source.missing_ranges) == MAX_RANGES else ""
     return {
         "source": source.source,
         "epoch": source.source_epoch or "none",

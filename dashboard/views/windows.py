@@ -15,7 +15,7 @@ from dashboard.freshness import Freshness, State, freshness
 from dashboard.marks import WINDOWS
 from dashboard.meter_columns import with_meters
 from dashboard.panel import ask, ask_every, head
-from dashboard.queries.requests import MINUTE, MOST_ROWS, Request, read_window_requests
+from dashboard.queries.requests import MAX_ROWS, MINUTE, Request, read_window_requests
 from dashboard.queries.windows import By, UsageWindow, UsageWindows, WindowFilter, read_windows
 from dashboard.table import Row, Value, show_table
 from dashboard.views.requests import show_requests
@@ -182,7 +182,7 @@ def _judge_requests(requests: tuple[Request, ...], start: datetime) -> Freshness
         return Freshness(State.NEVER_HAD_DATA, "No request of this window is in the usage table.")
     late = sum(request.late_seconds >= 0 for request in requests)
     newest = max(request.received_at for request in requests)
-    cut = f"the latest {MOST_ROWS:,}" if len(requests) == MOST_ROWS else f"{len(requests):,}"
+    cut = f"the latest {MAX_ROWS:,}" if len(requests) == MAX_ROWS else f"{len(requests):,}"
     return Freshness(
         State.LIVE,
         f"{cut} requests, {late:,} of them received after {moment(start + MINUTE)}; the last came {moment(newest)}.",

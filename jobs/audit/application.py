@@ -12,16 +12,16 @@ import structlog
 from confluent_kafka.admin import AdminClient
 
 from jobs.audit.check import Check
+from jobs.audit.check_rows import check_row
+from jobs.audit.compare.conservation import conservation
 from jobs.audit.config import AuditConfig
-from jobs.audit.conservation import conservation
-from jobs.audit.listed import row
-from jobs.audit.pinned import Asked
-from jobs.audit.recorded import recorded
+from jobs.audit.recompute.basis import Scope
 from jobs.audit.run import Audit, NotBilledError
+from jobs.audit.tables.audit_record import record_audit
 from jobs.runtime.config import Environment
 from jobs.runtime.delta.object_store import spark_settings
 from jobs.runtime.errors import ExitStatus, Refused
-from jobs.runtime.postgres.away import remedy
+from jobs.runtime.postgres.unavailable import remedy
 from jobs.runtime.spark import SHUFFLE_PARTITIONS, spark_session
 from metering.instants import Clock
 
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 NAME = "audit"
 
 
-def run(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, appends: bool) -> ExitStatus:
+def run(config: AuditConfig, where: Environment, asked: Scope, clock: Clock, *, appends: bool) -> ExitStatus:
     """Audit once and log each check; STOPPED where whatever differed had a known cause and all holds."""
     try:
         found = list(_checks(config, where, asked, clock, appends=appends))
@@ -51,12 +51,14 @@ def run(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, 
 
 
 def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:
-    """So many parts of the keys are recomputed at once: one for each core, also of executors that are not there yet."""
+    """How many parts of the keys are recomputed at once: one for each core, also of executors that are not there
+    yet.
+    """
     asked = [int(settings.get(f"spark.executor.{name}", 1)) for name in ("instances", "cores")]
     return max(SHUFFLE_PARTITIONS, known_cores, asked[0] * asked[1])
 
 
-def _checks(config: AuditConfig, where: Environment, asked: Asked, clock: Clock, *, appends: bool) -> list[Check]:
+def _checks(config: AuditConfig, where: Environment, asked: Scope, clock: Clock, *, appends: bool) -> list[Check]:
     session = spark_session(
         f"weir-{NAME}",
         where.jars,
@@ -80,9 +82,9 @@ def _checks(config: AuditConfig, where: Environment, asked: Asked, clock: Clock,
     )
     found = []
     try:
-        for check in recorded(audit, lambda: [conservation(where.tables, where.kafka, admin, asked.since)]):
-            said = dict(row(check))
-            (log.info if check.holds else log.error)("examined", job=NAME, **said)
+        for check in record_audit(audit, lambda: [conservation(where.tables, where.kafka, admin, asked.since)]):
+            checked = dict(check_row(check))
+            (log.info if check.holds else log.error)("examined", job=NAME, **checked)
             found.append(check)
     finally:
         session.stop()

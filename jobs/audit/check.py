@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Check:
     """How much was looked at, what is not as it must be, how much of that was expected, and the first of it in words.
 
-    `corrected`: what was put right now. A difference is expected that has one of the audit's known causes.
+    `corrected`: what was corrected now. A difference is expected that has one of the audit's known causes.
     """
 
     check: str
@@ -26,6 +26,6 @@ class Check:
         return self.found == self.expected
 
 
-def said(check: str, examined: int, broken: Sequence[str], sound: str) -> Check:
+def first_sentence(check: str, examined: int, broken: Sequence[str], sound: str) -> Check:
     """The first sentence of what is broken, or what is `sound`."""
     return Check(check, examined, len(broken), broken[0] if broken else sound)

@@ -7,25 +7,25 @@ from typing import Any
 
 import polars as pl
 
+from jobs.audit.bills.months import wrong_months
+from jobs.audit.bills.proof import Proof, Span, prove_sessions
 from jobs.audit.check import Check
-from jobs.audit.differences import Kind
-from jobs.audit.kept import Kept
-from jobs.audit.months import wrong_months
-from jobs.audit.outcomes import Outcomes
-from jobs.audit.proved import Proof, Span, proved_sessions
-from jobs.audit.recomputed import OUTCOME, Pinned
-from jobs.audit.stored import Sessions, Stored
-from jobs.audit.versions import Versions
+from jobs.audit.compare.differences import Kind
+from jobs.audit.recompute.expected import OUTCOME, Pinned
+from jobs.audit.recompute.outcomes import Outcomes
+from jobs.audit.tables.database import Sessions, Stored
+from jobs.audit.tables.retained import RetainedRows
+from jobs.audit.tables.versions import Versions
 from jobs.streams import Table
 
 
-def numbers(held: Mapping[Table, Kept], made: Stored, doubled: Collection[Table]) -> Check:
+def numbers(retained: Mapping[Table, RetainedRows], made: Stored, doubled: Collection[Table]) -> Check:
     """I1: each lsn of journal and usage is there, and nobody has read further than they reach.
 
     `doubled`: tables that have as many rows as they must, and not those.
     """
     broken = []
-    for table, one in held.items():
+    for table, one in retained.items():
         if one.missing:
             broken.append(f"{table}: {one.missing} rows are missing between {one.first} and {one.next}")
         elif table in doubled:
@@ -33,24 +33,24 @@ def numbers(held: Mapping[Table, Kept], made: Stored, doubled: Collection[Table]
     read = {Table.JOURNAL: made.sessions.position, Table.USAGE: made.billed.position}
     broken += [
         f"{table} ends before lsn {one.next}, but was read up to {read[table] - 1}: rows are gone"
-        for table, one in held.items()
+        for table, one in retained.items()
         if one.next < read[table]
     ]
     sound = "each lsn of journal and usage is there once, but for the days that `weir retain` has removed"
-    many = max(sum(abs(one.missing) for one in held.values()), len(broken))
-    return Check("I1", sum(one.rows for one in held.values()), many, (broken or [sound])[0])
+    many = max(sum(abs(one.missing) for one in retained.values()), len(broken))
+    return Check("I1", sum(one.rows for one in retained.values()), many, (broken or [sound])[0])
 
 
-def gone(made: Stored) -> Iterator[Check]:
+def no_usage(made: Stored) -> Iterator[Check]:
     """Where there is no usage, or no journal: nothing was made of them yet, or they are gone."""
     read = max(made.billed.position, made.sessions.position) - 1
-    says = f"journal or usage is gone, and {read} rows of it were read" if read else "there is no usage yet"
+    text = f"journal or usage is gone, and {read} rows of it were read" if read else "there is no usage yet"
     for name in ("I1", "I4", "I5", "I6", "I8", "I10", "I12"):
-        yield Check(name, 0, read if name == "I1" else 0, says)
+        yield Check(name, 0, read if name == "I1" else 0, text)
 
 
-def streamed(found: Outcomes, pinned: Pinned, told: Sequence[str]) -> Iterator[Check]:
-    """I4 and I10: what the stream made of the journal; `told`: what else is not as the journal tells it."""
+def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Iterator[Check]:
+    """I4 and I10: what the stream made of the journal; `summary`: what else is not as the journal tells it."""
     left_out = "" if pinned.since is None else f"; not what has a row from before {pinned.since}"
     if pinned.known_from > 1:
         left_out += f"; nor what an older release decided by rules that it did not keep, before lsn {pinned.known_from}"
@@ -65,14 +65,16 @@ def streamed(found: Outcomes, pinned: Pinned, told: Sequence[str]) -> Iterator[C
         ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome says what the journal makes of it"),
     ):
         broken = part.unique(OUTCOME, keep="first", maintain_order=True)
-        says = [sentence(row) for row in broken.head(1).iter_rows(named=True)] + [*(told if name == "I10" else ())]
-        many = len(broken) + (len(told) if name == "I10" else 0)
-        yield Check(name, number, many, (says[0] if says else sound) + left_out)
+        sentences = [sentence(row) for row in broken.head(1).iter_rows(named=True)] + [
+            *(differing if name == "I10" else ())
+        ]
+        many = len(broken) + (len(differing) if name == "I10" else 0)
+        yield Check(name, number, many, (sentences[0] if sentences else sound) + left_out)
 
 
 def sessions(versions: Versions, made: Sessions) -> Check:
     """I5: the sessions of each user are those that the gaps cut their requests into."""
-    found = proved_sessions(versions, made)
+    found = prove_sessions(versions, made)
     sound = "each request with a user is in one session of theirs, which begins and ends where the gaps say"
     return Check("I5", found.examined, found.found, found.first or sound)
 
@@ -91,18 +93,18 @@ def months(made: Stored, pinned: Pinned) -> Check:
     return Check("I12", found.examined, found.found, found.first or sound)
 
 
-def standing(found: Outcomes, proof: Proof, corrected: Mapping[str, int]) -> Check:
-    """I8: what was found later is put right (rows, by cause), and each change of a closed window is a row."""
+def corrections(found: Outcomes, proof: Proof, corrected: Mapping[str, int]) -> Check:
+    """I8: what was found later is corrected (rows, by cause), and each change of a closed window is a row."""
     faults = found.faults.unique(OUTCOME, keep="first", maintain_order=True)
     broken = [*(sentence(row) for row in faults.head(1).iter_rows(named=True)), proof.corrections.first]
     put = sum(corrected.values())
     expected = max(found.changes, put)
     causes = corrected or found.causes
-    told = ", ".join(f"{many} rows of cause {cause}" for cause, many in sorted(causes.items()))
-    told += "" if corrected or not told else " would put right what was found later"
-    says = next(filter(None, broken), told) or "what was found later is put right, and each correction is explained"
+    summary = ", ".join(f"{many} rows of cause {cause}" for cause, many in sorted(causes.items()))
+    summary += "" if corrected or not summary else " would correct what was found later"
+    text = next(filter(None, broken), summary) or "what was found later is corrected, and each correction is explained"
     wrong = len(faults) + proof.corrections.found
-    return Check("I8", found.outcomes + proof.corrections.examined, wrong + expected, says, expected, put)
+    return Check("I8", found.outcomes + proof.corrections.examined, wrong + expected, text, expected, put)
 
 
 def sentence(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""One audit: recompute, put right what has a known cause, wait until billing has it, and prove what billing made."""
+"""One audit: recompute, correct what has a known cause, wait until billing has it, and prove what billing made."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from jobs.audit import checks
-from jobs.audit.appended import AuditedMeanwhile, append, refuse_unfit
+from jobs.audit.bills.journal_decisions import wrong_decisions
+from jobs.audit.bills.proof import prove_bills, span_of
 from jobs.audit.check import Check
-from jobs.audit.decisions_told import otherwise_decided
-from jobs.audit.kept import Kept, is_each_once, kept
-from jobs.audit.outcomes import Outcomes, outcomes
-from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
-from jobs.audit.proved import proved, span_of
-from jobs.audit.recomputed import Pinned
-from jobs.audit.stored import billing_position, joins_config, stored
-from jobs.audit.versions import Versions
-from jobs.audit.versions_told import otherwise_told
+from jobs.audit.compare.journal_versions import wrong_versions
+from jobs.audit.recompute.basis import EVERYTHING, Scope, first_log_date, pin
+from jobs.audit.recompute.expected import Pinned
+from jobs.audit.recompute.outcomes import Outcomes, outcomes
+from jobs.audit.tables.append import AuditedMeanwhile, append, refuse_unfit
+from jobs.audit.tables.database import billing_position, joins_config, stored
+from jobs.audit.tables.retained import RetainedRows, has_each_once, retained_rows
+from jobs.audit.tables.versions import Versions
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
@@ -42,7 +42,7 @@ class Audit:
     tables: str
     postgres_url: str
     clock: Clock
-    asked: Asked = EVERYTHING
+    asked: Scope = EVERYTHING
     appends: bool = True
     """False: it says what differs and changes nothing."""
     wait_seconds: float = 600
@@ -59,30 +59,30 @@ class Audit:
         present = joins_config(self.postgres_url)
         found, pinned, corrected = self._put_right(present)
         if found is None or pinned is None:
-            yield from checks.gone(stored(self.postgres_url))
+            yield from checks.no_usage(stored(self.postgres_url))
             return
         made = stored(self.postgres_url, self.asked)
         opened = self._opened(present)
         assert opened is not None
-        versions, held = opened
+        versions, retained = opened
         known = {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices}
-        first = held[Table.JOURNAL].first
-        told = otherwise_told(versions.journal, known, first, pinned.position)
-        decided = otherwise_decided(versions.journal, versions.usage, held, pinned.position)
-        yield from checks.streamed(found, pinned, [*told, *decided])
+        first = retained[Table.JOURNAL].first
+        versions_differ = wrong_versions(versions.journal, known, first, pinned.position)
+        decided = wrong_decisions(versions.journal, versions.usage, retained, pinned.position)
+        yield from checks.streamed(found, pinned, [*versions_differ, *decided])
         tables = {Table.JOURNAL: versions.journal, Table.USAGE: versions.usage}
-        doubled = [name for name, table in tables.items() if not is_each_once(table, held[name])]
-        yield checks.numbers(held, made, doubled)
-        if (lost := held[Table.JOURNAL].since) is not None:
+        doubled = [name for name, table in tables.items() if not has_each_once(table, retained[name])]
+        yield checks.numbers(retained, made, doubled)
+        if (lost := retained[Table.JOURNAL].since) is not None:
             yield Check("I5", 0, 0, f"the journal has lost the days before {lost}, and sessions stay for ever")
         elif self.asked.is_everything:
             yield checks.sessions(versions, made.sessions)
         else:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
-        span = span_of(self.asked, held[Table.USAGE].since, versions.usage, made.billed)
-        proof = proved(versions, made.billed, span)
-        yield checks.windows(proof, span, held[Table.USAGE].next - made.billed.position)
-        yield checks.standing(found, proof, corrected)
+        span = span_of(self.asked, retained[Table.USAGE].since, versions.usage, made.billed)
+        proof = prove_bills(versions, made.billed, span)
+        yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position)
+        yield checks.corrections(found, proof, corrected)
         yield checks.months(made, pinned)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
@@ -92,8 +92,8 @@ class Audit:
         while True:
             if (opened := self._opened(present)) is None:
                 return None, None, corrected
-            versions, held = opened
-            pinned = pin(versions.usage, held.values(), self.tables, present, self.asked)
+            versions, retained = opened
+            pinned = pin(versions.usage, retained.values(), self.tables, present, self.asked)
             found = outcomes(versions, pinned)
             first = first or (found, pinned)
             self.tell(f"{found.outcomes:,} outcomes recomputed, {found.changes:,} rows put them right")
@@ -111,24 +111,24 @@ class Audit:
             if found.is_all:
                 return *first, corrected
 
-    def _opened(self, present: JoinsConfig) -> tuple[Versions, dict[Table, Kept]] | None:
+    def _opened(self, present: JoinsConfig) -> tuple[Versions, dict[Table, RetainedRows]] | None:
         """usage, then the journal: what usage was made of is in the journal that is read after it."""
         usage, journal = open_table(self.tables, Table.USAGE), open_table(self.tables, Table.JOURNAL)
         if usage is None or journal is None:
             return None
         refuse_unfit(usage)
-        held = {Table.JOURNAL: kept(journal), Table.USAGE: kept(usage)}
+        retained = {Table.JOURNAL: retained_rows(journal), Table.USAGE: retained_rows(usage)}
         since = first_log_date(usage, present, self.asked)
-        return Versions(self.spark, self.tables, journal, usage, since), held
+        return Versions(self.spark, self.tables, journal, usage, since), retained
 
     def _wait_for_billing(self, next_lsn: int) -> None:
         """Until billing has folded the usage before `next_lsn`: who asked reads what the audit wrote."""
         deadline = self.clock.monotonic() + self.wait_seconds
-        while (left := next_lsn - billing_position(self.postgres_url)) > 0:
-            self.tell(f"billing has {left:,} rows of usage to fold")
+        while (rest := next_lsn - billing_position(self.postgres_url)) > 0:
+            self.tell(f"billing has {rest:,} rows of usage to fold")
             if self.clock.monotonic() >= deadline:
                 raise NotBilledError(
-                    f"what was found is put right in usage, but after {self.wait_seconds:g} s billing still has {left} "
+                    f"what was found is corrected in usage, but after {self.wait_seconds:g} s billing still has {rest} "
                     "rows of it to fold; look at `weir status`, and audit again when billing goes on"
                 )
             time.sleep(LOOK_SECONDS)

@@ -11,10 +11,10 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from jobs.billing.rules import HISTORY, HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.holding import HoldConfig
-from jobs.runtime.meters import LONGEST_GRACE_SECONDS, MeterName
+from jobs.runtime.meters import MAX_GRACE_SECONDS, MeterName
 from metering.instants import rfc3339
-from metering.meters import MOST_METERS
-from metering.words import LatePolicy, Published
+from metering.meters import MAX_METERS
+from metering.vocabulary import LatePolicy, Published
 
 FIRST_INSTANT, END_INSTANT = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 
@@ -27,13 +27,13 @@ class BillingConfig(JobConfig):
     grace_seconds: int = Field(
         default=900,
         ge=0,
-        le=LONGEST_GRACE_SECONDS,
+        le=MAX_GRACE_SECONDS,
         description="How long after its end a window takes usage without a correction; seconds, at most 31 days. A "
         "meter's own `grace_seconds` in `meters` goes before it.",
     )
     late_policy: dict[MeterName, LatePolicy] = Field(
         default_factory=dict,
-        max_length=MOST_METERS,
+        max_length=MAX_METERS,
         description="What a straggler does to its closed window, by meter: correct (default), drop, or hold (it waits "
         "for `weir stragglers approve` or `reject`). A meter's own `late_policy` in `meters` is the same.",
     )
@@ -65,12 +65,12 @@ class BillingConfig(JobConfig):
 
     @field_validator("history_until", mode="before")
     @classmethod
-    def _is_an_instant(cls, said: object) -> object:
+    def _is_an_instant(cls, value: object) -> object:
         """An instant of RFC 3339, which YAML may have read: no number, whatever it may mean."""
-        until = datetime.fromisoformat(said) if isinstance(said, str) else said
+        until = datetime.fromisoformat(value) if isinstance(value, str) else value
         if until is None or isinstance(until, datetime):
             return until
-        raise ValueError(f"history_until is {said}, no instant such as 2026-11-01T00:00:00Z")
+        raise ValueError(f"history_until is {value}, no instant such as 2026-11-01T00:00:00Z")
 
     @field_validator("history_until")
     @classmethod
@@ -124,4 +124,4 @@ class BillingConfig(JobConfig):
         holds = {name: hold.model_dump(mode="json", exclude_none=True) for name, hold in self.holds.items()}
         history = None if self.history_until is None else rfc3339(self.history_until)
         deciding = {**super().deciding, POLICY: policies, METER_GRACE: own, HOLD: holds, HISTORY: history}
-        return {name: said for name, said in deciding.items() if said or name not in (METER_GRACE, HOLD, HISTORY)}
+        return {name: value for name, value in deciding.items() if value or name not in (METER_GRACE, HOLD, HISTORY)}

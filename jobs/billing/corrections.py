@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from jobs.billing.staged import IS_BILLED
+from metering.vocabulary import Decision, UsageCause
 from metering.windows import MINUTE
-from metering.words import Decision, UsageCause
 
 _ORDER = f"ARRAY[{', '.join(repr(decision.value) for decision in Decision)}]"
 

@@ -9,7 +9,7 @@ import psycopg
 from jobs.billing.staged import IS_BILLED
 from metering.windows import MINUTE
 
-MOST_COMBINATIONS = 10_000
+MAX_COMBINATIONS = 10_000
 """Of dimensions that have rows of their own, per account and day."""
 
 # By where in usage they are billed first: which come first does not depend on how usage was cut into batches. What one
@@ -62,7 +62,7 @@ ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
 """
 
 
-def add_days(cursor: psycopg.Cursor[Any], most_combinations: int = MOST_COMBINATIONS) -> None:
+def add_days(cursor: psycopg.Cursor[Any], most_combinations: int = MAX_COMBINATIONS) -> None:
     """Add `staged` to `usage_days`, as far as it is in windows: not what is dropped, rejected or held."""
     cursor.execute(ADMIT, {"most": most_combinations})
     cursor.execute(ADD, {"minute": MINUTE})

@@ -19,8 +19,8 @@ from jobs.billing.staged import IS_BILLED
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from metering.pricing import BILLED_AS_PART
+from metering.vocabulary import Published, UsageCause
 from metering.windows import MINUTE
-from metering.words import Published, UsageCause
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from metering.pricing import BILLED_AS_PART
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 
 _ASK = """
 SELECT EXISTS (SELECT FROM staged WHERE cause = %(decided)s), EXISTS (SELECT FROM staged WHERE decision = 'hold'),

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from metering.instants import rfc3339
-from metering.words import Published
+from metering.vocabulary import Published
 
 SOURCE = "weir"
 TYPES = {Published.WINDOWS: "weir.window.v1", Published.CORRECTIONS: "weir.correction.v1"}
@@ -38,15 +38,15 @@ def _identity(*parts: object) -> str:
 def window_message(row: Mapping[str, Any]) -> Message:
     """A row of `usage_windows`. Its key is its id, a JSON array (`WINDOW_ID`): so the topic is a table."""
     identity = _identity(*map(row.__getitem__, WINDOW_ID))
-    said = {name: value for name, value in row.items() if name != "updated_at"}
-    return identity.encode(), _event(Published.WINDOWS, row["updated_at"], {"id": identity, **said})
+    data = {name: value for name, value in row.items() if name != "updated_at"}
+    return identity.encode(), _event(Published.WINDOWS, row["updated_at"], {"id": identity, **data})
 
 
 def correction_message(row: Mapping[str, Any]) -> Message:
     """A row of `corrections`. Its key is the account: those of one account keep their order. Id: `CORRECTION_ID`."""
     identity = _identity(row["usage_lsns"][0], row["meter"])
-    said = {name: value for name, value in row.items() if name != "number"}
-    data = {"id": identity, "version": ONLY_VERSION, **said}
+    values = {name: value for name, value in row.items() if name != "number"}
+    data = {"id": identity, "version": ONLY_VERSION, **values}
     return row["account"].encode(), _event(Published.CORRECTIONS, row["corrected_at"], data)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from metering.words import Published
+from metering.vocabulary import Published
 
 STEP_ROWS = 500
 """Corrections, or minutes of an account, that one transaction of Kafka tells."""
@@ -144,6 +144,6 @@ class Outbox:
         if last[0] - self._coalesced_to < max(self._loose_rows, self._kept_rows):
             return
         connection.execute(_COALESCE)
-        kept = connection.execute("SELECT count(*) FROM unsent_windows").fetchone()
-        assert kept is not None
-        self._coalesced_to, self._kept_rows = last[0], kept[0]
+        unsent = connection.execute("SELECT count(*) FROM unsent_windows").fetchone()
+        assert unsent is not None
+        self._coalesced_to, self._kept_rows = last[0], unsent[0]

@@ -19,7 +19,7 @@ from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import PostgresJob
 from jobs.streams import Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 
 def build(usage: DataFrame, _config: BillingConfig) -> DataFrame:

@@ -26,7 +26,7 @@ from jobs.runtime.kafka.topic import list_partitions
 from jobs.runtime.kafka.transactions import Transactions
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.unreachable import in_a_line
-from metering.words import Job, Published
+from metering.vocabulary import Job, Published
 from monitoring import metrics
 
 NAME = "weir-billing"

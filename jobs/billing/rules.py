@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from jobs.runtime.effective_rules import Rules
 from jobs.runtime.holding import HoldConfig
-from jobs.runtime.rules_in_force import Rules
 from metering.holding import Hold
 from metering.meters import DETAILS, OfMeter
-from metering.words import LatePolicy
+from metering.vocabulary import LatePolicy
 
 GRACE, POLICY, METER_GRACE, HOLD = "grace_seconds", "late_policy", "meter_grace_seconds", "hold"
 HISTORY = "history_until"
@@ -29,8 +29,8 @@ def grace(rules: Rules) -> OfMeter[timedelta]:
 
 def history_until(rules: Rules) -> datetime | None:
     """By when windows ended that were billed elsewhere; None: all are billed here."""
-    said = rules.get(HISTORY)
-    return None if said is None else datetime.fromisoformat(said)
+    text = rules.get(HISTORY)
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def policy(rules: Rules) -> OfMeter[LatePolicy]:
@@ -39,13 +39,13 @@ def policy(rules: Rules) -> OfMeter[LatePolicy]:
     A part of the tokens that nobody declared (`meters.DETAILS`) does what its whole does: else the whole would be
     dropped, and the part billed.
     """
-    return OfMeter(LatePolicy.CORRECT, {meter: LatePolicy(said) for meter, said in _with_parts(rules[POLICY]).items()})
+    return OfMeter(LatePolicy.CORRECT, {meter: LatePolicy(text) for meter, text in _with_parts(rules[POLICY]).items()})
 
 
 def holds(rules: Rules) -> Mapping[str, Hold]:
     """How stragglers wait, of each meter whose policy is `hold`."""
     held = _with_parts(rules.get(HOLD, {}), rules[POLICY])
-    return {meter: HoldConfig.model_validate(said).rule() for meter, said in held.items()}
+    return {meter: HoldConfig.model_validate(document).rule() for meter, document in held.items()}
 
 
 def _with_parts(of_meters: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
@@ -60,6 +60,6 @@ def following(last: Rules, present: Rules) -> Rules:
     gone = last[POLICY].keys() - present[POLICY].keys()
     followed = {**present, POLICY: {**{meter: last[POLICY][meter] for meter in gone}, **present[POLICY]}}
     for name in (METER_GRACE, HOLD):
-        own = {meter: said for meter, said in last.get(name, {}).items() if meter in gone} | present.get(name, {})
+        own = {meter: rule for meter, rule in last.get(name, {}).items() if meter in gone} | present.get(name, {})
         followed |= {name: own} if own else {}
     return followed

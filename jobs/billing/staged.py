@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jobs.streams import AMOUNT, INSTANT, QUANTITY, UNIT_PRICE
-from metering.words import BILLED
+from metering.vocabulary import BILLED
 
 SUM = pa.decimal128(38, QUANTITY.scale)
 """Of quantities below 10^11: no batch has the 10^21 rows that it takes to fill it."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from metering.words import Decision
+from metering.vocabulary import Decision
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 

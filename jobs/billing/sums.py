@@ -11,20 +11,20 @@ import pyarrow.compute as pc
 
 from jobs.billing.rules import grace, history_until, holds, policy
 from jobs.billing.staged import STAGED
-from jobs.metered import METERED_COLUMNS, metered
-from jobs.runtime.rules_in_force import Held, Rules
+from jobs.runtime.effective_rules import EffectiveRules, Rules
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
+from jobs.usage_entries import METERED_COLUMNS, metered
 from metering.holding import Hold
 from metering.meters import OfMeter
+from metering.vocabulary import Decision, LatePolicy, UsageCause
 from metering.windows import MINUTE
-from metering.words import Decision, LatePolicy, UsageCause
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
     *("corrects_lsns", "day", "dimensions", "first_received_at", "frontier", *METERED_COLUMNS),
 )
 """What is read of usage."""
-AT_ONCE = 50_000
+BATCH_ROWS = 50_000
 """Rows of usage, of which each entry is for a while a row with all that is kept of it."""
 IS_JUDGED = pl.col("cause") == UsageCause.STREAM.value
 """By its arrival. What corrects a row inherits its decision, which only the database knows."""
@@ -38,18 +38,18 @@ KEY = (
 )
 
 
-def sums(usage: pa.Table, held: Held) -> pa.Table:
+def sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
     """Usage rows (COLUMNS) → STAGED, for each window, meter, price version, sign and arrival that something reached.
 
-    `held` are rules of billing. What ended by its `closed_before` had closed under another grace: a longer one opens
-    none of that again. The fold adds up what has the same key.
+    `effective` are rules of billing. What ended by its `closed_before` had closed under another grace: a longer one
+    opens none of that again. The fold adds up what has the same key.
     """
-    starts = range(0, max(1, len(usage)), AT_ONCE)
-    return pa.concat_tables([_sums(usage.slice(first, AT_ONCE), held) for first in starts])
+    starts = range(0, max(1, len(usage)), BATCH_ROWS)
+    return pa.concat_tables([_sums(usage.slice(first, BATCH_ROWS), effective) for first in starts])
 
 
-def _sums(usage: pa.Table, held: Held) -> pa.Table:
-    entries = _judged(metered(_placed(pl.DataFrame(usage).lazy())), held).collect()
+def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
+    entries = _judged(metered(_placed(pl.DataFrame(usage).lazy())), effective).collect()
     quantity, is_wrong = pl.col("quantity"), (~_is_sound(entries)).alias("is_wrong")
     summed = (
         entries.with_columns(is_wrong)
@@ -69,7 +69,7 @@ def _sums(usage: pa.Table, held: Held) -> pa.Table:
         )
         .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_SAID)
         .with_columns(quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity))
-        .pipe(_decided, held.rules)
+        .pipe(_decided, effective.rules)
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))
     )
     return summed.select(STAGED.names).to_arrow().cast(STAGED)
@@ -90,7 +90,7 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
+def _judged(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyFrame:
     """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival.
 
     A dead letter that came back, or a record of the past, changes a window that had closed, as any straggler does; but
@@ -99,9 +99,9 @@ def _judged(entries: pl.LazyFrame, held: Held) -> pl.LazyFrame:
     """
     received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
     window_end = pl.col("window_start") + MINUTE
-    closes_at = window_end + _of_meter(grace(held.rules), pl.Duration("us"))
-    had_closed = (window_end <= _of_meter(held.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
-    until = pl.lit(history_until(held.rules), pl.Datetime("us", "UTC"))
+    closes_at = window_end + _of_meter(grace(effective.rules), pl.Duration("us"))
+    had_closed = (window_end <= _of_meter(effective.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
+    until = pl.lit(history_until(effective.rules), pl.Datetime("us", "UTC"))
     is_history = (first_received_at < received_at) & (window_end <= until).fill_null(False)
     arrived_at = pl.when(is_history).then("first_received_at").otherwise("received_at")
     is_straggler = (had_closed & ~is_history) | (arrived_at >= closes_at)
@@ -124,9 +124,9 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     What was not reported is no quantity that could wait: it is counted at once.
     """
     is_straggler = pl.col("usage_lsn").is_not_null() & IS_JUDGED
-    said = _of_meter(policy(rules), pl.String())
+    rule = _of_meter(policy(rules), pl.String())
     held = {meter: hold for meter, hold in holds(rules).items() if meter in summed["meter"]}
-    is_policy = (said == LatePolicy.HOLD.value) & pl.col("is_due") & (pl.col("metered_rows") > 0)
+    is_policy = (rule == LatePolicy.HOLD.value) & pl.col("is_due") & (pl.col("metered_rows") > 0)
 
     def of_hold(kind: pl.DataType, value: Callable[[Hold], Any]) -> pl.Expr:
         return _of_meter(OfMeter(None, {meter: value(hold) for meter, hold in held.items()}), kind)
@@ -136,7 +136,7 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     above = of_hold(AMOUNT_KIND, lambda hold: hold.above_amount)
     has_limit = of_hold(pl.Boolean(), lambda hold: (hold.above_amount, hold.above_age) != (None, None)).fill_null(False)
     is_held = is_straggler & is_policy & (is_old | above.is_not_null() | ~has_limit)
-    other = pl.when(pl.col("is_due") & (said != LatePolicy.HOLD.value)).then(said).otherwise(pl.lit(CHANGES_A_WINDOW))
+    other = pl.when(pl.col("is_due") & (rule != LatePolicy.HOLD.value)).then(rule).otherwise(pl.lit(CHANGES_A_WINDOW))
     return summed.with_columns(
         decision=pl.when(is_held).then(pl.lit(Decision.HOLD.value)).when(is_straggler).then(other),
         hold_until=pl.when(is_held).then(pl.col("received_at") + of_hold(pl.Duration("us"), lambda hold: hold.time)),
@@ -145,10 +145,10 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     )
 
 
-def _of_meter(said: OfMeter[Any], kind: pl.DataType) -> pl.Expr:
-    if not said.own:
-        return pl.lit(said.every, kind)
-    return pl.col("meter").replace_strict(said.own, default=said.every, return_dtype=kind)
+def _of_meter(rule: OfMeter[Any], kind: pl.DataType) -> pl.Expr:
+    if not rule.own:
+        return pl.lit(rule.every, kind)
+    return pl.col("meter").replace_strict(rule.own, default=rule.every, return_dtype=kind)
 
 
 def _is_sound(entries: pl.DataFrame) -> pl.Series:

@@ -14,7 +14,7 @@ import structlog
 
 from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.receptions import is_of_the_past
-from jobs.ingestion.sequences import MOST_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
+from jobs.ingestion.sequences import MAX_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
 from jobs.ingestion.sources import (
     begin_anew,
     events_of_sources,
@@ -135,9 +135,9 @@ def _not_before(runs: pl.DataFrame, minute: int) -> pl.DataFrame:
 
 
 def _parts(runs: pl.DataFrame, until: int) -> Iterator[tuple[pl.DataFrame, int]]:
-    """Runs by whole minutes, in order, each part of about MOST_NUMBERS; and the minute before which a part ends."""
+    """Runs by whole minutes, in order, each part of about MAX_NUMBERS; and the minute before which a part ends."""
     minutes = runs.group_by("minute").agg(numbers=(pl.col("last") - pl.col("first") + 1).sum()).sort("minute")
-    of_part = minutes.with_columns(part=pl.col("numbers").cum_sum() // MOST_NUMBERS)
+    of_part = minutes.with_columns(part=pl.col("numbers").cum_sum() // MAX_NUMBERS)
     parts = runs.join(of_part.select("minute", "part"), on="minute").partition_by("part", maintain_order=False)
     parts.sort(key=lambda part: part["minute"][0])
     for number, part in enumerate(parts, start=1):

@@ -16,7 +16,7 @@ import psycopg
 
 from jobs.ingestion.received import Restamp, believed
 from jobs.runtime.errors import BEGIN_ANEW, NotYet
-from metering.words import Cause
+from metering.vocabulary import Cause
 
 _LOOK = """
 SELECT clock_timestamp(), (

@@ -18,11 +18,11 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.received import INSTANT
 from jobs.runtime.catalog_changes import change_problem
 from jobs.runtime.kafka.access import KafkaSettings
-from jobs.runtime.kafka.isolated import Isolated
+from jobs.runtime.kafka.isolated_records import Isolated
 from jobs.runtime.kafka.topic import Positions, TopicsReader, stamp
 from jobs.streams import CatalogTopic
 from metering.texts import encodable, error_text
-from metering.words import Disposition, Reason
+from metering.vocabulary import Disposition, Reason
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "topic": pl.String,

@@ -19,10 +19,10 @@ from jobs.ingestion.limits_of_meters import (
 )
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
+from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
 from jobs.runtime.meters import conditions_stored, stored
 from jobs.runtime.names import Name
-from jobs.runtime.rules_in_force import History
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
 from metering.contracts.details import has_details as has_token_details
@@ -36,7 +36,7 @@ from metering.limits import MAX_NAME_BYTES
 from metering.meters import DETAILS, Meter, columns_of
 
 DAY_SECONDS = 86_400
-MOST_CONTRACTS = 100
+MAX_CONTRACTS = 100
 _TYPE = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
 ContractDocument = Annotated[
     dict[str, Any], Field(json_schema_extra={"required": ["$id"], "properties": {"$id": dict(_TYPE)}})
@@ -192,7 +192,7 @@ class IngestionConfig(JobConfig):
     )
     contracts: tuple[ContractDocument, ...] = Field(
         default=(),
-        max_length=MOST_CONTRACTS,
+        max_length=MAX_CONTRACTS,
         description="What events of further types are: JSON Schema documents, each with the type as its `$id`. One "
         "with the `$id` of a contract that Weir ships replaces that.",
     )
@@ -345,14 +345,14 @@ class IngestionConfig(JobConfig):
         """With the contracts that hold, whoever brought them, the digest's version, and what meters ask of events."""
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
         summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
-        said: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
+        rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
-            said["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
+            rules["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
         if self.reversal.sources is not None:
-            said["reversal"] = self.reversal.model_dump(mode="json")
+            rules["reversal"] = self.reversal.model_dump(mode="json")
         if where := conditions_stored(stored(self.declared)):
-            said["where"] = where
-        return {**super().deciding, **said, "summed": summed, "max_per_event": limits}
+            rules["where"] = where
+        return {**super().deciding, **rules, "summed": summed, "max_per_event": limits}
 
     @property
     def max_clock_ahead(self) -> timedelta:

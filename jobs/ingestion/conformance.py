@@ -10,7 +10,7 @@ from jobs.ingestion.violations import Rule, is_misread
 from metering.contracts.model import Contract, Field, Kind, pointer
 from metering.contracts.wording import holds
 from metering.quantity_events import PATTERN
-from metering.words import Family, Reason, Status
+from metering.vocabulary import Family, Reason, Status
 
 STATUS = "status"
 """The column that says how a model's answer ended."""

@@ -12,13 +12,13 @@ from functools import reduce
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion.listed import is_listed
+from jobs.ingestion.source_patterns import is_listed
 from jobs.ingestion.violations import Rule
-from jobs.runtime.rules_in_force import Rules
+from jobs.runtime.effective_rules import Rules
 from metering.contracts.includes import COLUMN, INCLUDES, Includes, includes_of, text_of
 from metering.contracts.model import Contract, Field, Kind
 from metering.contracts.shipped import shipped
-from metering.words import Reason
+from metering.vocabulary import Reason
 
 FIELD = pa.field(COLUMN, pa.string())
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL)
@@ -36,7 +36,7 @@ class Convention:
     includes: Includes
 
 
-def kept(rules: Rules) -> tuple[Convention, ...]:
+def stored_conventions(rules: Rules) -> tuple[Convention, ...]:
     """The conventions of sources under rules of ingestion (`IngestionConfig.deciding`)."""
     return tuple(
         Convention(each["source"], each["type"], includes_of(each["includes"])) for each in rules.get("conventions", ())
@@ -98,13 +98,13 @@ def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -
 
 def column_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> pl.Expr:
     """The journal's column: what the event's convention says, where it reports any part of another quantity."""
-    said = pl.lit(None, pl.String)
+    text = pl.lit(None, pl.String)
     for place in range(len(found)):
         parts = [part for known, _, of_whole in _known(contract, found) if known == place for part in of_whole]
         if parts:
             is_reported = pl.any_horizontal((_reported(part) > 0).fill_null(value=False) for part in parts)
-            said = pl.when((pl.lit(number) == place) & is_reported).then(pl.lit(text_of(found[place]))).otherwise(said)
-    return said.alias(COLUMN)
+            text = pl.when((pl.lit(number) == place) & is_reported).then(pl.lit(text_of(found[place]))).otherwise(text)
+    return text.alias(COLUMN)
 
 
 def _known(contract: Contract, found: Sequence[Includes]) -> list[tuple[int, Field, list[Field]]]:

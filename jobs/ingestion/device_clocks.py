@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from jobs.ingestion.listed import is_listed
-from metering.words import Disposition
+from jobs.ingestion.source_patterns import is_listed
+from metering.vocabulary import Disposition
 
 
 def uncorrected_events(rows: pl.DataFrame, devices: Iterable[str]) -> int:

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
-from jobs.ingestion.set_aside import set_aside
+from jobs.ingestion.quarantine import quarantine
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
@@ -24,7 +24,7 @@ def judged(documents: Sequence[bytes], judge: Judge, largest_bytes: int) -> pl.D
 
     `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large.
     """
-    return set_aside(pl.DataFrame(judge.judge(records_of(documents))), {}, largest_bytes)
+    return quarantine(pl.DataFrame(judge.judge(records_of(documents))), {}, largest_bytes)
 
 
 def subject_of(document: bytes) -> bytes | None:

@@ -12,12 +12,12 @@ from datetime import timedelta
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.repeats import Horizons
-from jobs.runtime.rules_in_force import Held, History, Rules
+from jobs.runtime.effective_rules import EffectiveRules, History, Rules
 
 
-def looked_for(config: IngestionConfig, history: Iterable[Held]) -> tuple[Horizons, tuple[str, ...]]:
+def looked_for(config: IngestionConfig, history: Iterable[EffectiveRules]) -> tuple[Horizons, tuple[str, ...]]:
     """What `candidates` takes of rows that are judged by `config`, after what was judged by `history`."""
-    earlier = [held.rules for held in history]
+    earlier = [effective.rules for effective in history]
     early_seconds = max([config.accept_future_seconds, *(rules["accept_future_seconds"] for rules in earlier)])
     devices = [*config.clocks.device, *(pattern for rules in earlier for pattern in rules["clocks"]["device"])]
     horizons = replace(config.horizons, early=timedelta(seconds=early_seconds))
@@ -30,8 +30,8 @@ def comparable_since(present: Rules, history: History, next_lsn: int) -> int:
     An earlier digest is of another version, or of other contracts, and so of other fields of the same event.
     """
     since = next_lsn
-    for held in reversed(history):
-        if any(held.rules.get(name) != present[name] for name in ("contracts", "digest")):
+    for effective in reversed(history):
+        if any(effective.rules.get(name) != present[name] for name in ("contracts", "digest")):
             break
-        since = held.first
+        since = effective.first
     return since

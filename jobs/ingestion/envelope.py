@@ -10,7 +10,7 @@ from jobs.ingestion.rfc3339 import instants_us
 from jobs.ingestion.violations import Rule, is_misread
 from metering.contracts.model import Kind
 from metering.limits import MAX_NAME_BYTES
-from metering.words import Reason
+from metering.vocabulary import Reason
 
 NAMES = {"id": "/id", "source": "/source", "type": "/type", "account": "/subject"}
 NAMED = f"1 to {MAX_NAME_BYTES} bytes without control characters"
@@ -59,8 +59,10 @@ def envelope_rules(*, any_misread: bool) -> list[Rule]:
     has_subject = pl.col("/subject").is_not_null() | misread("/subject")
     sent, epoch = pl.col("/senttime").is_not_null() | misread("/senttime"), pl.col("/sourceepoch").is_not_null()
     number = pl.col("sequence")
-    said = pl.col("/sequence").is_not_null() | misread("/sequence")
-    no_sequence = (number.is_null() & said) | number.is_between(0, rules.MAX_SEQUENCE).not_().fill_null(value=False)
+    is_present = pl.col("/sequence").is_not_null() | misread("/sequence")
+    no_sequence = (number.is_null() & is_present) | number.is_between(0, rules.MAX_SEQUENCE).not_().fill_null(
+        value=False
+    )
     no_epoch = pl.col("source_epoch").is_null() & (epoch | misread("/sourceepoch"))
     no_version = pl.col("/specversion").ne_missing(rules.SPECVERSION)
     no_time, no_senttime = pl.col("occurred_us").is_null(), pl.col("sent_us").is_null() & sent

@@ -12,7 +12,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.judge import END_STORABLE_US, FIRST_STORABLE_US
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import NOT_LISTED, with_receptions
-from metering.words import Isolation, Reason
+from metering.vocabulary import Isolation, Reason
 
 DAY_SECONDS = 86_400
 BACKFILL = "; `weir backfill` sends events of the past"

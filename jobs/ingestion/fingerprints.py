@@ -38,11 +38,11 @@ def contents(events: pl.DataFrame, contract: Contract | None) -> pl.Series:
     fields = contract.fields if contract is not None else ()
     is_receipt = pl.col(f"/{TIME_SOURCE}").eq_missing(RECEIPT)
     time = pl.when(is_receipt).then(pl.lit("")).otherwise("/time").alias("/time")
-    parts = [said.fill_null("") + "\0" for said in (pl.col("/type"), pl.col("/subject"), time)]
+    parts = [texts.fill_null("") + "\0" for texts in (pl.col("/type"), pl.col("/subject"), time)]
     # No text can hold the separator: an event with U+0000 is rejected.
     parts += [pl.lit(f"{field.pointer}\0") + _written(field) + "\0" for field in sorted(fields, key=lambda f: f.path)]
-    said = events.select(pl.concat_str(parts, ignore_nulls=True).cast(pl.Binary)).to_series().to_list()
-    hashed = b"".join([blake2b(each, digest_size=8).digest() for each in said])
+    texts = events.select(pl.concat_str(parts, ignore_nulls=True).cast(pl.Binary)).to_series().to_list()
+    hashed = b"".join([blake2b(each, digest_size=8).digest() for each in texts])
     return pl.Series("content_digest", np.frombuffer(hashed, "<i8"), pl.Int64)
 
 

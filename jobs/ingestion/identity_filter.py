@@ -15,14 +15,14 @@ Words = NDArray[np.uint64]
 PROBES = 10
 BITS_PER_IDENTITY = 32
 """At least; twice that at most. Of a million strangers two at most pass."""
-LEAST_BITS = 1_024
+MIN_BITS = 1_024
 
 
 class IdentityFilter:
     """A fixed set of identities: "certainly not in it", or "perhaps"."""
 
     def __init__(self, high: pl.Series, low: pl.Series) -> None:
-        size = max(LEAST_BITS, 1 << (max(1, len(high) * BITS_PER_IDENTITY) - 1).bit_length())
+        size = max(MIN_BITS, 1 << (max(1, len(high) * BITS_PER_IDENTITY) - 1).bit_length())
         marked = np.zeros(size, dtype=np.bool_)
         for number in range(PROBES):
             marked[_place(high.to_numpy(), low.to_numpy(), number) & np.uint64(size - 1)] = True
@@ -49,7 +49,7 @@ class IdentityFilter:
 
     def halve(self) -> None:
         """Take half the memory; more strangers pass, and no member is lost."""
-        if len(self._bits) * 8 > LEAST_BITS:
+        if len(self._bits) * 8 > MIN_BITS:
             middle = len(self._bits) // 2
             self._bits = self._bits[:middle] | self._bits[middle:]
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from jobs.ingestion.identity_segment import ENTRY_BYTES, MOST_HALVINGS, Asking, Segment, Span
+from jobs.ingestion.identity_segment import ENTRY_BYTES, MAX_HALVINGS, Asking, Segment, Span
 from jobs.ingestion.repeats import CAME_BACK, ENTRY, Horizons, repeats
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Counts
@@ -92,9 +92,9 @@ class IdentityIndex:
         while True:
             asked = rest
             if replays:
-                again = rest.join(came_back, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
-                found.append(again)
-                rest = rest.join(again, on="lsn", how="anti", maintain_order="left")
+                replayed = rest.join(came_back, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
+                found.append(replayed)
+                rest = rest.join(replayed, on="lsn", how="anti", maintain_order="left")
                 # What an earlier one of the same dead letter becomes decides about the others.
                 asked = rest.filter(pl.col("replays_lsn").is_null() | pl.col("replays_lsn").is_first_distinct())
             pairs = repeats(asked, accepted).unique("lsn", keep="first", maintain_order=True)
@@ -230,7 +230,7 @@ class IdentityIndex:
         while over > 0 and (filtered := [s for s in self._segments.values() if s.filters is not None]):
             victim = min(filtered, key=lambda s: (s.halvings, s.number))
             before = victim.filter_bytes + victim.identities * ENTRY_BYTES
-            if victim.halvings < MOST_HALVINGS:
+            if victim.halvings < MAX_HALVINGS:
                 victim.halve()
             else:
                 victim.drop()

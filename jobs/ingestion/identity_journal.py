@@ -8,10 +8,10 @@ import polars as pl
 
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import entries
-from jobs.ingestion.replays import PLACE, REJECTED, came_back, rejected
+from jobs.ingestion.replays import PLACE, REJECTED, rejected, replayed_rows
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.families import family
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 
 READ = ("identity", "content_digest", "lsn", "received_at", "occurred_at")
 """The columns that `entries` takes."""
@@ -100,7 +100,7 @@ class JournalIdentities:
         )
         files = _with_any(statistics, lsns, "min.replays_lsn", "max.replays_lsn")
         is_wanted = pl.col("replays_lsn").is_in(lsns.unique().implode())
-        return came_back(self._rows(files, is_wanted, ("lsn", "disposition", "replays_lsn")))
+        return replayed_rows(self._rows(files, is_wanted, ("lsn", "disposition", "replays_lsn")))
 
     def _rows(self, files: pl.DataFrame, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
         """The wanted rows of some files."""

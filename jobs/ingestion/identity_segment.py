@@ -15,7 +15,7 @@ from jobs.ingestion.identity_filter import IdentityFilter
 from jobs.ingestion.repeats import NO_DAY
 
 ENTRY_BYTES = 44
-MOST_HALVINGS = 3
+MAX_HALVINGS = 3
 """Of a filter: 4 to 8 bits an identity are left, and of a hundred strangers 3 to 42 pass."""
 ALWAYS = (1 << 63) - 1
 ANY_DAY = (NO_DAY, 2**31 - 1)

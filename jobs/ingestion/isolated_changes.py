@@ -9,8 +9,8 @@ from confluent_kafka import Message
 from deltalake import DeltaTable
 
 from jobs.ingestion.ledger import OffsetLedger
-from jobs.ingestion.set_aside import places_set_aside, skipped_in, verdicts
-from jobs.runtime.kafka.isolated import Isolated, IsolatedRecords
+from jobs.ingestion.quarantine import quarantined_places, skipped_in, verdicts
+from jobs.runtime.kafka.isolated_records import Isolated, IsolatedRecords
 from jobs.runtime.postgres.ownership import Ownership
 
 
@@ -39,7 +39,7 @@ class IsolatedChanges:
     def journalled(self, rows: pl.DataFrame) -> None:
         """The journal has these rows."""
         for name, part in _by_topic(rows):
-            if places := places_set_aside(part):
+            if places := quarantined_places(part):
                 self._topics[name].journalled(places)
 
 

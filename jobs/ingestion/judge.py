@@ -17,11 +17,11 @@ from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, identities
-from jobs.ingestion.listed import is_listed
 from jobs.ingestion.paths import ARROW, Paths
-from jobs.ingestion.reading import MOST_BLOCK_BYTES, Reader
-from jobs.ingestion.receptions import said_of
+from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
+from jobs.ingestion.receptions import mark_texts
 from jobs.ingestion.replays import text_of
+from jobs.ingestion.source_patterns import is_listed
 from jobs.ingestion.unreadable import judged_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.runtime.kafka.heartbeat import heartbeat
@@ -29,7 +29,7 @@ from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract, Kind
 from metering.instants import EPOCH
 from metering.quantity_events import PREFIX
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 
 LOG_APPEND_TIME = 1
 """Kafka's `timestampType` of a record that the broker stamped."""
@@ -67,7 +67,7 @@ class Judge:
         self,
         contracts: Mapping[str, Contract],
         devices: Iterable[str] = (),
-        most_bytes: int = MOST_BLOCK_BYTES,
+        most_bytes: int = MAX_BLOCK_BYTES,
         of_sources: Sequence[Convention] = (),
         reversing: Sequence[str] | None = None,
     ) -> None:
@@ -174,11 +174,11 @@ class Judge:
             reason=pl.coalesce(events["unreadable"], reason),
             violation=pl.when(is_unreadable).then(_reader_of() + pl.col("problem")).otherwise(violation),
         )
-        said = [
+        judged = [
             self._of_contract(part, contract, any_misread=any_misread) for contract, part in self._by_contract(events)
         ]
         nothing = self._of_contract(events.clear(), None, any_misread=False)
-        return self._columns(records, pl.concat([nothing, *said], how="diagonal").sort("number"))
+        return self._columns(records, pl.concat([nothing, *judged], how="diagonal").sort("number"))
 
     def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
         """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
@@ -207,17 +207,17 @@ class Judge:
             columns.append(_made_request_id(events))
         return judged.select(*_JUDGED, digests, *columns)
 
-    def _columns(self, records: pl.DataFrame, said: pl.DataFrame) -> pa.Table:
-        is_sent_by_device = is_listed(said["source"], self._devices)
-        columns = said.with_columns(
+    def _columns(self, records: pl.DataFrame, judged: pl.DataFrame) -> pa.Table:
+        is_sent_by_device = is_listed(judged["source"], self._devices)
+        columns = judged.with_columns(
             *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
             records["timestamp"].alias("stamped_at"),
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
             text_of(records["replay_mark"]),
-            said_of(records["reception_mark"]),
+            mark_texts(records["reception_mark"]),
             # Of a record whose mark counts; which do, the driver says.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
-            identities(said["source"], said["id"]),
+            identities(judged["source"], judged["id"]),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),
             _storable("occurred_us").alias("occurred_at"),
             _storable("sent_us").alias("sent_at"),

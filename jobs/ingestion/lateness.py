@@ -8,7 +8,7 @@ import polars as pl
 from jobs.ingestion.receptions import is_of_the_past
 from jobs.runtime.families import family
 from jobs.runtime.job import Lateness
-from metering.words import BILLABLE, Disposition
+from metering.vocabulary import BILLABLE, Disposition
 from monitoring import metrics
 
 

@@ -19,7 +19,7 @@ from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microsec
 from jobs.runtime.errors import BEGIN_ANEW, NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets, refuse_lost_records
-from metering.words import Cause
+from metering.vocabulary import Cause
 
 
 class OffsetLedger:

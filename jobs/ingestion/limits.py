@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitoring.metrics import MOST_NEW_SOURCES
+from monitoring.metrics import MAX_NEW_SOURCES
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Limits:
     """Of numbers, 60 bytes each, that wait for the frontier. Hours of it standing still; then they are forgotten."""
     missed_rows: int = 1_000_000
     """Of the journal, that a start takes up. A crash leaves out one batch; a restored database would miss years."""
-    new_sources: int = MOST_NEW_SOURCES
+    new_sources: int = MAX_NEW_SOURCES
     """That are listed in an hour."""
     types: int = 1_000
     """That are listed; the events of further ones are counted together."""

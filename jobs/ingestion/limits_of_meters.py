@@ -14,7 +14,7 @@ from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, MeterConfig
 from metering.contracts.model import Contract, Field, Kind
 from metering.meters import FAMILY, Declaration, texts_of
 from metering.price_attributes import PriceAttribute
-from metering.words import BILLABLE, OF_REQUESTS, REPORTING, Family, Reason
+from metering.vocabulary import BILLABLE, OF_REQUESTS, REPORTING, Family, Reason
 
 SUMMED = (Kind.INTEGER, Kind.DECIMAL)
 CONDITIONAL = (Kind.TEXT, Kind.BOOLEAN)

@@ -17,10 +17,10 @@ from jobs.ingestion.gauges import totals
 from jobs.ingestion.handover import FILES, left_in
 from jobs.ingestion.sink import JournalSink
 from jobs.runtime.delta.table import LSN, open_table
+from jobs.runtime.effective_rules import read_history
 from jobs.runtime.job import TopicJob
-from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 
 def build(records: DataFrame, config: IngestionConfig, folder: Path | None = None) -> DataFrame:

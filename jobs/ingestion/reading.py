@@ -24,18 +24,18 @@ from jobs.ingestion.violations import json_of, misread_text
 from metering.contracts.model import Kind, Path, pointer
 from metering.framing import frame_problem
 from metering.texts import encodable, error_text
-from metering.words import Reason
+from metering.vocabulary import Reason
 
-MOST_BLOCK_BYTES = 16 << 20
+MAX_BLOCK_BYTES = 16 << 20
 SPLIT = 16
-FEWEST_RECORDS = 32
+MIN_RECORDS = 32
 """A block that is refused is split; one with no more records than this is read record by record."""
-MOST_HINTED_RECORDS, MOST_LEFT_OUT = 1_000, 8
+MAX_HINTED_RECORDS, MAX_LEFT_OUT = 1_000, 8
 """Of so many records so many may be left out, one by one; where more are bad, all are read record by record."""
-SHORTEST_DEEP_BYTES = 2 * strict_json.MOST_LEVELS
+MIN_DEEP_BYTES = 2 * strict_json.MAX_LEVELS
 """A shorter record cannot be nested too deep."""
-MOST_IN_VAIN = 4
-"""So many times its records a block may be read in vain; what is left then is read record by record."""
+MAX_IN_VAIN = 4
+"""How many times its records a block may be read in vain; what is left then is read record by record."""
 ESCAPED_SURROGATE = r"\\u[dD][89a-fA-F]"
 ESCAPED_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 TEXT_TOKEN = r'"(?:[^"\\]|\\.)*"\s*:?'
@@ -57,12 +57,12 @@ class _Part:
 
     def left_out(self, bad: int | None) -> list[int]:
         """The record that is not read with the others again."""
-        return [] if bad is None or len(self) > MOST_HINTED_RECORDS or bad >= len(self) else [self.start + bad]
+        return [] if bad is None or len(self) > MAX_HINTED_RECORDS or bad >= len(self) else [self.start + bad]
 
     def without(self, bad: int | None) -> list[_Part] | None:
         """What is read next instead, the first of it last; None: nothing more as a block."""
         if out := self.left_out(bad):
-            if self.bad >= MOST_LEFT_OUT:
+            if self.bad >= MAX_LEFT_OUT:
                 return None
             parts = [_Part(out[0] + 1, self.end, self.bad + 1), _Part(self.start, out[0], self.bad + 1)]
             return [part for part in parts if len(part)]
@@ -145,13 +145,13 @@ class Reader:
     def _typed(self, event: Mapping[str, Any], reason: str | None, problem: str | None) -> tuple[Any, ...]:
         """The members of a document as the columns hold them."""
         misread: dict[str, str] = {}
-        said = [_member(event, path, typed, misread) for path, typed in self._paths.typed]
+        values = [_member(event, path, typed, misread) for path, typed in self._paths.typed]
         for path in (SEQUENCE, EPOCH):
             is_number = isinstance(event.get(path[0]), strict_json.Number)
-            said.append(None if is_number else _member(event, path, strict_json.TYPED[Kind.TEXT], misread))
-            said.append(_member(event, path, strict_json.TYPED[Kind.INTEGER], misread) if is_number else None)
+            values.append(None if is_number else _member(event, path, strict_json.TYPED[Kind.TEXT], misread))
+            values.append(_member(event, path, strict_json.TYPED[Kind.INTEGER], misread) if is_number else None)
         has_data = isinstance(event.get("data"), dict)
-        return (*said, has_data, reason, problem, misread_text(misread))
+        return (*values, has_data, reason, problem, misread_text(misread))
 
     def _is_simple(self, values: pl.Series, texts: pl.Series) -> pl.Series:
         """Whether a record is surely read alike by both readers, once the block's reader takes it."""
@@ -165,9 +165,9 @@ class Reader:
             # Of what only may be half a pair the strict reader says what it is: it need not refuse a block.
             halves = texts.filter(is_escaped).str.replace_all(ESCAPED_PAIR, "").str.contains(ESCAPED_SURROGATE)
             found = found.scatter(is_escaped.arg_true(), found.filter(is_escaped) | halves)
-        is_long = values.bin.size() > SHORTEST_DEEP_BYTES
+        is_long = values.bin.size() > MIN_DEEP_BYTES
         if is_long.any():
-            nested = texts.filter(is_long).str.count_matches(r"[\[{]") > strict_json.MOST_LEVELS
+            nested = texts.filter(is_long).str.count_matches(r"[\[{]") > strict_json.MAX_LEVELS
             found = found.scatter(is_long.arg_true(), found.filter(is_long) | nested)
         return (looks & ~found).fill_null(value=False)
 
@@ -188,7 +188,7 @@ class Reader:
         """
         frames: list[tuple[pl.Series, pl.DataFrame]] = []
         refused: list[int] = []
-        left = MOST_IN_VAIN * len(values)
+        left = MAX_IN_VAIN * len(values)
         pending = [_Part(start, end, 0) for start, end in reversed(_blocks(values))]
         while pending:
             part = pending.pop()
@@ -202,7 +202,7 @@ class Reader:
                 frames.append((number, read.drop("is_doubtful")))
                 continue
             left -= len(part)
-            if left < 0 or len(part) <= FEWEST_RECORDS or (parts := part.without(read)) is None:
+            if left < 0 or len(part) <= MIN_RECORDS or (parts := part.without(read)) is None:
                 refused += range(part.start, part.end)
             else:
                 refused += part.left_out(read)
@@ -285,12 +285,12 @@ def _may_repeat_a_key(values: list[bytes]) -> pl.Series:
     keys = pl.DataFrame({"key": tokens}).with_row_index("record").explode("key", empty_as_null=False)
     keys = keys.filter(pl.col("key").str.ends_with(":"))
     escaped = pl.col("key").str.contains("\\", literal=True)
-    told = (
+    counted = (
         keys.with_columns(pl.col("key").str.strip_chars_end(": \t\r\n"))
         .group_by("record")
         .agg(is_doubtful=(pl.col("key").n_unique() < pl.len()) | escaped.any())
     )
-    doubtful = told.filter("is_doubtful")["record"]
+    doubtful = counted.filter("is_doubtful")["record"]
     return pl.Series("is_doubtful", [False] * len(values)).scatter(doubtful, True)
 
 
@@ -337,11 +337,11 @@ def _at(path: Path) -> pl.Expr:
 
 def _blocks(values: list[bytes]) -> list[tuple[int, int]]:
     """Ranges of records with no more bytes than a block may have, or a single record."""
-    if sum(map(len, values)) <= MOST_BLOCK_BYTES:
+    if sum(map(len, values)) <= MAX_BLOCK_BYTES:
         return [(0, len(values))] if values else []
     blocks, start, size = [], 0, 0
     for number, value in enumerate(values):
-        if size + len(value) > MOST_BLOCK_BYTES and number > start:
+        if size + len(value) > MAX_BLOCK_BYTES and number > start:
             blocks.append((start, number))
             start, size = number, 0
         size += len(value)

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from jobs.ingestion.listed import is_listed
 from jobs.ingestion.rfc3339 import instants_us
-from jobs.runtime.kafka.marks import FIRST_RECEIVED, MOST_BYTES
-from metering.words import Reason
+from jobs.ingestion.source_patterns import is_listed
+from jobs.runtime.kafka.marks import FIRST_RECEIVED, MAX_BYTES
+from metering.vocabulary import Reason
 
 if TYPE_CHECKING:
     from jobs.ingestion.config import Backfill
 
 INSTANT = pl.Datetime("us", "UTC")
-MOST_CHARACTERS = 64
+MAX_CHARACTERS = 64
 """Of a mark that are kept; an instant has fewer."""
 NOT_LISTED = f"; its {FIRST_RECEIVED} counts for nothing, as backfill.sources does not list its source"
 
 
-def said_of(marks: pl.Series) -> pl.Series:
+def mark_texts(marks: pl.Series) -> pl.Series:
     """Marks (binary) as the journal keeps them, whatever they say; what is too long is none (`marks`)."""
     if marks.null_count() == len(marks):
         return pl.Series(marks.name, [None], pl.String).new_from_index(0, len(marks))
-    kept = [None if mark is None or len(mark) > MOST_BYTES else mark[:MOST_CHARACTERS] for mark in marks]
+    kept = [None if mark is None or len(mark) > MAX_BYTES else mark[:MAX_CHARACTERS] for mark in marks]
     texts = [None if mark is None else mark.decode("ascii", errors="replace") for mark in kept]
     return pl.Series(marks.name, [text and text.replace("\0", "\ufffd") for text in texts], pl.String)
 
@@ -61,10 +61,10 @@ def with_receptions(records: pl.DataFrame, backfill: Backfill, future_seconds: i
         .when(ago_us < -future_seconds * 1_000_000)
         .then(pl.lit(f"at most {future_seconds} s after it was received"))
     )
-    told = records.with_columns(problem.alias("_problem"), pl.lit(at_us).cast(INSTANT).alias("_marked_at"))
+    marked = records.with_columns(problem.alias("_problem"), pl.lit(at_us).cast(INSTANT).alias("_marked_at"))
     is_first = pl.col("reason").is_null() & pl.col("_problem").is_not_null()
     is_believed = pl.col("_problem").is_null() & pl.col("_marked_at").is_not_null()
-    return told.with_columns(
+    return marked.with_columns(
         reason=pl.when(is_first).then(pl.lit(Reason.INVALID_RECEPTION.value)).otherwise("reason"),
         violation=pl.when(is_first).then(FIRST_RECEIVED + ": " + pl.col("_problem")).otherwise("violation"),
         first_received_at=pl.when(is_believed)

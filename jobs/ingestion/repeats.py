@@ -17,7 +17,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from jobs.ingestion.listed import is_listed
+from jobs.ingestion.source_patterns import is_listed
 
 NO_DAY = -(2**31)
 """The day of an event whose time no reader could hold; only a device can send one that is accepted."""

@@ -14,7 +14,7 @@ import polars as pl
 from jobs.runtime.families import family
 from jobs.runtime.kafka.replay_mark import FORM
 from jobs.streams import CatalogTopic
-from metering.words import Disposition, Reason
+from metering.vocabulary import Disposition, Reason
 
 INSTANT = pl.Datetime("us", "UTC")
 PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -80,7 +80,7 @@ def repeating(valid: pl.DataFrame) -> pl.DataFrame:
     return asking.with_columns(identity=pl.when(has_contract).then("identity").otherwise(own))
 
 
-def came_back(rows: pl.DataFrame) -> pl.DataFrame:
+def replayed_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Dead letters that were accepted (replays_lsn, first_lsn: the lsn of that row), of rows of the journal."""
     accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("replays_lsn").is_not_null()
     return rows.filter(accepted).select("replays_lsn", pl.col("lsn").alias("first_lsn"))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from jobs.ingestion.listed import is_listed
+from jobs.ingestion.source_patterns import is_listed
 from jobs.ingestion.violations import Rule
 from metering.contracts.model import Contract
 from metering.contracts.reversals import METER, QUANTITY
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 
 
 def rules_of(contract: Contract, events: pl.DataFrame, sources: Sequence[str] | None) -> Iterator[Rule]:

@@ -8,7 +8,7 @@ from jobs.ingestion.rules import RFC3339
 
 OFFSET_BYTES = 6
 """Of `+05:30`."""
-MOST_OFFSET_MINUTES = 18 * 60
+MAX_OFFSET_MINUTES = 18 * 60
 
 
 def instants_us(texts: pl.Series) -> pl.Series:
@@ -29,7 +29,7 @@ def instants_us(texts: pl.Series) -> pl.Series:
     ahead = (
         pl.when(minutes > 59)
         .then(None)
-        .when(hours * 60 + minutes > MOST_OFFSET_MINUTES)
+        .when(hours * 60 + minutes > MAX_OFFSET_MINUTES)
         .then(None)
         .when(pl.col("offset").str.starts_with("-"))
         .then(-(hours * 60 + minutes))

@@ -15,7 +15,7 @@ import polars as pl
 from jobs.ingestion.limits import LIMITS, Limits
 from metering.instants import EPOCH
 
-MOST_NUMBERS = 500_000
+MAX_NUMBERS = 500_000
 """Numbers judged at once, to bound memory after the frontier has stood still."""
 LAST_SEQUENCE = 10**18 - 1
 """The largest number that is accepted in an event; what was accepted by an older version is not counted."""

@@ -12,11 +12,12 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
+from jobs.ingestion.adaptive_heartbeat import AdaptiveHeartbeat
 from jobs.ingestion.bookkeeping import Bookkeeping
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.declared import declared_columns, tell_left_out
+from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.event_times import judged_by_reception
@@ -26,30 +27,29 @@ from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.isolated_changes import IsolatedChanges
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
-from jobs.ingestion.marks_told import marks_told
-from jobs.ingestion.pace import Pace
+from jobs.ingestion.mark_counts import mark_counts
+from jobs.ingestion.quarantine import quarantine, quarantined_places, sizes, skipped_in, verdicts
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import counted, places, rejected, repeating
-from jobs.ingestion.set_aside import places_set_aside, set_aside, sizes, skipped_in, verdicts
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
+from jobs.runtime.effective_rules import TRANSACTION as RULES
+from jobs.runtime.effective_rules import RulesHistory, rules_text
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
-from jobs.runtime.kafka.isolated import IsolatedRecords
-from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.kafka.isolated_records import IsolatedRecords
+from jobs.runtime.kafka.raw_scan import RawScan, average_record_bytes
 from jobs.runtime.kafka.topic import describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.new_rows import new_records
-from jobs.runtime.rules_in_force import TRANSACTION as RULES
-from jobs.runtime.rules_in_force import RulesInForce, rules_text
 from jobs.streams import CatalogTopic
-from metering.words import Disposition, Family
+from metering.vocabulary import Disposition, Family
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
 
 log = structlog.get_logger()
 
-MOST_READ_AGAIN = 10_000
+MAX_READ_AGAIN = 10_000
 """Rows of the journal whose values are read at once."""
 
 
@@ -78,25 +78,25 @@ class JournalSink:
         self._residual = self._unaccounted()
         self._ownership = owner
         self._believe_clocks()
-        self._rules = RulesInForce(self._writer, config.deciding)
+        self._rules = RulesHistory(self._writer, config.deciding)
         self._looked_for = looked_for(config, self._rules.history)
         self._identities = JournalIdentities(self._writer)
         self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
-        tell_left_out(config.contracts_in_force())
+        warn_of_left_out(config.contracts_in_force())
         settings = settings_of(admin, config.topic)
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
         self._isolated = IsolatedRecords(owner, self._events.topic)
         self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
-        look = PlainLook(where.kafka, admin, self._events.topic)
+        look = RawScan(where.kafka, admin, self._events.topic)
         self._isolated_changes = IsolatedChanges(owner, catalog, self._writer.table)
         self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         # A source is known to be silent only at the frontier.
         idle = min(IDLE, timedelta(seconds=config.source_silent_after_seconds))
         self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval, context.clock, idle=idle)
-        self._pace = Pace(self._heartbeat, owner)
+        self._pace = AdaptiveHeartbeat(self._heartbeat, owner)
         self._heartbeat.start()
 
     def _believe_clocks(self) -> None:
@@ -117,7 +117,7 @@ class JournalSink:
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending()
-        stamped = set_aside(new, isolated, self._config.max_record_bytes)
+        stamped = quarantine(new, isolated, self._config.max_record_bytes)
         seen = self._look()
         wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
@@ -132,28 +132,28 @@ class JournalSink:
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
         now = self._clock.now()
-        in_force = self._rules.said(first_lsn, now)
+        in_force = self._rules.document(first_lsn, now)
         if in_force:
             transactions[RULES] = first_lsn
-        said = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
-        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(said).alias("rules"))
+        rules_column = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
+        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(rules_column).alias("rules"))
         for verdict in verdicts(new, stamped, isolated):
             self._isolated.add(*verdict)
         self._isolated_changes.add(catalog)
         self._writer.commit(journal_rows(rows, self._writer.schema, frontier, now), transactions)
         if in_force:
-            self._rules.kept(first_lsn, now)
+            self._rules.written(first_lsn, now)
         self._settle(seen)
-        if set_aside_here := places_set_aside(stamped):
+        if set_aside_here := quarantined_places(stamped):
             self._isolated.journalled(set_aside_here)
         self._isolated_changes.journalled(catalog)
         self._learn(rows, frontier)
-        kept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
+        bookkept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
         self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
         self._residual = self._unaccounted()
         self._pace.take(rows)
         counts = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
-        return Progress(len(rows), {**counts, **kept, **self._index.counts()}, lateness_of(rows))
+        return Progress(len(rows), {**counts, **bookkept, **self._index.counts()}, lateness_of(rows))
 
     def _settle(self, seen: Look) -> None:
         """Only now that the journal says so, and again after a crash in between."""
@@ -162,8 +162,8 @@ class JournalSink:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
 
     def advance(self) -> None:
-        """A change of the catalog is read with the next batch: while the heart rests, one is made to come."""
-        if self._heartbeat.is_resting and self._catalog.has_news():
+        """A change of the catalog is read with the next batch: while the heartbeat is idle, one is made to come."""
+        if self._heartbeat.is_idle and self._catalog.has_news():
             self._heartbeat.wake()
 
     def _follow_topics(self) -> None:
@@ -213,7 +213,7 @@ class JournalSink:
         since = comparable_since(self._config.deciding, self._rules.history, self._writer.next_lsn)
         firsts = incomparable(repeats, since)
         digests = [
-            self._digests(firsts.slice(start, MOST_READ_AGAIN)) for start in range(0, len(firsts), MOST_READ_AGAIN)
+            self._digests(firsts.slice(start, MAX_READ_AGAIN)) for start in range(0, len(firsts), MAX_READ_AGAIN)
         ]
         return compared(repeats, valid, pl.concat(digests)) if digests else repeats
 
@@ -254,7 +254,7 @@ class JournalSink:
         return {
             **self._index.gauges(),
             metrics.RESIDUAL: self._residual,
-            metrics.IDLE: float(self._heartbeat.is_resting),
+            metrics.IDLE: float(self._heartbeat.is_idle),
         }
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:
     return {
         **{(metrics.EVENTS, kind, reason): count for kind, reason, count in judged.iter_rows()},
         (metrics.ABSENT,): absent,
-        **marks_told(rows),
+        **mark_counts(rows),
         (metrics.REVERSALS,): rows.select(is_reversal.sum()).item() or 0,
         (metrics.CLOCK_CORRECTED,): rows.select(offset.sum()).item(),
         (metrics.UNCORRECTED,): uncorrected_events(rows, devices) if devices else 0,

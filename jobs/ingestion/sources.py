@@ -13,7 +13,7 @@ import psycopg
 from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.sequences import KEY, RUNS, instant_of_minute, judged, minute_of
 from jobs.streams import HEARTBEAT_SOURCE
-from metering.words import Disposition, EventType
+from metering.vocabulary import Disposition, EventType
 
 COLUMNS = [
     *KEY,

@@ -20,7 +20,7 @@ from jobs.ingestion.json_places import constant_place
 from metering.contracts.model import Kind, Path
 from metering.members import member_twice
 
-MOST_LEVELS = 999
+MAX_LEVELS = 999
 """Of objects and arrays in each other; what is nested deeper is malformed."""
 INT64 = range(-(2**63), 2**63)
 
@@ -92,8 +92,8 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
     if text.startswith("\ufeff"):
         raise NotStrict("a byte order mark stands before it")
     levels = levels_of(text)
-    if levels > MOST_LEVELS:
-        raise NotStrict(f"nested deeper than {MOST_LEVELS} levels")
+    if levels > MAX_LEVELS:
+        raise NotStrict(f"nested deeper than {MAX_LEVELS} levels")
     try:
         with _stack_for(levels):
             found = _DECODER.decode(text)
@@ -111,7 +111,7 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
 def levels_of(text: str) -> int:
     """How deep objects and arrays are nested in a JSON text; of one with few brackets a number that is no smaller."""
     bound = text.count("{") + text.count("[")
-    if bound <= MOST_LEVELS:
+    if bound <= MAX_LEVELS:
         return bound
     # Without escapes each second part is a text.
     outside = _STRING.sub("", text) if "\\" in text else "".join(text.split('"')[::2])

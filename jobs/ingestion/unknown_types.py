@@ -12,7 +12,7 @@ import psycopg
 
 from jobs.ingestion.limits import LIMITS, Limits
 from jobs.runtime.families import family
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 
 OTHERS = ""
 """Where the events of types are counted that are too many to be listed."""

@@ -15,7 +15,7 @@ import polars as pl
 
 from jobs.ingestion.strict_json import NUMBER
 from metering.contracts.model import Kind
-from metering.words import Reason
+from metering.vocabulary import Reason
 
 MAX_SHOWN_CHARACTERS = 60
 MAX_WHOLE_DIGITS = 18

@@ -12,7 +12,7 @@ import structlog
 
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import PRICE_KEY, account_versions, price_versions
-from jobs.joins.never_there import ended_as_before
+from jobs.joins.transient_prices import ended_as_before
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
@@ -20,7 +20,7 @@ from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import BEGIN_ANEW, Refused
 from jobs.streams import ACCOUNTS, AUTHOR, PRICES, SCHEMAS, SOURCE, CatalogTopic, Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 log = structlog.get_logger()
 
@@ -60,11 +60,11 @@ class Catalog:
 
     def state(self) -> dict[str, int]:
         """Which version tables these are and how far they hold the journal, as transactions of what they priced."""
-        said: dict[str, int] = {}
+        state: dict[str, int] = {}
         for table, writer in self._writers.items():
-            said |= {f"{table}.table": table_hash(writer.table)}
-            said |= {f"{table}.journal": self._taken[table].next_lsn}
-        return said
+            state |= {f"{table}.table": table_hash(writer.table)}
+            state |= {f"{table}.journal": self._taken[table].next_lsn}
+        return state
 
     def refuse_other_than(self, usage: DeltaWriter) -> None:
         """Raises Refused when usage was priced from other version tables, or from later states of these."""
@@ -105,7 +105,7 @@ class Catalog:
         return self._versions[Table.ACCOUNTS], self._versions[Table.PRICES]
 
     @property
-    def held(self) -> Mapping[Table, pa.Table]:
+    def stored(self) -> Mapping[Table, pa.Table]:
         """Every version, by table."""
         return {table: versions.every for table, versions in self._versions.items()}
 
@@ -138,7 +138,7 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
         return changes
     key, new = KEY_OF[table], pl.DataFrame(changes)
     concerned = pl.DataFrame(versions.select(changes.column_names)).join(new, on=key, how="semi", nulls_equal=True)
-    said = [name for name in new.columns if name not in ("lsn", *NO_NEWS, *key)]
+    compared = [name for name in new.columns if name not in ("lsn", *NO_NEWS, *key)]
     reached = [pl.col(name).cum_max().forward_fill().shift(1).over(key) for name in SOURCE]
     place, at = SOURCE
     before = pl.col(place).cum_max().shift(1).over([*key, at])
@@ -148,10 +148,10 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
     )
     # That there is a version before it is a value too: nulls of the first must not pass for a repeat.
     is_repeat = pl.all_horizontal(
-        pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in said]
+        pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in compared]
     )
     both = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn")
     judged = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
-    kept = judged.filter(~pl.col("is_repeat"))
-    news = changes.filter(pa.array(new["lsn"].is_in(kept["lsn"].implode()).to_list()))
-    return ended_as_before(news, kept) if table is Table.PRICES else news
+    changed = judged.filter(~pl.col("is_repeat"))
+    news = changes.filter(pa.array(new["lsn"].is_in(changed["lsn"].implode()).to_list()))
+    return ended_as_before(news, changed) if table is Table.PRICES else news

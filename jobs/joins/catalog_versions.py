@@ -55,10 +55,10 @@ class Versions:
         """
         if seen_from is not None:
             return self._seen_later(rows, seen_from)
-        told = rows.with_row_index("_row").join(self._settled, on=list(self.key), how="left", maintain_order="left")
+        joined = rows.with_row_index("_row").join(self._settled, on=list(self.key), how="left", maintain_order="left")
         knows_all = (pl.col("decided_lsn") > pl.col("settled_lsn")).fill_null(value=True)
-        between = told.filter(~knows_all)
-        found = self._by_time(told.filter(knows_all))
+        between = joined.filter(~knows_all)
+        found = self._by_time(joined.filter(knows_all))
         if len(between):
             found = pl.concat([found, self._by_search(between).select(found.columns)]).sort("_row")
         return found.drop("_row", "settled_lsn")
@@ -200,12 +200,12 @@ def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Vers
     begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
     never = pl.lit(None, pl.Int64)
     names = of_accounts(dict.fromkeys(dimensions))
-    said = [_column(name).alias(text_of(name)) for name in names]
+    columns = [_column(name).alias(text_of(name)) for name in names]
     return _versions(
         pl.DataFrame(accounts)
         .sort("account", "lsn")
         .with_columns(effective_us=begins, superseded_lsn=never, ends_us=never, version_lsn="lsn", withdrawn="deleted")
-        .with_columns(*said, concerns_us="effective_us"),
+        .with_columns(*columns, concerns_us="effective_us"),
         key=("account",),
         values=(*CONTRACT, *map(text_of, names)),
         newest=("lsn",),

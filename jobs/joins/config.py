@@ -10,9 +10,9 @@ from pydantic import Field
 from jobs.joins.memory import Schema, carried
 from jobs.runtime.config import JobConfig
 from jobs.runtime.dimensions import of_accounts
-from jobs.runtime.meters import CELLS_AT_ONCE, conditions_stored, outcomes_at_once, stored
+from jobs.runtime.effective_rules import History
+from jobs.runtime.meters import BATCH_CELLS, conditions_stored, outcomes_at_once, stored
 from jobs.runtime.names import Name
-from jobs.runtime.rules_in_force import History
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DEFAULT, DETAILS, Meter, columns_of, conditions_of
 from metering.price_attributes import columns_of_accounts, columns_of_bands, texts_of_events
@@ -120,4 +120,4 @@ class JoinsConfig(JobConfig):
     def most_rows_at_once(self) -> int:
         """Where it is known how much they say. An empty column has its size, too."""
         meters = len(self.meters)
-        return min(super().rows_at_once, outcomes_at_once(min(meters, len(DEFAULT))), CELLS_AT_ONCE // meters)
+        return min(super().rows_at_once, outcomes_at_once(min(meters, len(DEFAULT))), BATCH_CELLS // meters)

@@ -29,13 +29,13 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
     """
     if INCLUDED not in outcomes.columns or outcomes[INCLUDED].null_count() == len(outcomes):
         return listed.sort("row", "meter")
-    said = outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), INCLUDED)
+    conventions = outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), INCLUDED)
     above = _above(outcomes[INCLUDED].drop_nulls().unique().sort(), tuple(meters))
     is_priced = pl.col("version_lsn").is_not_null()
     reported = listed.filter(pl.col("quantity") > 0)
     met = (
         reported.select("row", "meter", is_priced.alias("has_price"), part="quantity")
-        .join(said, on="row")
+        .join(conventions, on="row")
         .join(above, on=[INCLUDED, "meter"])
         .join(reported.select("row", is_priced.alias("is_priced"), whole="meter"), on=["row", "whole"])
     )
@@ -66,11 +66,11 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
     return both.sort("row", "meter", pl.col("version_lsn").le(0).fill_null(value=False))
 
 
-def _above(said: pl.Series, meters: tuple[Declaration, ...]) -> pl.DataFrame:
+def _above(conventions: pl.Series, meters: tuple[Declaration, ...]) -> pl.DataFrame:
     """Texts of conventions → (the text, meter, its column, whole, steps): every meter that counts its units, too."""
     found = [
         (text, meter.name, meter.sums, whole, steps)
-        for text in said
+        for text in conventions
         for meter in meters
         for steps, whole in _wholes(text, meter, meters)
     ]

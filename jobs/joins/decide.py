@@ -7,13 +7,13 @@ from datetime import datetime
 
 import polars as pl
 
-from jobs.joins.frontier import held_frontier, last_frontier
+from jobs.joins.frontier import batch_frontier, last_frontier
 from jobs.joins.memory import Memory, Schema
-from jobs.joins.past import Past, as_carried, is_paired, preceding_frontier, remembered
+from jobs.joins.recovery import RecoverySource, as_carried, is_paired, preceding_frontier, recovered_rows
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
+from jobs.runtime.effective_rules import EffectiveRules, History, Rules, extended
 from jobs.runtime.families import family
-from jobs.runtime.rules_in_force import Held, History, Rules, extended
 
 METERING = ("meters", "dimensions", "price_attributes")
 """Rules of what an outcome's row says: every outcome of a batch has those of the driver that decides it."""
@@ -31,17 +31,17 @@ class Known:
     """The rules that decide, the last of them the next rows; at least one."""
 
     @classmethod
-    def derived(cls, past: Past | None, kept: History, present: Held, schema: Schema) -> Known:
+    def derived(cls, past: RecoverySource | None, stored: History, present: EffectiveRules, schema: Schema) -> Known:
         """What a start knows: all of it follows from the journal and usage. `past` None: no row was read yet.
 
         Where usage kept no rules, because it is empty (then `present` hold from 1 on) or because its version kept none,
         the `present` ones decide what is undecided. `schema`: what is remembered of a row.
         """
-        history = kept or (present,)
+        history = stored or (present,)
         if past is None:
             return cls(Memory.empty(schema), None, None, history)
-        memory = remembered(past, history)
-        if not kept and present.first == 1:
+        memory = recovered_rows(past, history)
+        if not stored and present.first == 1:
             # Not even that two rows are too far from each other was decided: other timeouts may bring them together.
             memory = memory.anew()
         return cls(memory, past.frontier, preceding_frontier(past.journal, past.position), history)
@@ -56,7 +56,7 @@ def decide(
     stored with them; but METERING from these rows on, for the outcomes alone tell it. Beyond half of `limit_bytes`
     memory is freed of what is over; it may still be larger.
     """
-    frontier = held_frontier(journal, ends_table=ends_table, before=known.frontier, preceding=known.preceding_frontier)
+    frontier = batch_frontier(journal, ends_table=ends_table, before=known.frontier, preceding=known.preceding_frontier)
     waiting = Timeouts(known.history).of_row()
     paired = as_carried(journal.filter(is_paired()).with_columns(family()), known.memory.schema)
     involved = known.memory.involved(paired.with_columns(waiting), frontier)

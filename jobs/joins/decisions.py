@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.joins.catalog import version
 from jobs.streams import USAGE, CatalogTopic
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 
 
 def decisions(changes: pl.DataFrame, frontier: datetime | None) -> pa.Table:
@@ -20,9 +20,13 @@ def decisions(changes: pl.DataFrame, frontier: datetime | None) -> pa.Table:
     `frontier` is the F that usage had before these: who has read as far may have ended what waited until then, so none
     was received before it. That a decision is deleted takes nothing back: it was made.
     """
-    told = changes.filter(pl.col("topic") == CatalogTopic.DECISIONS.value).sort("lsn")
-    read = ((version(*row[:3]), row[3]) for row in told.select("topic", "value", "lsn", "received_at").rows())
-    rows = [_row(said, received_at, frontier) for said, received_at in read if said is not None and not said["deleted"]]
+    accepted = changes.filter(pl.col("topic") == CatalogTopic.DECISIONS.value).sort("lsn")
+    read = ((version(*row[:3]), row[3]) for row in accepted.select("topic", "value", "lsn", "received_at").rows())
+    rows = [
+        _row(decision, received_at, frontier)
+        for decision, received_at in read
+        if decision is not None and not decision["deleted"]
+    ]
     return pa.Table.from_pylist(rows, schema=pa.schema([USAGE.field(name) for name in _NAMES]))
 
 

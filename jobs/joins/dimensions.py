@@ -11,10 +11,10 @@ from jobs.joins.memory import text_of
 
 def dimensions(names: Sequence[str]) -> pl.Expr:
     """Outcomes (`resolve`) → `dimensions`: a JSON object of those that are not null, by name; null where none is."""
-    said = [pl.when(pl.col(text_of(name)).is_not_null()).then(_member(name)) for name in sorted(names)]
-    if not said:
+    members_set = [pl.when(pl.col(text_of(name)).is_not_null()).then(_member(name)) for name in sorted(names)]
+    if not members_set:
         return pl.lit(None, pl.String).alias("dimensions")
-    members = pl.concat_str(said, separator=",", ignore_nulls=True)
+    members = pl.concat_str(members_set, separator=",", ignore_nulls=True)
     return pl.when(members != "").then(pl.concat_str(pl.lit("{"), members, pl.lit("}"))).alias("dimensions")
 
 

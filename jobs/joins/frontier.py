@@ -11,7 +11,7 @@ from datetime import datetime
 import polars as pl
 
 
-def held_frontier(
+def batch_frontier(
     rows: pl.DataFrame, *, ends_table: bool, before: datetime | None, preceding: datetime | None
 ) -> datetime | None:
     """F after `rows` (lsn, frontier), which go on where F was `before`. It never steps back.

@@ -15,7 +15,7 @@ from jobs.runtime.dimensions import of_events
 from jobs.runtime.meters import OUTCOME_TEXTS
 from jobs.streams import QUANTITY
 from metering.contracts.includes import COLUMN
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 KEY = ("account", "request_id")
 Schema = dict[str, pl.DataType | type[pl.DataType]]
@@ -86,7 +86,7 @@ def column_of(name: str) -> str:
 
 
 DECIDED = ("key_hash", "lsn", *KEY, "received_at", "timeout_us", "decided_side")
-MOST_PARTS = 64
+MAX_PARTS = 64
 """Decided rows are kept as the batches left them; so many are put together, and those that are over are dropped."""
 
 
@@ -141,12 +141,12 @@ class Memory:
         `outcomes` has outcome, request_lsn, completion_lsn and, of a match, `timeout_us`: within which its rows met.
         """
         named = decided_sides(outcomes)
-        told = involved.filter(pl.col("decided_side").is_null()).join(named, on="lsn", how="left")
-        won = told.filter(pl.col("side").ne_missing("none") & pl.col("side").is_not_null()).with_columns(
+        undecided = involved.filter(pl.col("decided_side").is_null()).join(named, on="lsn", how="left")
+        won = undecided.filter(pl.col("side").ne_missing("none") & pl.col("side").is_not_null()).with_columns(
             decided_side="side", timeout_us="timeout_us_right", key_hash=_key_hash()
         )
         untouched = self.rows.join(involved, on="lsn", how="anti")
-        waits = told.filter(pl.col("side").is_null()).with_columns(remembered=True)
+        waits = undecided.filter(pl.col("side").is_null()).with_columns(remembered=True)
         waiting = pl.concat([untouched, waits.select(*self.rows.columns)])
         return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier), self.compact_bytes)
 
@@ -192,7 +192,7 @@ def _is_over(frontier: datetime | None) -> pl.Expr:
 def _without_over(parts: list[pl.DataFrame], frontier: datetime | None) -> tuple[pl.DataFrame, ...]:
     """A part that is kept longer than it must changes nothing: what is over is near to no row that can come."""
     parts = [part for part in parts if len(part)]
-    return _compacted(parts, frontier) if len(parts) > MOST_PARTS else tuple(parts)
+    return _compacted(parts, frontier) if len(parts) > MAX_PARTS else tuple(parts)
 
 
 def _compacted(parts: Sequence[pl.DataFrame], frontier: datetime | None) -> tuple[pl.DataFrame, ...]:

@@ -11,7 +11,7 @@ import polars as pl
 from jobs.joins.memory import CARRIED, KEY, column_of, condition_of, text_of
 from jobs.runtime.delta.table import microseconds_of
 from metering.joining import FINAL, Row, Side, Winner, step, waiting
-from metering.words import REPORTING, REQUESTS, Family, Outcome
+from metering.vocabulary import REPORTING, REQUESTS, Family, Outcome
 
 SIDES = {
     Family.REQUEST.value: Side.REQUEST,
@@ -62,7 +62,8 @@ def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def folded(contested: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-    """Rows of contested keys → `paired` rows of what is decided, by `joining.step`; what was before is not told again.
+    """Rows of contested keys → `paired` rows of what is decided, by `joining.step`; earlier outcomes are not reported
+    again.
 
     Row by row: contested keys are few, and one of a whole batch costs no more than as many of a few rows.
     """
@@ -88,8 +89,8 @@ def folded(contested: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
                 won = [Side.REQUEST, Side.COMPLETION] if decided_side == Side.BOTH else [Side(decided_side)]
                 memory += [Winner(lsn, each, received, timeout_us, partner=0) for each in won]
         _, decisions = step([*memory, *waiting(before)], rows, frontier_us)
-        told = [(d.request_lsn, d.completion_lsn, d.fate is Outcome.SUPERSEDED) for d in decisions]
-        found += [(*key, q and numbers[q], c and numbers[c], superseded) for q, c, superseded in told]
+        outcomes = [(d.request_lsn, d.completion_lsn, d.fate is Outcome.SUPERSEDED) for d in decisions]
+        found += [(*key, q and numbers[q], c and numbers[c], superseded) for q, c, superseded in outcomes]
     return paired(ordered, pl.DataFrame(found, schema=FOUND, orient="row"))
 
 
@@ -133,8 +134,8 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
 def _of_request(values: pl.Series, request: pl.Series, preferred: pl.Series) -> pl.Expr:
     """What an outcome with a request says: the preferred row where it does, else the request."""
     asked = pl.lit(values.gather(request))
-    said = pl.when(pl.lit(request.is_not_null())).then(pl.lit(values.gather(preferred)))
-    return pl.coalesce(said, asked).alias(values.name)
+    from_preferred = pl.when(pl.lit(request.is_not_null())).then(pl.lit(values.gather(preferred)))
+    return pl.coalesce(from_preferred, asked).alias(values.name)
 
 
 def _named(values: pl.Series, completion: pl.Series, either: Sequence[pl.Series]) -> pl.Expr:

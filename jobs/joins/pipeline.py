@@ -11,15 +11,15 @@ from pyspark.sql import functions as F
 
 from jobs.joins.catalog import TABLE_OF
 from jobs.joins.config import JoinsConfig
-from jobs.joins.past import columns_read
+from jobs.joins.recovery import columns_read
 from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.delta.table import LSN, open_table
+from jobs.runtime.effective_rules import read_history
 from jobs.runtime.job import TableJob
-from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
 from metering.meters import DETAILS, columns_of
-from metering.words import Job
+from metering.vocabulary import Job
 
 
 def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:

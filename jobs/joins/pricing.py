@@ -23,7 +23,7 @@ from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
 from metering.meters import Declaration
 from metering.price_attributes import PriceAttribute
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 
 
 def price(
@@ -84,22 +84,22 @@ def _priced(
     if not known:
         return prices.as_of(metered, seen_from).select(LISTED)
     # Of millions of values few are asked for: all others are as if nothing was said.
-    said = {
+    priced_by = {
         each.name: pl.when(value.is_in(list(known.values[each.name]))).then(value)
         for each, value in zip(attributes, map(value_of, attributes), strict=True)
         if each.name in known.values
     }
     of_rows = outcomes.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
-        *[value.alias(f"attribute:{name}") for name, value in said.items()],
+        *[value.alias(f"attribute:{name}") for name, value in priced_by.items()],
     )
     of_rows = of_rows.join(aliased(metered, prices, seen_from), on="row", how="left", maintain_order="left")
     asked = metered.join(of_rows, on="row", how="left", maintain_order="left")
-    by = ["model", "aliased", *(f"attribute:{name}" for name in said)]
+    by = ["model", "aliased", *(f"attribute:{name}" for name in priced_by)]
     found = [
         (model, other, *values, candidate, rank)
         for model, other, *values in asked.select(by).unique().iter_rows()
-        for rank, candidate in enumerate(known.candidates(model, dict(zip(said, values, strict=True)), other))
+        for rank, candidate in enumerate(known.candidates(model, dict(zip(priced_by, values, strict=True)), other))
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
     candidates = pl.DataFrame(found, schema=schema, orient="row")

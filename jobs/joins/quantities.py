@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.joins.memory import REPORTED, Schema, condition_of, quantity_of
 from metering.meters import Declaration, texts_of
-from metering.words import Family, Outcome, Status
+from metering.vocabulary import Family, Outcome, Status
 
 BILLED = (Outcome.MATCHED.value, Outcome.ABANDONED.value)
 """Outcomes that are counted, and whose quantities have a price."""
@@ -38,8 +38,8 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
         else:
             is_expected = is_matched if meter.is_expected else pl.lit(False)
             # What was accepted before it was a quantity may be below 0: that is none.
-            said = pl.col(quantity_of(meter.sums))
-            quantity = pl.when(said >= 0).then(said)
+            reported = pl.col(quantity_of(meter.sums))
+            quantity = pl.when(reported >= 0).then(reported)
             has_one = (quantity.is_not_null() | is_expected) & pl.col("outcome").is_in(list(REPORTING))
         parts.append(
             rows.filter(has_one & is_counted(meter)).select(
@@ -56,10 +56,10 @@ def is_counted(meter: Declaration) -> pl.Expr:
     """
     conditions = []
     for column, values in meter.where:
-        said, asked = pl.col(condition_of(column)), texts_of(values)
-        has_one = said.is_in(asked)
+        value, asked = pl.col(condition_of(column)), texts_of(values)
+        has_one = value.is_in(asked)
         if column == "status" and Status.COMPLETED in asked:
-            is_other = said.is_in(list(Status)).not_().fill_null(value=True)
+            is_other = value.is_in(list(Status)).not_().fill_null(value=True)
             has_one |= is_other & pl.col("outcome").is_in(list(REPORTING))
         conditions.append(has_one)
     return pl.all_horizontal(pl.lit(value=True), *conditions).fill_null(value=False)

@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from jobs.joins.pairs import folded, split
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 _MADE_HERE = ("request_us", "completion_us", "first_us", "until_us", "superseded")
 

@@ -17,23 +17,23 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
 from jobs.joins.decisions import decisions, with_decisions
 from jobs.joins.memory import Memory
-from jobs.joins.past import Past
 from jobs.joins.pricing import price
+from jobs.joins.recovery import RecoverySource
 from jobs.joins.unlisted_attributes import refuse_unlisted
-from jobs.joins.untold import Untold
+from jobs.joins.unpropagated_deletions import UnpropagatedDeletions
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
 from jobs.runtime.delta.upstream import Upstream, no_table
+from jobs.runtime.effective_rules import TRANSACTION as RULES
+from jobs.runtime.effective_rules import EffectiveRules, RulesHistory, rules_text
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
-from jobs.runtime.meters import SAID_AT_ONCE
-from jobs.runtime.new_rows import few_new_rows, in_parts, new_rows
-from jobs.runtime.rules_in_force import TRANSACTION as RULES
-from jobs.runtime.rules_in_force import Held, RulesInForce, rules_text
+from jobs.runtime.meters import BATCH_SAID
+from jobs.runtime.new_rows import driver_new_rows, in_parts, new_rows
 from jobs.streams import INSTANT, USAGE, CatalogTopic, Table
 from metering.meters import columns_of
-from metering.words import Cause, Disposition
+from metering.vocabulary import Cause, Disposition
 from monitoring import metrics
 from monitoring.instruments import CounterMetric, GaugeMetric
 
@@ -50,9 +50,9 @@ class UsageSink:
         self._journal = Upstream(tables, job.reads)
         self._catalog = Catalog(tables, epoch, driver, context.config.of_accounts)
         self._at = recall_position(self._usage, job.reads)
-        self._rules = RulesInForce(self._usage, context.config.deciding)
+        self._rules = RulesHistory(self._usage, context.config.deciding)
         self._known = self._remember(tables)
-        self._untold = Untold(context.environment.postgres_url, context.clock)
+        self._deletions = UnpropagatedDeletions(context.environment.postgres_url, context.clock)
 
     def _remember(self, tables: str) -> Known:
         """What a later row can meet, and what decides it."""
@@ -63,9 +63,11 @@ class UsageSink:
             frontier = instant_of(self._usage.recall(FRONTIER))
             rows, outcomes = (pl.scan_pyarrow_dataset(t.to_pyarrow_dataset()) for t in (journal, self._usage.table))
             waiting_from = self._usage.recall("waiting.lsn") or None
-            past = Past(rows, outcomes, self._at.next_lsn, frontier, waiting_from, self._config.carried)
+            past = RecoverySource(rows, outcomes, self._at.next_lsn, frontier, waiting_from, self._config.carried)
         first = 1 if self._usage.next_lsn == 1 else self._at.next_lsn
-        return Known.derived(past, self._rules.history, Held(first, self._config.deciding), self._config.carried)
+        return Known.derived(
+            past, self._rules.history, EffectiveRules(first, self._config.deciding), self._config.carried
+        )
 
     def verify(self, upstream: Upstream) -> None:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
@@ -90,12 +92,12 @@ class UsageSink:
         """
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), SAID_AT_ONCE):
+        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), BATCH_SAID):
             counts.update(self._take(part))
         return Progress(rows.records, counts)
 
     def _take(self, new: pa.Table) -> Counts:
-        _, rows = few_new_rows(new, self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads])
+        _, rows = driver_new_rows(new, self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads])
         journal, after = pl.DataFrame(new), position_after(self._job.reads, self._at, rows.next, rows.last)
         self._journal.refresh()
         ends_table = rows.next >= self._journal.next_lsn
@@ -114,7 +116,7 @@ class UsageSink:
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
         if isinstance(batch, pa.Table):
             # They are here: `build` would only leave away what is not needed.
-            return few_new_rows(batch, position, job, fingerprint)
+            return driver_new_rows(batch, position, job, fingerprint)
         return new_rows(
             batch, position, job, lambda rows: self._job.build(rows, self._config), fingerprint, keeps_rows=True
         )
@@ -125,7 +127,7 @@ class UsageSink:
 
     def _refuse_unlisted(self) -> None:
         config, late = self._config, timedelta(seconds=self._config.rejoin_seconds)
-        refuse_unlisted(self._catalog.held[Table.PRICES], config.attributes, self._clock.now(), late)
+        refuse_unlisted(self._catalog.stored[Table.PRICES], config.attributes, self._clock.now(), late)
 
     def _refuse_to_grow(self, memory: Memory, unread: int) -> None:
         """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks.
@@ -158,21 +160,21 @@ class UsageSink:
         now = self._clock.now()
         transactions = {**transactions_of(Table.JOURNAL, after), **known.memory.waiting()}
         transactions |= {
-            name: said for name, said in self._catalog.state().items() if self._usage.known.get(name) != said
+            name: value for name, value in self._catalog.state().items() if self._usage.known.get(name) != value
         }
         if known.frontier is not None:
             transactions[FRONTIER] = microseconds_of(known.frontier)
         # Rules that changed hold from the next batch on: what decides is kept before it decides.
-        rules = self._rules.said_of(known.history, now) if len(usage) else {}
+        rules = self._rules.document_of(known.history, now) if len(usage) else {}
 
         def numbered(first_lsn: int) -> tuple[pa.Table, dict[str, int]]:
-            said = {RULES: first_lsn} if rules else {}
+            rules_at = {RULES: first_lsn} if rules else {}
             rows = usage_rows(usage, first_lsn, now, rules_text(rules), known.frontier)
-            return rows, {**transactions, **said, LSN: first_lsn + len(rows)}
+            return rows, {**transactions, **rules_at, LSN: first_lsn + len(rows)}
 
         self._usage.append(numbered)
         if rules:
-            self._rules.kept_of(known.history, now)
+            self._rules.written_of(known.history, now)
         self._known, self._at = known, after
 
     def position(self) -> int:
@@ -181,31 +183,35 @@ class UsageSink:
 
     def advance(self) -> None:
         """The journal's heartbeats move the frontier; but nobody says what was deleted while nobody captured it."""
-        self._untold.look_if_due(self._catalog.held, self._known.frontier)
+        self._deletions.look_if_due(self._catalog.stored, self._known.frontier)
 
     def frontier(self) -> datetime | None:
         """F of the journal prefix that usage was made from."""
         return self._known.frontier
 
     def status(self) -> dict[str, Any]:
-        """How many requests and completions wait, what all that is remembered takes, and what is gone untold."""
+        """How many requests and completions wait, what all that is remembered takes, and deletions that were not
+        captured.
+        """
         waiting = self._known.memory.waiting()
         return {
             "waiting": waiting["waiting"],
             "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
             "waiting_bytes": self._known.memory.size_bytes(),
             "waiting_limit_bytes": self._limit_bytes,
-            "untold_deletions": self._untold.rows,
+            "untold_deletions": self._deletions.rows,
         }
 
     def gauges(self) -> Mapping[GaugeMetric, float]:
-        """What waits, what all that is remembered takes and may take, how long a request waits; what is gone untold."""
+        """What waits, what all that is remembered takes and may take, how long a request waits; deletions that were not
+        captured.
+        """
         return {
             metrics.WAITING: self._known.memory.waiting()["waiting"],
             metrics.WAITING_MEMORY: self._known.memory.size_bytes(),
             metrics.WAITING_MEMORY_LIMIT: self._limit_bytes,
             metrics.TIMEOUT: self._config.completion_timeout_seconds,
-            metrics.UNTOLD_DELETIONS: self._untold.rows,
+            metrics.UNTOLD_DELETIONS: self._deletions.rows,
         }
 
     def close(self) -> None:
@@ -225,9 +231,10 @@ def usage_rows(
         "frontier": pa.repeat(pa.scalar(frontier, INSTANT), count),
         "rules": pc.if_else(pc.equal(lsn, first_lsn), pa.scalar(rules, pa.string()), pa.scalar(None, pa.string())),
     }
-    said = {name: priced[name] for name in priced.column_names} | made
+    made_columns = {name: priced[name] for name in priced.column_names} | made
     columns = [
-        said[field.name].cast(field.type) if field.name in said else pa.nulls(count, field.type) for field in USAGE
+        made_columns[field.name].cast(field.type) if field.name in made_columns else pa.nulls(count, field.type)
+        for field in USAGE
     ]
     return pa.table(columns, schema=USAGE)
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from jobs.runtime.rules_in_force import History
+from jobs.runtime.effective_rules import History
 from metering.joining import FINAL
 from metering.ranking import OF_COMPLETED, OF_PROVIDER, OF_SOURCE, OF_STATUS
-from metering.words import Family
+from metering.vocabulary import Family
 
 SECOND_US = 1_000_000
 
@@ -47,12 +47,12 @@ class Timeouts:
         """`history` of joins' deciding fields; at least one."""
         self.configured = tuple(
             Configured(
-                held.first,
-                held.rules["completion_timeout_seconds"] * SECOND_US,
-                {model: seconds * SECOND_US for model, seconds in held.rules["completion_timeouts"].items()},
-                bool(held.rules.get("best_report_bills")),
+                effective.first,
+                effective.rules["completion_timeout_seconds"] * SECOND_US,
+                {model: seconds * SECOND_US for model, seconds in effective.rules["completion_timeouts"].items()},
+                bool(effective.rules.get("best_report_bills")),
             )
-            for held in history
+            for effective in history
         )
 
     def of_row(self) -> list[pl.Expr]:

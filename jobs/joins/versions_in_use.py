@@ -13,10 +13,10 @@ import pyarrow as pa
 from jobs.joins.catalog_versions import Versions, priced_models
 from metering.price_models import PricedModels
 
-MOST_IDLE_KEYS = 50_000
+MAX_IDLE_KEYS = 50_000
 """Keys that were asked for once are kept at hand, up to so many, or four times as many as a batch asks for."""
-MOST_PARTS = 64
-"""So many additions are put together to one table: whoever looks for a key looks through each."""
+MAX_PARTS = 64
+"""How many additions are merged into one table: whoever looks for a key looks through each."""
 
 
 class VersionsInUse:
@@ -27,7 +27,7 @@ class VersionsInUse:
         every: pa.Table,
         key: Iterable[str],
         versions: Callable[[pa.Table], Versions],
-        most_idle: int = MOST_IDLE_KEYS,
+        most_idle: int = MAX_IDLE_KEYS,
     ) -> None:
         """`versions` makes those of some rows of `every` ready; `key` is what they are versions of."""
         self._key = list(key)
@@ -72,7 +72,7 @@ class VersionsInUse:
         if "model" in self._key:
             found = self.priced_models.every | priced_models(rows["model"]).every
             self._priced_models = PricedModels(found)
-        if self._every["lsn"].num_chunks > MOST_PARTS:
+        if self._every["lsn"].num_chunks > MAX_PARTS:
             self._every = self._every.combine_chunks()
         self._hashes = pl.concat([self._hashes, hashes], rechunk=True)
         if hashes.is_in(self._held.implode()).any():

@@ -18,13 +18,13 @@ import pyarrow as pa
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
-from jobs.rebuild.made import Part, Piece, Plan
+from jobs.rebuild.plan import Part, Piece, Plan
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.position import with_fingerprint
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.rules_table import stored_history
-from jobs.runtime.rules_in_force import Held
 from jobs.streams import Table
-from metering.words import Published
+from metering.vocabulary import Published
 
 # Whoever follows knows versions that were lost with the database: each has a higher one now, and is sent again.
 _VERSIONS = "UPDATE usage_windows SET version = %(floor)s"
@@ -43,24 +43,24 @@ WHERE (kept.usage_lsn, kept.meter) = (corrections.usage_lsn, corrections.meter)
 
 def _parts(cursor: psycopg.Cursor[Any], config: BillingConfig) -> Sequence[Part]:
     """Corrections and windows are told at the end, all at once."""
-    history = stored_history(cursor.connection, JOB.name) or (Held(1, config.deciding),)
+    history = stored_history(cursor.connection, JOB.name) or (EffectiveRules(1, config.deciding),)
     quiet = config.model_copy(update={"publish": ()})
-    return [Part(held.first, quiet, held) for held in history]
+    return [Part(effective.first, quiet, effective) for effective in history]
 
 
 def _pieces(usage: pa.Table, part: Part, *, ends_table: bool) -> Iterator[Piece]:
     """Rows of usage by lsn → what is folded at once: commits with a row that stands alone, and what is between."""
-    alone = sums(usage, part.held)["usage_lsn"].drop_null()
+    alone = sums(usage, part.effective)["usage_lsn"].drop_null()
     rows = pl.DataFrame({"lsn": usage["lsn"], "logged_at": usage["logged_at"]})
     commit = pl.col("logged_at").ne_missing(pl.col("logged_at").shift()).cum_sum()
     numbered = rows.with_columns(commit=commit, is_alone=pl.col("lsn").is_in(pl.Series(alone).implode()))
     apart = pl.when(pl.col("is_alone").any().over("commit")).then("commit").otherwise(0)
-    held = _held(usage, ends_table=ends_table)
+    frontiers = _held(usage, ends_table=ends_table)
     begin = 0
     for length in numbered.select(apart.rle().struct.field("len"))["len"] if len(numbered) else ():
         piece = usage.slice(begin, length)
         begin += length
-        yield Piece(sums(piece, part.held), piece["lsn"][-1].as_py() + 1, held[begin - 1])
+        yield Piece(sums(piece, part.effective), piece["lsn"][-1].as_py() + 1, frontiers[begin - 1])
 
 
 def _held(usage: pa.Table, *, ends_table: bool) -> Sequence[datetime | None]:

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from jobs.audit.kept import kept
+from jobs.audit.tables.retained import retained_rows
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, table_hash
 from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_to_change
 from jobs.runtime.errors import Refused
-from jobs.runtime.new_rows import few_new_rows
+from jobs.runtime.new_rows import driver_new_rows
 from jobs.streams import Table
 
 
@@ -55,7 +55,7 @@ class Whole:
         while at.next_lsn < self.next_lsn:
             end = min(at.next_lsn + most_rows, next(border for border in ends if border > at.next_lsn))
             wanted = (pc.field("lsn") >= at.next_lsn) & (pc.field("lsn") < end)
-            rows, found = few_new_rows(
+            rows, found = driver_new_rows(
                 self._rows.to_table(columns=read, filter=wanted), at.next_lsn, job, FINGERPRINT[self.name]
             )
             self._refuse_short(found, end)
@@ -74,7 +74,7 @@ def whole(tables: str, name: Table) -> Whole:
     table = open_to_change(tables, name)
     if table is None:
         raise Refused(f"there is no {name} in {tables}: nothing can be made of it")
-    if (since := kept(table).since) is not None:
+    if (since := retained_rows(table).since) is not None:
         raise Refused(
             f"{name} has lost the days before {since} (`weir retain` removes what is old), so what they made cannot be "
             "made again; restore the database from a backup instead: the applications go on from there"

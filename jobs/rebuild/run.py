@@ -17,7 +17,7 @@ import obstore
 import psycopg
 
 from jobs.rebuild import billing, sessions
-from jobs.rebuild.made import Part, Piece, Plan
+from jobs.rebuild.plan import Part, Piece, Plan
 from jobs.rebuild.reading import Whole, whole
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.object_store import store_of
@@ -26,13 +26,13 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.runtime.postgres.remembered import Remembered, Rows, kept_rows, remember, remembered, restore
+from jobs.runtime.postgres.rules_backup import Rows, RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import place_position, stage
-from metering.reports import Doing
-from metering.words import Job
+from metering.reports import Phase
+from metering.vocabulary import Job
 
 PLANS: Mapping[Job, Plan] = {Job.BILLING: billing.PLAN, Job.SESSIONIZATION: sessions.PLAN}
 _SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.said, pg_temp.decided, pg_temp.touched, pg_temp.merged"
@@ -88,15 +88,15 @@ class Rebuild:
                 floor = self._floor(cursor, source.next_lsn)
                 self.plan.ending(cursor, known.config, source.next_lsn, floor)
                 self._restore(cursor, known)
-                history = kept_rows(ownership.connection, self.plan.job)
+                history = stored_rules(ownership.connection, self.plan.job)
                 if records:
                     values = {"job": self.job.value, "epoch": ownership.epoch, "records": records}
                     cursor.execute(_BATCH, {**values, "next": source.next_lsn})
                 counted = {name: _one(cursor, statement) for name, statement in self.plan.counted.items()}
-            remember(self.tables, self.job.value, Remembered(ownership.epoch, dumped, history))
+            write_backup(self.tables, self.job.value, RulesBackup(ownership.epoch, dumped, history))
             ownership.connection.execute(
                 "UPDATE jobs SET state = %s WHERE job = %s AND epoch = %s",
-                [Doing.STOPPED, self.job.value, ownership.epoch],
+                [Phase.STOPPED, self.job.value, ownership.epoch],
             )
         finally:
             ownership.close()
@@ -104,12 +104,12 @@ class Rebuild:
 
     def known(self) -> Known:
         """What decided. Raises Refused where neither the database nor the store of the tables says it."""
-        beside = remembered(self.tables, self.job.value)
+        beside = read_backup(self.tables, self.job.value)
         with Session.to(self.postgres_url, f"weir rebuild {self.job}") as connection:
-            stored = kept_rows(connection, self.plan.job)
+            stored = stored_rules(connection, self.plan.job)
             row = connection.execute("SELECT config FROM jobs WHERE job = %s", [self.job.value]).fetchone()
-        said = row[0] if row and stored else beside.config if beside else row[0] if row else None
-        config = self.config if said is None else self.plan.job.config.model_validate(said)
+        config_document = row[0] if row and stored else beside.config if beside else row[0] if row else None
+        config = self.config if config_document is None else self.plan.job.config.model_validate(config_document)
         if config is None:
             raise Refused(
                 f"neither the database nor {self.tables} says by which configuration {self.job} has decided; give it "

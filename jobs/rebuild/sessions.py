@@ -13,14 +13,14 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 
-from jobs.rebuild.made import Part, Piece, Plan
+from jobs.rebuild.plan import Part, Piece, Plan
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.families import family
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB, STAGED
 from jobs.streams import Table
-from metering.words import REQUESTS, Disposition
+from metering.vocabulary import REQUESTS, Disposition
 
 _GAPS = "SELECT first_position, extract(epoch FROM gap)::integer FROM session_gaps ORDER BY 1"
 _KEEP = "CREATE TEMP TABLE kept_sessions ON COMMIT DROP AS SELECT * FROM sessions"

@@ -18,29 +18,29 @@ import pyarrow.compute as pc
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from jobs.audit.kept import Kept, kept
-from jobs.audit.pinned import pin
-from jobs.audit.recomputed import Pinned
-from jobs.audit.stored import joins_config
+from jobs.audit.recompute.basis import pin
+from jobs.audit.recompute.expected import Pinned
+from jobs.audit.tables.database import joins_config
+from jobs.audit.tables.retained import RetainedRows, retained_rows
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import sums
-from jobs.joins.past import CLOCK_SKEW
+from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
 from jobs.replay import shadow
-from jobs.replay.supposed import Supposed
+from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import LSN, open_to_change
+from jobs.runtime.effective_rules import EffectiveRules, History, effective_at
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
-from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import Table
-from metering.words import Job, UsageCause
+from metering.vocabulary import Job, UsageCause
 
 Row = dict[str, Any]
 LOOK_SECONDS = 1.0
@@ -97,7 +97,7 @@ class Replay:
     start: datetime
     end: datetime
     schema: str
-    supposed: Supposed
+    supposed: Assumptions
     replaces: bool = False
     wait_seconds: float = 60
     """How long billing may take to fold what usage holds."""
@@ -131,7 +131,7 @@ class Replay:
         live = pin(usage, (), self.tables, joins_config(self.postgres_url))
         tables = Tables(journal, usage, date.min)
         since = self._since(live, self.supposed.pinned(live), is_audited=tables.is_audited)
-        self._refuse_gone(kept(journal), since)
+        self._refuse_gone(retained_rows(journal), since)
         return replace(tables, since=since), live
 
     def _since(self, live: Pinned, supposed: Pinned, *, is_audited: bool) -> date:
@@ -145,10 +145,10 @@ class Replay:
         except OverflowError:
             return date.min
 
-    def _refuse_gone(self, held: Kept, since: date) -> None:
-        if held.since is not None and held.since > since:
+    def _refuse_gone(self, rows: RetainedRows, since: date) -> None:
+        if rows.since is not None and rows.since > since:
             raise Refused(
-                f"the journal has lost the days before {held.since} (`weir retain`), and this period needs those from "
+                f"the journal has lost the days before {rows.since} (`weir retain`), and this period needs those from "
                 f"{since} on; replay a later one"
             )
 
@@ -164,12 +164,12 @@ class Replay:
     def _billed(self, cursor: psycopg.Cursor[Any], tables: Tables, live: Pinned, frontier: datetime | None) -> Compared:
         """Fold it all, in the schema, and compare."""
         history = stored_history(cursor.connection, Job.BILLING.value)
-        rules = self.supposed.rules(history or (Held(1, BillingConfig().deciding),))
+        rules = self.supposed.rules(history or (EffectiveRules(1, BillingConfig().deciding),))
         schema = shadow.make(cursor, self.schema, replaces=self.replaces)
         config, outcomes = BillingConfig(publish=()), 0
         for rows in replayed(tables, live, self.supposed.pinned(live)):
-            for piece, held in _by_rules(rows, rules):
-                _fold(cursor, config, sums(piece, held), None)
+            for piece, effective in _by_rules(rows, rules):
+                _fold(cursor, config, sums(piece, effective), None)
             outcomes += len(rows)
             self.tell(f"{outcomes:,} rows of usage")
         _fold(cursor, config, STAGED.empty_table(), frontier)
@@ -186,14 +186,14 @@ class Replay:
         return Compared(windows, reader.execute(sql.SQL(_TOTALS).format(sums=summed), period).fetchall())
 
 
-def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Held]]:
+def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, EffectiveRules]]:
     """Rows by lsn → those that the same rules decide, with these."""
-    borders: Sequence[int] = [*(held.first for held in history[1:]), 2**62]
+    borders: Sequence[int] = [*(effective.first for effective in history[1:]), 2**62]
     first = 0
     for border in borders:
         piece = rows.filter((pc.field("lsn") >= first) & (pc.field("lsn") < border))
         if len(piece):
-            yield piece, held_at(history, max(first, 1))
+            yield piece, effective_at(history, max(first, 1))
         first = border
 
 

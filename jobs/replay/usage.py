@@ -16,22 +16,22 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from jobs.audit.appended import AUDIT
-from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
-from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, first_put, journal_read
-from jobs.audit.recomputed import OUTCOME, Pinned, recomputed
-from jobs.audit.reversed import REVERSAL, is_examined
+from jobs.audit.recompute.examination import SUM, USAGE_READ, as_table, examine, first_rows, journal_read
+from jobs.audit.recompute.expected import OUTCOME, Pinned, recompute
+from jobs.audit.recompute.late_contracts import JUDGED_FROM, judge_late, later_contracts
+from jobs.audit.recompute.reversals import REVERSAL, is_examined
+from jobs.audit.tables.append import AUDIT
 from jobs.billing.sums import COLUMNS
 from jobs.joins.memory import KEY, column_of
-from jobs.joins.past import as_carried, is_paired
+from jobs.joins.recovery import as_carried, is_paired
 from jobs.runtime.delta.table import LSN
 from jobs.runtime.families import family
 from jobs.streams import USAGE
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 
-ROWS_AT_ONCE = 1_000_000
-MOST_PER_ROW = 4
-"""Rows that put right what a row of the journal makes: taken back and put by itself, and once more in a pair."""
+BATCH_ROWS = 1_000_000
+MAX_PER_ROW = 4
+"""Rows that correct what a row of the journal makes: taken back and put by itself, and once more in a pair."""
 _NULLABLE = pa.schema([field.with_nullable(True) for field in USAGE])
 FOLDED = pa.schema([_NULLABLE.field(name) for name in COLUMNS if name in _NULLABLE.names])
 
@@ -46,11 +46,11 @@ class Tables:
 
     @property
     def is_audited(self) -> bool:
-        """Whether an audit has ever put anything right: then what it would put right here is, too."""
+        """Whether an audit has ever corrected anything: then what it would correct here is corrected, too."""
         return self.usage.transaction_version(AUDIT) is not None
 
 
-def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int = BATCH_ROWS) -> Iterator[pa.Table]:
     """FOLDED, first of all outcomes and then of what puts them right; last what people decided."""
     journal, usage = (table.to_pyarrow_dataset() for table in (tables.journal, tables.usage))
     concerns = (pc.field("lsn") < live.position) & (pc.field("log_date") >= tables.since)
@@ -64,7 +64,9 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
         made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
         yield _folded(made)
         if tables.is_audited:
-            known = pl.concat([judged(concerned, late=False), contracted.filter(_part(parts) == part)], how="diagonal")
+            known = pl.concat(
+                [judge_late(concerned, late=False), contracted.filter(_part(parts) == part)], how="diagonal"
+            )
             put_right, next_lsn = _audited(known, made, supposed, next_lsn, _first(usage, parts, part))
             late.append(_folded(put_right))
     yield from late
@@ -83,8 +85,8 @@ def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Exp
     stored = {*names, *JUDGED_FROM, "disposition", "family"} & set(journal.schema.names)
     rows = pl.DataFrame(journal.to_table(columns=sorted(stored), filter=is_late))
     if not later:
-        return judged(rows.select(names), late=True)
-    return judged(later.takes(rows.filter(later.wanted.is_wanted(rows)), names), late=True)
+        return judge_late(rows.select(names), late=True)
+    return judge_late(later.takes(rows.filter(later.wanted.is_wanted(rows)), names), late=True)
 
 
 def _part(parts: int) -> pl.Expr:
@@ -102,7 +104,7 @@ def _first(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
     """(OUTCOME, usage_lsn) of what audits have put: by the meters of then."""
     is_put = pc.field("cause") != UsageCause.STREAM.value
     found = pl.DataFrame(usage.to_table(columns=["lsn", "sign", *OUTCOME], filter=is_put))
-    return first_put(found.filter(_part(parts) == part))
+    return first_rows(found.filter(_part(parts) == part))
 
 
 def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn: int) -> tuple[pl.DataFrame, int]:
@@ -111,8 +113,8 @@ def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn:
     journal = journal.filter(is_paired())
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     carried = as_carried(journal.with_columns(absent).with_columns(family()), pinned.schema)
-    said = recomputed(carried, lsns, pinned)
-    numbered = said.join(lsns, on=OUTCOME, how="left", nulls_equal=True).sort("request_lsn", "completion_lsn")
+    outcomes = recompute(carried, lsns, pinned)
+    numbered = outcomes.join(lsns, on=OUTCOME, how="left", nulls_equal=True).sort("request_lsn", "completion_lsn")
     is_new = pl.col("usage_lsn").is_null()
     lsn = pl.coalesce("usage_lsn", next_lsn - 1 + is_new.cum_sum().cast(pl.Int64))
     made = numbered.with_columns(
@@ -130,7 +132,7 @@ def _audited(
 ) -> tuple[pl.DataFrame, int]:
     """What an audit would append to that, and the next number."""
     read = made.select(name for name in USAGE_READ if name in made.columns)
-    found = examined(journal, read, replace(pinned, most_rows=len(journal) * MOST_PER_ROW), first)
+    found = examine(journal, read, replace(pinned, most_rows=len(journal) * MAX_PER_ROW), first)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     rows = pl.DataFrame(as_table(stream))
     numbered = rows.with_columns(
@@ -141,9 +143,9 @@ def _audited(
 
 
 def _folded(rows: pl.DataFrame) -> pa.Table:
-    said = rows.to_arrow()
+    table = rows.to_arrow()
     columns = [
-        said[field.name].cast(field.type) if field.name in said.column_names else pa.nulls(len(said), field.type)
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in FOLDED
     ]
     return pa.table(columns, schema=FOLDED).sort_by("lsn")

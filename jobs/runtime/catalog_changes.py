@@ -21,7 +21,7 @@ MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
 LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
 LARGEST_POSITION = 200_000_000_000_000_000
 """Of a log, and of microseconds since 1970: the end of the calendar comes sooner than that of 64 bits."""
-MOST_LEVELS = 64
+MAX_LEVELS = 64
 """Of objects and arrays in each other. Far more than Debezium writes, and far less than Python's stack takes: how much
 that is depends on who calls, so that one application could read a change which another could not."""
 
@@ -281,14 +281,14 @@ def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | 
     Stricter than `parse_change`, which reads what an earlier version let into the journal as that version meant it.
     """
     try:
-        said = None if value is None else _strict_object(value, "the value")
-        if said is not None:
-            _check_columns(topic, said)
+        change = None if value is None else _strict_object(value, "the value")
+        if change is not None:
+            _check_columns(topic, change)
         parse_change(topic, value, 0)
-        if key is not None and said is not None:
-            _check_key(_strict_object(key, "the key"), said)
-        if topic == CatalogTopic.ACCOUNTS and said is not None and said["op"] != "d":
-            _check_growth(said["after"])
+        if key is not None and change is not None:
+            _check_key(_strict_object(key, "the key"), change)
+        if topic == CatalogTopic.ACCOUNTS and change is not None and change["op"] != "d":
+            _check_growth(change["after"])
     except InvalidChangeError as error:
         return str(error)
     return None
@@ -301,10 +301,10 @@ def _check_key(key: dict[str, Any], value: dict[str, Any]) -> None:
         raise InvalidChangeError(f"the key names another {', '.join(other)} than the value")
 
 
-def _check_columns(topic: str, said: dict[str, Any]) -> None:
+def _check_columns(topic: str, change: dict[str, Any]) -> None:
     """A column that was renamed is not there: one that may be null would be taken for empty, and billed by."""
-    source, is_gone = said.get("source"), said.get("op") == "d"
-    row = said.get("before" if is_gone else "after")
+    source, is_gone = change.get("source"), change.get("op") == "d"
+    row = change.get("before" if is_gone else "after")
     is_captured = isinstance(source, dict) and all(_position(source.get(name)) is not None for name in ("lsn", "ts_us"))
     if not is_captured or not isinstance(row, dict):
         return
@@ -331,11 +331,11 @@ def _strict_object(document: bytes, what: str) -> dict[str, Any]:
     """As `_object`; of a member that stands twice nobody could say which one is meant."""
     parsed = _object(document, what, _each_once)
     inner: list[Any] = [parsed]
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         inner = [part for outer in inner for part in (outer.values() if isinstance(outer, dict) else outer)]
         inner = [part for part in inner if isinstance(part, dict | list)]
     if inner:
-        raise InvalidChangeError(f"{what} is nested deeper than {MOST_LEVELS} levels")
+        raise InvalidChangeError(f"{what} is nested deeper than {MAX_LEVELS} levels")
     return parsed
 
 

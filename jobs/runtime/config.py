@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from jobs.runtime.dimensions import MOST_DIMENSIONS, Dimensions, refuse_unfit_dimensions
+from jobs.runtime.dimensions import MAX_DIMENSIONS, Dimensions, refuse_unfit_dimensions
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 from jobs.runtime.meters import (
     BILLED_STATUSES,
@@ -20,9 +20,9 @@ from jobs.runtime.meters import (
     refuse_unfit,
 )
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
-from jobs.runtime.price_attributes import MOST_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
+from jobs.runtime.price_attributes import MAX_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
 from jobs.runtime.unreachable import NO_ADDRESS, place
-from metering.meters import MOST_METERS, Declaration, Meter
+from metering.meters import MAX_METERS, Declaration, Meter
 from metering.price_attributes import PriceAttribute
 
 
@@ -53,14 +53,14 @@ class JobConfig(BaseModel):
     )
     meters: Meters = Field(
         default_factory=lambda: dict(DEFAULT_METERS),
-        description=f"What is counted and priced: 1 to {MOST_METERS} meters by name, the same for all applications. "
+        description=f"What is counted and priced: 1 to {MAX_METERS} meters by name, the same for all applications. "
         "Given as `meters` beside `jobs`.",
     )
 
     dimensions: Dimensions = Field(
         default=(),
         description="Text columns of contracts, and columns of the account (account.plan, account.tags.KEY), that go "
-        f"with an outcome into usage and the days, at most {MOST_DIMENSIONS}; the same for all applications. Given as "
+        f"with an outcome into usage and the days, at most {MAX_DIMENSIONS}; the same for all applications. Given as "
         "`dimensions` beside `jobs`.",
     )
 
@@ -69,7 +69,7 @@ class JobConfig(BaseModel):
         description="What conditions of prices can name: text and boolean columns of contracts, such as operation, "
         "columns of the account (account.parent, account.tags.KEY), and bands of what an event reports "
         "(`context: {of: input_tokens, bands: {up_to_200k: 200000, above_200k: null}}`), at most "
-        f"{MOST_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
+        f"{MAX_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
     )
 
     @field_validator("dimensions")

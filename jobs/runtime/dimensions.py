@@ -12,7 +12,7 @@ from jobs.runtime.meters import OF_OUTCOMES
 from metering.limits import MAX_TAG_NAME_BYTES, PLAIN_NAME
 from metering.price_attributes import ACCOUNT
 
-MOST_DIMENSIONS = 4
+MAX_DIMENSIONS = 4
 OF_A_LIST = frozenset(
     (
         *("price_version", "unit_price", "quantity", "amount", "unpriced_quantity", "corrected", "state"),
@@ -42,7 +42,7 @@ def _named(name: Any) -> Any:
 
 
 Dimension = Annotated[str, Field(pattern=rf"^({PLAIN_NAME}|{_OF_ACCOUNT})$"), BeforeValidator(_named)]
-Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MOST_DIMENSIONS)]
+Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS)]
 
 
 def refuse_unfit_dimensions(names: Sequence[str]) -> None:

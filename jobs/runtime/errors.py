@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from metering.words import Cause
+from metering.vocabulary import Cause
 
 
 class ExitStatus(IntEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from metering.words import EventType, Family
+from metering.vocabulary import EventType, Family
 
 EARLIER = {
     EventType.REQUEST.value: Family.REQUEST.value,

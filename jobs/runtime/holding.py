@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from metering.holding import Hold
-from metering.words import Decision
+from metering.vocabulary import Decision
 
-LONGEST_HOLD_SECONDS = 31_622_400
+MAX_HOLD_SECONDS = 31_622_400
 LARGEST_AMOUNT = Decimal(10**20 - 1)
 """Of the 38 digits of an amount 18 stand behind the point."""
 
@@ -32,7 +32,7 @@ class HoldConfig(BaseModel):
     seconds: int = Field(
         default=604_800,
         ge=1,
-        le=LONGEST_HOLD_SECONDS,
+        le=MAX_HOLD_SECONDS,
         description="How long after it was received a straggler waits at most, judged by the frontier.",
     )
     expires: Literal["drop", "correct"] = Field(
@@ -50,7 +50,7 @@ class HoldConfig(BaseModel):
     above_age_seconds: int | None = Field(
         default=None,
         ge=0,
-        le=LONGEST_HOLD_SECONDS,
+        le=MAX_HOLD_SECONDS,
         description="Only what came longer than this after the end of its window waits; beside above_amount: what is "
         "above one of them.",
     )

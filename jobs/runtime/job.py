@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.effective_rules import EffectiveRules, Rules
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.totals import Totals
-from jobs.runtime.rules_in_force import Held, Rules
 from jobs.streams import Table
 from metering.instants import Clock
 from metering.meters import OfMeter
@@ -231,7 +231,7 @@ class PostgresJob(Generic[C]):
     build: Callable[[DataFrame, C], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
-    summarize: Callable[[pa.Table, Held], pa.Table] | None = None
+    summarize: Callable[[pa.Table, EffectiveRules], pa.Table] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None

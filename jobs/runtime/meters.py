@@ -24,15 +24,15 @@ from metering.meters import (
     DETAILS,
     FAMILY,
     LARGEST_QUANTITY,
-    MOST_CONDITIONS,
-    MOST_METERS,
-    MOST_VALUES,
+    MAX_CONDITIONS,
+    MAX_METERS,
+    MAX_VALUES,
     QUANTITY_DECIMALS,
     REPORTED_COLUMNS,
     Declaration,
     Where,
 )
-from metering.words import LatePolicy, Status
+from metering.vocabulary import LatePolicy, Status
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
     *(
@@ -52,14 +52,14 @@ OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED}
 """What outcomes say of their own, also on their way into usage: people would take a meter of such a column for it."""
 OUTCOME_TEXTS = ("status", "model", "user_id", FAMILY)
 """Texts of events that every outcome has, too: a condition on one of them is about what the outcome says."""
-LONGEST_GRACE_SECONDS = 2_678_400
-QUANTITIES_AT_ONCE = 400_000
+MAX_GRACE_SECONDS = 2_678_400
+BATCH_QUANTITIES = 400_000
 """Of outcomes: what a driver holds of them with 512 MiB of Java heap and 768 beside it. With the four default meters
 100,000 rows have them."""
-SAID_AT_ONCE = 250_000
+BATCH_SAID = 250_000
 """Of rows of the journal and what meters sum up of them: what 100,000 say with the four default meters, every second of
 them with all. Rows that could have more meters than they have are not cut finer."""
-CELLS_AT_ONCE = 2_000_000
+BATCH_CELLS = 2_000_000
 """Of rows of the journal in the columns of all meters, empty or not: 32 MB for each copy that is made."""
 PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
 MeterName = PlainName
@@ -69,16 +69,16 @@ def _one_or_more(given: Any) -> Any:
     listed = given if isinstance(given, list) else [given]
     is_text = [isinstance(value, str) and 1 <= len(value.encode()) <= MAX_NAME_BYTES for value in listed]
     is_fit = [fits or isinstance(value, bool) for value, fits in zip(listed, is_text, strict=True)]
-    if not all(is_fit) or not 1 <= len(listed) <= MOST_VALUES:
+    if not all(is_fit) or not 1 <= len(listed) <= MAX_VALUES:
         raise ValueError(
             f"a column is compared with a text of 1 to {MAX_NAME_BYTES} bytes, true or false, or a list of 1 to "
-            f"{MOST_VALUES} of them"
+            f"{MAX_VALUES} of them"
         )
     return given
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
-_Listed = Annotated[list[_Text | bool], Field(min_length=1, max_length=MOST_VALUES)]
+_Listed = Annotated[list[_Text | bool], Field(min_length=1, max_length=MAX_VALUES)]
 Values = Annotated[_Text | bool | _Listed, BeforeValidator(_one_or_more)]
 """What a column may be: a text or a boolean, or one of several."""
 
@@ -100,7 +100,7 @@ class MeterConfig(BaseModel):
     where: dict[PlainName, Values] | None = Field(
         default=None,
         min_length=1,
-        max_length=MOST_CONDITIONS,
+        max_length=MAX_CONDITIONS,
         description="Which outcomes it looks at, by text and boolean columns of the events: each is the value given "
         "here, or one of a list of values; null is none. `family: quantity` is events of that family. Left out: all.",
     )
@@ -123,7 +123,7 @@ class MeterConfig(BaseModel):
     grace_seconds: int | None = Field(
         default=None,
         ge=0,
-        le=LONGEST_GRACE_SECONDS,
+        le=MAX_GRACE_SECONDS,
         description="How long after its end a window takes this meter's usage without a correction; left out: as all, "
         "billing's grace_seconds.",
     )
@@ -186,7 +186,7 @@ def conditions(where: Mapping[str, Values]) -> Where:
     return tuple((column, tuple(sorted(set(values), key=str))) for column, values in sorted(listed.items()))
 
 
-Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MOST_METERS)]
+Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MAX_METERS)]
 DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DEFAULT}
 DETAIL_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DETAILS}
 """Which a new installation has beside the default ones."""
@@ -230,16 +230,16 @@ def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     return {name: meter["where"] for name, meter in meters.items() if "where" in meter}
 
 
-def restored(said: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
+def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
     """What `stored` said; None was said by releases that had the default meters alone."""
-    if said is None:
+    if document is None:
         return DEFAULT
     return tuple(
         Declaration(name, m["unit"], m["sums"], m["expected"], m.get("within"), conditions(m.get("where", {})))
-        for name, m in said.items()
+        for name, m in document.items()
     )
 
 
 def outcomes_at_once(meters: int) -> int:
     """Most outcomes that pass a driver at once, if each has a quantity of so many meters."""
-    return QUANTITIES_AT_ONCE // min(meters, MOST_METERS)
+    return BATCH_QUANTITIES // min(meters, MAX_METERS)

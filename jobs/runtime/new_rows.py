@@ -44,7 +44,7 @@ def new_rows(
     A second action cuts the batch when it begins with rows that are known, which only the first one after a start does.
     The cut is not always there because Spark writes the position into the code that it compiles for a batch.
     """
-    read = _kept if keeps_rows else _reduced
+    read = _with_rows if keeps_rows else _reduced
     found, seen, last = read(batch, build, of_last_row)
     if seen.lowest is not None and seen.highest is not None and seen.lowest < position:
         if seen.highest < position:
@@ -61,13 +61,15 @@ def new_rows(
     return found, LsnRange(rows.first, rows.next, last)
 
 
-def few_new_rows(rows: pa.Table, position: int, job: str, of_last_row: Iterable[str] = ()) -> tuple[pa.Table, LsnRange]:
+def driver_new_rows(
+    rows: pa.Table, position: int, job: str, of_last_row: Iterable[str] = ()
+) -> tuple[pa.Table, LsnRange]:
     """Those of a few rows that stand at `position` or after it, and their range, without any Spark.
 
     Raises Refused when rows are missing before or among them, or are there twice.
     """
     new = rows.filter(pc.field("lsn") >= position)
-    seen, last = _looked_at(new, of_last_row)
+    seen, last = _observed_rows(new, of_last_row)
     found = contiguous(position, seen, job)
     return new, LsnRange(found.first, found.next, last)
 
@@ -77,8 +79,8 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], most_counted: in
 
     At most `most` rows, which with their values that are not null are about `most_counted`; nothing of no rows.
     """
-    said = len(rows) + sum(len(rows) - rows[name].null_count for name in counted)
-    if len(rows) <= most and said <= most_counted:
+    values = len(rows) + sum(len(rows) - rows[name].null_count for name in counted)
+    if len(rows) <= most and values <= most_counted:
         if len(rows):
             yield rows
         return
@@ -100,12 +102,12 @@ def new_records(found: pa.Table, positions: Mapping[int, int]) -> pl.DataFrame:
     return records.filter(pl.col("offset") >= position) if positions else records
 
 
-def _kept(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:
+def _with_rows(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:
     rows = build(batch).toArrow()
-    return rows, *_looked_at(rows, of_last_row)
+    return rows, *_observed_rows(rows, of_last_row)
 
 
-def _looked_at(rows: pa.Table, of_last_row: Iterable[str]) -> tuple[Seen, Mapping[str, Any]]:
+def _observed_rows(rows: pa.Table, of_last_row: Iterable[str]) -> tuple[Seen, Mapping[str, Any]]:
     seen = seen_in(rows["lsn"])
     if seen.highest is None:
         return seen, {}

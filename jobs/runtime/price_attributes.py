@@ -22,9 +22,9 @@ from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, PlainName
 from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
 from metering.price_attributes import PriceAttribute
 
-MOST_ATTRIBUTES = 8
-MOST_BANDS = 20
-MOST_COLUMNS = 10
+MAX_ATTRIBUTES = 8
+MAX_BANDS = 20
+MAX_COLUMNS = 10
 """Of an event whose quantities are added up for one attribute."""
 
 
@@ -36,7 +36,7 @@ Bound = Annotated[
     Annotated[Decimal, Field(ge=0, le=LARGEST_QUANTITY, decimal_places=QUANTITY_DECIMALS)] | None,
     BeforeValidator(_exactly),
 ]
-Columns = Annotated[list[PlainName], Field(min_length=1, max_length=MOST_COLUMNS)]
+Columns = Annotated[list[PlainName], Field(min_length=1, max_length=MAX_COLUMNS)]
 
 
 class BandsConfig(BaseModel):
@@ -50,7 +50,7 @@ class BandsConfig(BaseModel):
     )
     bands: dict[PlainName, Bound] = Field(
         min_length=2,
-        max_length=MOST_BANDS,
+        max_length=MAX_BANDS,
         description="Up to which quantity, included, each band goes; null for the one above all others.",
     )
 
@@ -79,7 +79,7 @@ def _kind(given: Any) -> str:
 
 Banded = Annotated[dict[PlainName, BandsConfig], Field(min_length=1, max_length=1)]
 AttributeConfig = Annotated[Annotated[Dimension, Tag("column")] | Annotated[Banded, Tag("bands")], Discriminator(_kind)]
-PriceAttributes = Annotated[tuple[AttributeConfig, ...], Field(max_length=MOST_ATTRIBUTES)]
+PriceAttributes = Annotated[tuple[AttributeConfig, ...], Field(max_length=MAX_ATTRIBUTES)]
 
 
 def attributes_of(listed: Sequence[str | Mapping[str, BandsConfig]]) -> tuple[PriceAttribute, ...]:

@@ -23,12 +23,12 @@ class Query:
         """What a batch has raised. Spark would hand back only the text of the error, not the error."""
 
     @property
-    def is_over(self) -> bool:
+    def is_cancelled(self) -> bool:
         """It was ended: what it still reads is another's to commit."""
         return self._end_told.is_set()
 
     @property
-    def is_left(self) -> bool:
+    def restart_requested(self) -> bool:
         """Whether it must end, because the next query is to read what one of its batches held.
 
         Spark goes on behind that batch, so all that this query would still read has a hole before it.
@@ -57,7 +57,7 @@ class Query:
             if self._on_batch is not None:
                 self._on_batch(batch, self)
         except BaseException as error:  # noqa: BLE001 -- the driver raises it
-            if not self.is_over:
+            if not self.is_cancelled:
                 self.failure = error
             return f"{type(error).__name__}: {error}"
         return ""

@@ -14,16 +14,16 @@ from psycopg.types.json import Jsonb
 from jobs.runtime.catch_up import CatchUp
 from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.job import AnyJob, Progress, Sink
-from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.totals import exits_of
+from jobs.runtime.postgres.unavailable import database_is_unavailable
 from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
 from metering.instants import Clock, rfc3339
-from metering.reports import REPORT_SECONDS, Doing
-from metering.words import Cause
+from metering.reports import REPORT_SECONDS, Phase
+from metering.vocabulary import Cause
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from monitoring.liveness import LOOP, ROUND_SECONDS
@@ -46,7 +46,7 @@ class Reporter:
         self._last: dict[str, Any] = {}
         self._progress: dict[str, Any] = {}
         self._due = 0.0
-        self._state: Doing | None = None
+        self._state: Phase | None = None
         self._catch_up = CatchUp()
         self._reported_frontier: datetime | None = None
         self._postgres_url = postgres_url
@@ -89,7 +89,7 @@ class Reporter:
         }
         log.info("batch", job=self._job, **self._last)
 
-    def report_if_due(self, state: Doing) -> None:
+    def report_if_due(self, state: Phase) -> None:
         """Report when the state is new or the last report some seconds old."""
         if state != self._state or self._clock.monotonic() >= self._due:
             self.report(state)
@@ -100,14 +100,14 @@ class Reporter:
         """Say for what the job waits, and that it still does; without the database its metrics alone say so."""
         went_round(self._job, self._clock.now())
         with suppress(NotYet):
-            self._write(Doing.WAITING)
+            self._write(Phase.WAITING)
 
     def report_stopped(self) -> None:
         """Say that the driver was asked to stop, if there is a database to say it to."""
         with suppress(NotYet):
-            self._write(Doing.STOPPED)
+            self._write(Phase.STOPPED)
 
-    def report(self, state: Doing) -> None:
+    def report(self, state: Phase) -> None:
         """Set the lag metrics and the job's row. Raises Fenced when another driver owns the job, NotYet without it."""
         assert self._sink is not None, "there is nothing to report before there is a sink to follow"
         assert self._source is not None
@@ -140,9 +140,9 @@ class Reporter:
             **self._last,
             **self._sink.status(),
         }
-        self._write(Doing.WAITING if self._waiting.obstacle is not None else state)
+        self._write(Phase.WAITING if self._waiting.transient_error is not None else state)
 
-    def _write(self, state: Doing) -> None:
+    def _write(self, state: Phase) -> None:
         """The job's row. A session that was lost is made anew once: the database may have been restarted meanwhile."""
         try:
             updated = self._update(state)
@@ -153,13 +153,13 @@ class Reporter:
             try:
                 updated = self._update(state)
             except psycopg.Error as error:
-                if not database_is_away(error):
+                if not database_is_unavailable(error):
                     raise
                 raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
         if updated == 0:
             raise Fenced(f"{self._job}: epoch {self._epoch} is no longer the newest")
 
-    def _update(self, state: Doing) -> int:
+    def _update(self, state: Phase) -> int:
         if self._connection is None or self._connection.closed:
             # One of its own: the owner's may be inside a batch's transaction.
             self._connection = Session.to(

@@ -29,19 +29,19 @@ from jobs.runtime.delta.table import committed_epoch
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.kafka.source import TopicSource
-from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.runtime.postgres.remembered import remembered
+from jobs.runtime.postgres.rules_backup import read_backup
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.runtime.query import Query
 from jobs.runtime.report import Reporter, went_round
 from jobs.runtime.source import Source
 from jobs.runtime.spark import java_runs, spark_session
+from jobs.runtime.transient_errors import transient_error_of
 from jobs.runtime.waiting import Waiting, until_done
 from metering.instants import Clock
-from metering.reports import Doing
+from metering.reports import Phase
 from monitoring.liveness import LOOP, ROUND_SECONDS, START_SECONDS
 
 log = structlog.get_logger()
@@ -114,7 +114,7 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
 
 def _known_epochs(job: AnyJob, tables: str) -> Iterator[int]:
     """Those of drivers that wrote beside the database, which may know less: it was restored, or is new."""
-    if isinstance(job, PostgresJob) and (beside := remembered(tables, job.name)) is not None:
+    if isinstance(job, PostgresJob) and (beside := read_backup(tables, job.name)) is not None:
         yield beside.epoch
     for table in job.tables:
         yield committed_epoch(tables, table, job.name)
@@ -150,7 +150,7 @@ def _drive(
             Driver(context.spark, sink, source, reporter, stopping).run(checkpoints)
         except Exception as error:
             source.failed(error)
-            if obstacle_of(error) is None:
+            if transient_error_of(error) is None:
                 # A successor on the same machine takes away the checkpoint, too: what that breaks is no crash.
                 context.ownership.fence_if_followed()
             raise
@@ -179,9 +179,9 @@ def new_checkpoints(folder: Path, epoch: int) -> Iterator[Path]:
     return (folder / str(epoch) / str(number) for number in itertools.count())
 
 
-def refuse_if_over(query: Query | None) -> None:
+def refuse_if_cancelled(query: Query | None) -> None:
     """Raises RuntimeError for a batch of a query that was ended."""
-    if query is not None and query.is_over:
+    if query is not None and query.is_cancelled:
         raise RuntimeError("this query was ended: what it still reads is another's to commit")
 
 
@@ -203,7 +203,7 @@ class Driver:
     def run(self, checkpoints: Iterator[Path]) -> None:
         """Catch up, then stream; between batches let time pass and report. Each query has a checkpoint of its own."""
         while not self._source.exists() and not self._stopping.wait(TICK_SECONDS):
-            self._reporter.report_if_due(Doing.WAITING)
+            self._reporter.report_if_due(Phase.WAITING)
         while not self._stopping.is_set():
             self._catch_up()
             if not self._stopping.is_set():
@@ -215,14 +215,14 @@ class Driver:
                 return
             self._come_round_later()
             self._process(batch)
-            self._reporter.report_if_due(Doing.CATCHING_UP)
+            self._reporter.report_if_due(Phase.CATCHING_UP)
 
     def _process(self, batch: DataFrame | pa.Table, query: Query | None = None) -> None:
         # Who ends a query has the turn and waits for its batch.
         while not self._turn.acquire(timeout=TURN_SECONDS):
-            refuse_if_over(query)
+            refuse_if_cancelled(query)
         try:
-            refuse_if_over(query)
+            refuse_if_cancelled(query)
             self._commit(batch)
         finally:
             self._turn.release()
@@ -246,7 +246,7 @@ class Driver:
 
     def _on_batch(self, batch: DataFrame, query: Query) -> None:
         # A query that is to be built anew gets no further batch, or one whose batches follow at once would never end.
-        if query.is_left or self._stopping.is_set() or self._source.must_restart():
+        if query.restart_requested or self._stopping.is_set() or self._source.must_restart():
             query.leave()
         # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
         elif self._source.has_news():
@@ -288,7 +288,7 @@ class Driver:
 
     def _must_restart(self, query: Query) -> bool:
         """Not while a batch runs: its end would be waited for, and nothing be reported meanwhile."""
-        return not self._turn.locked() and (query.is_left or self._source.must_restart())
+        return not self._turn.locked() and (query.restart_requested or self._source.must_restart())
 
     def _end(self, query: Query, streaming: StreamingQuery) -> None:
         """Stop a query between two batches. One that does not stop in time, because it waits for a broker, is left."""
@@ -308,4 +308,4 @@ class Driver:
                 self._source.advance()
             finally:
                 self._turn.release()
-        self._reporter.report_if_due(Doing.RUNNING)
+        self._reporter.report_if_due(Phase.RUNNING)

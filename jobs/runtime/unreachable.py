@@ -11,27 +11,27 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from psycopg.conninfo import conninfo_to_dict
 
-from jobs.runtime.postgres.away import WRONG_HERE_OR_THERE, database_is_away
+from jobs.runtime.postgres.unavailable import WRONG_HERE_OR_THERE, database_is_unavailable
 
 NO_ADDRESS = (
     "is no address of a database: it is written postgresql://user:password@host:5432/database, and in user and "
     "password @ is %40, / is %2F, : is %3A and % is %25"
 )
 NOISE = re.compile(r"\x1b\[[0-9;]*m|↳|Debug source:.*", re.DOTALL)
-LONGEST_MESSAGE = 300
+MAX_MESSAGE = 300
 _WHERE = re.compile(r"connection to server at .*? failed: ")
 
 
 def place(url: str) -> str | None:
     """host:port/database of an address of Postgres; None for what is no address, or has part of a password there."""
     try:
-        said = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except (psycopg.ProgrammingError, UnicodeDecodeError):
         return None
-    host, port, name = (str(said.get(key) or "") for key in ("host", "port", "dbname"))
+    host, port, name = (str(parameters.get(key) or "") for key in ("host", "port", "dbname"))
     if "@" in host + name or not set(port) <= set("0123456789,"):
         return None
-    return f"{host or said.get('hostaddr') or 'localhost'}:{port or 5432}/{name}"
+    return f"{host or parameters.get('hostaddr') or 'localhost'}:{port or 5432}/{name}"
 
 
 def database_sentence(error: BaseException, url: str) -> str | None:
@@ -40,7 +40,7 @@ def database_sentence(error: BaseException, url: str) -> str | None:
     if (where := place(url)) is None:
         # libpq quotes what it cannot read, and that may be the password.
         return f"WEIR_POSTGRES_URL {NO_ADDRESS}."
-    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and database_is_away(cause):
+    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and database_is_unavailable(cause):
         return f"The database at {where} does not answer ({_reason(cause)}). {_what_to_do('WEIR_POSTGRES_URL')}"
     if isinstance(cause, psycopg.OperationalError | psycopg.errors.InvalidCatalogName):
         return f"The database at {where} refuses ({_reason(cause)}): {WRONG_HERE_OR_THERE}."
@@ -67,7 +67,7 @@ def store_sentence(error: Exception) -> str | None:
 
 def in_a_line(text: str) -> str:
     """The beginning of what a library says, as one line."""
-    return " ".join(NOISE.sub(" ", text).split())[:LONGEST_MESSAGE]
+    return " ".join(NOISE.sub(" ", text).split())[:MAX_MESSAGE]
 
 
 def _reason(error: psycopg.Error) -> str:

@@ -10,23 +10,23 @@ from typing import TypeVar
 import structlog
 
 from jobs.runtime.errors import NotYet
-from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.transient_errors import transient_error_of
 from metering.instants import Clock, rfc3339
-from metering.words import Cause
+from metering.vocabulary import Cause
 from monitoring import metrics
 
 T = TypeVar("T")
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 10.0
-"""What has come back is noticed within this."""
+MAX_PAUSE_SECONDS = 10.0
+"""An answer after an outage is noticed within this time."""
 
 log = structlog.get_logger()
 
 
 def pause_seconds(attempts: int) -> float:
-    """How long to wait after so many failures in a row: 0.5, 1, 2, … up to `LONGEST_PAUSE_SECONDS`."""
+    """How long to wait after so many failures in a row: 0.5, 1, 2, … up to `MAX_PAUSE_SECONDS`."""
     # The exponent is capped because a job may wait for weeks.
-    return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 10)) if attempts > 0 else 0.0
+    return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 10)) if attempts > 0 else 0.0
 
 
 class Waiting:
@@ -38,44 +38,44 @@ class Waiting:
     def __init__(self, job: str, clock: Clock) -> None:
         self._job = job
         self._clock = clock
-        self.obstacle: NotYet | None = None
+        self.transient_error: NotYet | None = None
         self.attempts = 0
         self._since: datetime | None = None
         self._show()
 
-    def for_(self, obstacle: NotYet) -> None:
-        """One more attempt has met `obstacle`."""
-        if self.obstacle is None or self.obstacle.cause is not obstacle.cause:
+    def for_(self, transient_error: NotYet) -> None:
+        """One more attempt has met `transient_error`."""
+        if self.transient_error is None or self.transient_error.cause is not transient_error.cause:
             self._since = self._clock.now()
-            log.warning("waiting", job=self._job, waiting_for=obstacle.cause.value, reason=str(obstacle))
-        self.obstacle = obstacle
+            log.warning("waiting", job=self._job, waiting_for=transient_error.cause.value, reason=str(transient_error))
+        self.transient_error = transient_error
         self.attempts += 1
         self._show()
 
     def over(self) -> None:
         """Something was done: nothing is waited for."""
-        obstacle, since = self.obstacle, self._since
-        if obstacle is not None and since is not None:
+        transient_error, since = self.transient_error, self._since
+        if transient_error is not None and since is not None:
             seconds = round((self._clock.now() - since).total_seconds(), 1)
-            log.info("goes on", job=self._job, waited_for=obstacle.cause.value, waited_seconds=seconds)
-            self.obstacle, self._since, self.attempts = None, None, 0
+            log.info("goes on", job=self._job, waited_for=transient_error.cause.value, waited_seconds=seconds)
+            self.transient_error, self._since, self.attempts = None, None, 0
             self._show()
 
     def progress(self) -> dict[str, str]:
         """What the job's row says of it; nothing when it does not wait."""
-        obstacle, since = self.obstacle, self._since
-        if obstacle is None or since is None:
+        transient_error, since = self.transient_error, self._since
+        if transient_error is None or since is None:
             return {}
         return {
-            "waiting_for": obstacle.cause.value,
+            "waiting_for": transient_error.cause.value,
             "waiting_since": rfc3339(since),
-            "waiting_because": str(obstacle),
+            "waiting_because": str(transient_error),
         }
 
     def _show(self) -> None:
-        obstacle = self.obstacle
+        transient_error = self.transient_error
         for cause in Cause:
-            is_it = obstacle is not None and obstacle.cause is cause
+            is_it = transient_error is not None and transient_error.cause is cause
             metrics.WAITING_FOR.set(float(is_it), job=self._job, cause=cause.value)
 
 
@@ -90,14 +90,14 @@ def until_done(
         try:
             return step()
         except Exception as error:
-            obstacle = obstacle_of(error)
-            if obstacle is None:
+            transient_error = transient_error_of(error)
+            if transient_error is None:
                 raise
             # Not the error itself: with its traceback all would be kept that this attempt has remembered.
-            obstacle = NotYet(obstacle.cause, str(obstacle))
+            transient_error = NotYet(transient_error.cause, str(transient_error))
         if stopping.is_set():
             break
-        waiting.for_(obstacle)
+        waiting.for_(transient_error)
         tell()
         stopping.wait(pause_seconds(waiting.attempts))
     return None

@@ -9,7 +9,7 @@ import psycopg
 from jobs.runtime.job import Counts, Fold
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
-from metering.words import SessionChange
+from metering.vocabulary import SessionChange
 from monitoring import metrics
 
 # After a larger gap: live sessions with a neighbour that it joins them to; of disjoint ones the next is the nearest.

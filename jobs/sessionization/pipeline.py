@@ -17,7 +17,7 @@ from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.fold import fold
 from jobs.sessionization.gauges import totals
 from jobs.streams import INSTANT, Table
-from metering.words import REQUESTS, Disposition, Job
+from metering.vocabulary import REQUESTS, Disposition, Job
 
 STAGED = pa.schema(
     [

@@ -73,14 +73,14 @@ def _of_values(old: Field, new: Field) -> Iterator[str]:
         if most is None or most > new.most_bytes:
             yield f"{at}: it has at most {new.most_bytes} bytes, and had {'any number' if most is None else most}"
     if _is_tighter(old.minimum, new.minimum, 1):
-        yield f"{at}: it is at least {new.minimum:f}, and was {_told(old.minimum, 'at least')}"
+        yield f"{at}: it is at least {new.minimum:f}, and was {_bound_text(old.minimum, 'at least')}"
     if _is_tighter(old.maximum, new.maximum, -1):
-        yield f"{at}: it is at most {new.maximum:f}, and was {_told(old.maximum, 'at most')}"
+        yield f"{at}: it is at most {new.maximum:f}, and was {_bound_text(old.maximum, 'at most')}"
 
 
 def _is_tighter(old: Decimal | None, new: Decimal | None, sign: int) -> bool:
     return new is not None and (old is None or sign * new > sign * old)
 
 
-def _told(bound: Decimal | None, words: str) -> str:
+def _bound_text(bound: Decimal | None, words: str) -> str:
     return "without a bound" if bound is None else f"{words} {bound:f}"

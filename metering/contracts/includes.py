@@ -17,7 +17,7 @@ INCLUDES = "x-weir-includes"
 """The annotation of a contract: by column of a quantity, the columns of those that are part of it."""
 COLUMN = "quantity_includes"
 """The journal's column that keeps, of a row with such a part above 0, what its convention said (`text_of`)."""
-MOST_INCLUDED = 50
+MAX_INCLUDED = 50
 _NAME = re.compile(PLAIN_NAME)
 
 Includes = tuple[tuple[str, tuple[str, ...]], ...]
@@ -42,8 +42,8 @@ def includes_of(given: Any) -> Includes:
     for name in (*given, *wholes):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{INCLUDES} names columns: a-z, 0-9 and _, at most 63; it has {name!r}")
-    if len(wholes) > MOST_INCLUDED:
-        raise ValueError(f"{INCLUDES} has {len(wholes)} parts; at most {MOST_INCLUDED}")
+    if len(wholes) > MAX_INCLUDED:
+        raise ValueError(f"{INCLUDES} has {len(wholes)} parts; at most {MAX_INCLUDED}")
     for part in wholes:
         if part in _above(part, wholes):
             raise ValueError(f"{INCLUDES} has {part} within itself")
@@ -57,7 +57,7 @@ def text_of(includes: Includes) -> str:
 
 def without_includes(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Contracts' documents without their conventions."""
-    return {name: {key: said for key, said in each.items() if key != INCLUDES} for name, each in documents.items()}
+    return {name: {key: value for key, value in each.items() if key != INCLUDES} for name, each in documents.items()}
 
 
 def wholes_of(text: str, column: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from metering.contracts.includes import Includes
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 
 Path = tuple[str, ...]
 """Where a value stands in an event: ("data", "usage", "input")."""

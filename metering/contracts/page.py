@@ -11,10 +11,10 @@ from metering.contracts.model import Contract, Field, Kind
 from metering.contracts.schema import (
     ANNOTATIONS,
     COLUMNS,
-    MOST_FIELDS,
-    MOST_FIELDS_OF_ALL,
-    MOST_LEVELS,
-    MOST_UNITS,
+    MAX_FIELDS,
+    MAX_FIELDS_OF_ALL,
+    MAX_LEVELS,
+    MAX_UNITS,
     NEEDED,
     NUMBER,
     OBJECT_KEYWORDS,
@@ -29,7 +29,7 @@ from metering.contracts.schema import (
 from metering.contracts.shipped import shipped
 from metering.contracts.wording import HOLDS, holds, rule_of
 from metering.limits import MAX_NAME_BYTES
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 
 EXAMPLE: Mapping[str, Any] = {
     "$id": "ai.inference.completion.v1",
@@ -120,7 +120,7 @@ shape, and the rest at ingestion's start.
 
 | family | an event says | columns that its contract must fill |
 |---|---|---|
-{_rows((f"`{family}`", said, _in_order(NEEDED[family])) for family, said in FAMILIES.items())}
+{_rows((f"`{family}`", meaning, _in_order(NEEDED[family])) for family, meaning in FAMILIES.items())}
 | annotation | meaning |
 |---|---|
 {_rows((f"`{name}`", meaning) for name, meaning in MEANINGS.items())}
@@ -129,7 +129,7 @@ These columns have a type already; any other name makes a further column.
 | type | columns |
 |---|---|
 {_rows((HOLDS[kind], _words(name for name in COLUMNS if COLUMNS[name] is kind)) for kind in HOLDS if kind in KNOWN)}
-One that holds integers holds 0 to {MOST_UNITS}. These columns Weir fills itself, and no field may:
+One that holds integers holds 0 to {MAX_UNITS}. These columns Weir fills itself, and no field may:
 {_words(RESERVED)}.
 
 An event is rejected for the first rule that it breaks: of CloudEvents; then of the fields that fill
@@ -137,7 +137,7 @@ An event is rejected for the first rule that it breaks: of CloudEvents; then of 
 
 | reason | what is missing, or breaks its rules |
 |---|---|
-{_rows((f"`{reason}`", said) for reason, said in SAID.items())}
+{_rows((f"`{reason}`", meaning) for reason, meaning in SAID.items())}
 ## Names
 
 - A name in an event (`type`, `source`, `id`, `subject`) has 1 to {MAX_NAME_BYTES} bytes without control
@@ -159,8 +159,8 @@ Only keywords that Weir keeps are allowed; what it would not check is refused.
 - `allOf` holds `{{"$ref": "weir:<type>"}}`, a shipped contract, and nothing else; what that says of a field is not said
   otherwise, but that `{NUMBER}` may be added to a number. `$ref` stands nowhere else.
 - A field has one `type` ({_words(TYPES)}), and may be `null`, too. `enum` holds strings.
-- There are at most {MOST_FIELDS} fields, at most {MOST_LEVELS} objects deep; all contracts together have at most
-  {MOST_FIELDS_OF_ALL}. A field that is required stands in objects that are required.
+- There are at most {MAX_FIELDS} fields, at most {MAX_LEVELS} objects deep; all contracts together have at most
+  {MAX_FIELDS_OF_ALL}. A field that is required stands in objects that are required.
 - `minLength` is 0 or 1; a string with 1 that may not be `null` is required.
 - Of the envelope only attributes that are strings can have a column; no attribute holds objects.
 
@@ -177,11 +177,11 @@ Four things differ from JSON Schema:
 
 
 def _section(contract: Contract) -> str:
-    said = f"### `{contract.type}`\n\nFamily `{contract.family}`. {contract.description}\n\n"
+    heading = f"### `{contract.type}`\n\nFamily `{contract.family}`. {contract.description}\n\n"
     if not contract.fields:
-        return said
+        return heading
     rows = _rows(_row(field) for field in contract.fields)
-    return f"{said}| field | type | rule | required | column | reason |\n|---|---|---|---|---|---|\n{rows}\n"
+    return f"{heading}| field | type | rule | required | column | reason |\n|---|---|---|---|---|---|\n{rows}\n"
 
 
 def _row(field: Field) -> tuple[str, ...]:

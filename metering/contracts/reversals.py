@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from metering.words import Family
+from metering.vocabulary import Family
 
 REASON, METER, QUANTITY = "reversal_reason", "reversal_meter", "reversal_quantity"
 """Why, and what is taken back: of one meter (null: of all) so much (null: whatever it bills)."""

@@ -20,7 +20,7 @@ from metering.contracts.model import Contract, Field, Kind, Path, pointer
 from metering.contracts.reversals import REASON as REVERSAL_REASON
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import REPORTED_COLUMNS
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 
 Document = Mapping[str, Any]
 """A JSON Schema, as Python's `json` reads it."""
@@ -83,13 +83,13 @@ RESERVED = frozenset(
 )
 """Columns that no field may fill."""
 
-MOST_FIELDS = 210
-MOST_LEVELS = 8
-MOST_FIELDS_OF_ALL = 420
+MAX_FIELDS = 210
+MAX_LEVELS = 8
+MAX_FIELDS_OF_ALL = 420
 """Of all contracts together: each is a column of every batch."""
 LARGEST_INTEGER = 10**11 - 1
 """Of an integer without a maximum of its own: what a quantity can be."""
-MOST_UNITS = 10**10
+MAX_UNITS = 10**10
 """That a completion may report of a meter; fewer than 0 it cannot."""
 COLUMN_NAME = re.compile(PLAIN_NAME)
 ATTRIBUTE = re.compile(r"[a-z0-9]+")
@@ -129,8 +129,8 @@ def contracts_of(own: Iterable[Document], shipped: Mapping[str, Document]) -> di
         given.add(contract.type)
         found[contract.type] = contract
     _refuse_two_meanings(found.values())
-    if (count := sum(len(contract.fields) for contract in found.values())) > MOST_FIELDS_OF_ALL:
-        raise ContractRefused(f"all contracts together have {count} fields; at most {MOST_FIELDS_OF_ALL}")
+    if (count := sum(len(contract.fields) for contract in found.values())) > MAX_FIELDS_OF_ALL:
+        raise ContractRefused(f"all contracts together have {count} fields; at most {MAX_FIELDS_OF_ALL}")
     return found
 
 
@@ -201,8 +201,8 @@ class _Reading:
     def take_object(self, schema: Document, path: Path, allowed: frozenset[str]) -> None:
         """What an object holds; `path` () is the event itself."""
         self._known_only(schema, path, allowed)
-        if len(path) > MOST_LEVELS:
-            raise self.refused(path, f"fields stand at most {MOST_LEVELS} levels deep")
+        if len(path) > MAX_LEVELS:
+            raise self.refused(path, f"fields stand at most {MAX_LEVELS} levels deep")
         if any(name not in ("object", "null") for name in _types(schema.get("type", "object"))):
             raise self.refused(path, f"this is an object with properties; its type is {schema['type']!r}")
         properties = schema.get("properties", {})
@@ -247,8 +247,8 @@ class _Reading:
     def fields(self, family: Family) -> tuple[Field, ...]:
         """All of them, in the order in which they are judged: those of COLUMNS, then the others by their paths."""
         fields = [self._field(path, schema) for path, schema in self._found.items()]
-        if len(fields) > MOST_FIELDS:
-            raise self.refused((), f"it has {len(fields)} fields; at most {MOST_FIELDS}")
+        if len(fields) > MAX_FIELDS:
+            raise self.refused((), f"it has {len(fields)} fields; at most {MAX_FIELDS}")
         columns = [field.column for field in fields]
         for field in fields:
             if columns.count(field.column) > 1:
@@ -288,9 +288,9 @@ class _Reading:
             largest = Decimal(LARGEST_INTEGER) if kind is Kind.INTEGER else Decimal(10**17 - 1).scaleb(-6)
             least = -largest
             if column in COLUMNS:
-                least, largest = Decimal(0), Decimal(MOST_UNITS)
+                least, largest = Decimal(0), Decimal(MAX_UNITS)
                 if (lowest or least) < least or (highest or largest) > largest:
-                    raise self.refused(path, f"the column {column} holds 0 to {MOST_UNITS}")
+                    raise self.refused(path, f"the column {column} holds 0 to {MAX_UNITS}")
             lowest = least if lowest is None else max(lowest, least)
             highest = largest if highest is None else min(highest, largest)
         if lowest is not None and highest is not None and lowest > highest:
@@ -411,8 +411,8 @@ def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:
 
 def _agrees(schema: Document, base: Document) -> bool:
     """Whether a field says what its base says, or nothing, but that strings may hold its number."""
-    said, of_base = ({name: each[name] for name in each if name != NUMBER} for each in (schema, base))
-    return said == of_base or (not said and NUMBER in schema)
+    own, of_base = ({name: each[name] for name in each if name != NUMBER} for each in (schema, base))
+    return own == of_base or (not own and NUMBER in schema)
 
 
 def _is_unicode(given: Any) -> TypeGuard[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from metering.words import Job
+from metering.vocabulary import Job
 from monitoring.alerts.rises import risen
 from monitoring.rule_file import Alert, Part, Severity
 

@@ -15,7 +15,7 @@ AUDITED_SECONDS = 2 * 3_600
 """The chart audits the last day every hour."""
 TAKEN_BACK_SECONDS = 26 * 3_600
 """And everything every night."""
-FEWEST_EVENTS = 20
+MIN_EVENTS = 20
 MANY_WAITING = 100
 WAITING_SHARE = 0.5
 """Of the timeout: as long a mean wait has no model whose timeout is well chosen."""
@@ -71,7 +71,7 @@ EVENTS = (
         Severity.TICKET,
         f'1 - sum(rate(weir_event_lateness_seconds_bucket{{le="{LATE_SECONDS}.0"}}[15m]))'
         f" / sum(rate(weir_event_lateness_seconds_count[15m])) > {LATE_SHARE}"
-        f" and sum(increase(weir_event_lateness_seconds_count[15m])) > {FEWEST_EVENTS}",
+        f" and sum(increase(weir_event_lateness_seconds_count[15m])) > {MIN_EVENTS}",
         "Many events are late",
         f"{{{{ $value | humanizePercentage }}}} of the events came {LATE_SECONDS} s or more after the end of their "
         "minute. The page Sources shows who is behind.",
@@ -127,7 +127,7 @@ EVENTS = (
         Severity.TICKET,
         'sum by (outcome) (increase(weir_join_outcomes_total{outcome=~"abandoned|orphaned"}[30m]))'
         f" / on () group_left () sum(increase(weir_join_outcomes_total[30m])) > {UNPAIRED_SHARE}"
-        f" and on () sum(increase(weir_join_outcomes_total[30m])) > {FEWEST_EVENTS}",
+        f" and on () sum(increase(weir_join_outcomes_total[30m])) > {MIN_EVENTS}",
         "Many requests or completions have no partner: {{ $labels.outcome }}",
         "Within half an hour {{ $value | humanizePercentage }} of the outcomes were {{ $labels.outcome }}."
         " The page Joins shows which models.",
@@ -138,7 +138,7 @@ EVENTS = (
         Severity.TICKET,
         'sum(increase(weir_join_outcomes_total{outcome="superseded"}[30m]))'
         f" / sum(increase(weir_join_outcomes_total[30m])) > {SUPERSEDED_SHARE}"
-        f' and sum(increase(weir_join_outcomes_total{{outcome="superseded"}}[30m])) > {FEWEST_EVENTS}'
+        f' and sum(increase(weir_join_outcomes_total{{outcome="superseded"}}[30m])) > {MIN_EVENTS}'
         # What came since is looked at by the next one.
         ' unless on () time() - max(weir_audit_proved_timestamp_seconds{audited="anything"})'
         f" < {AUDITED_SECONDS}",

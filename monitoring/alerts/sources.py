@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.metrics import MOST_NEW_SOURCES
+from monitoring.metrics import MAX_NEW_SOURCES
 from monitoring.rule_file import Alert, Severity
 
 SOURCES = (
@@ -22,7 +22,7 @@ SOURCES = (
         Severity.TICKET,
         "sum(increase(weir_unlisted_source_events_total[15m])) > 0",
         "Too many new sources",
-        f"More than {MOST_NEW_SOURCES:,} new sources came within an hour: about {{{{ $value | humanize }}}} events"
+        f"More than {MAX_NEW_SOURCES:,} new sources came within an hour: about {{{{ $value | humanize }}}} events"
         " within 15 minutes are of sources that are not listed. They are billed.",
     ),
     Alert(

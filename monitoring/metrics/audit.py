@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from metering.words import Job, UsageCause
+from metering.vocabulary import Job, UsageCause
 from monitoring.instruments import GaugeMetric
 
 CHECKS = (*(f"I{number}" for number in range(1, 11)), "I12")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.words import CORRECTING, Decision, Job, Published
+from metering.vocabulary import CORRECTING, Decision, Job, Published
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 

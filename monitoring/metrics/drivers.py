@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metering.words import Cause, End
+from metering.vocabulary import Cause, End
 from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
 from monitoring.metrics.labels import GIVEN_AT_START, JOB
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metering.words import Disposition, Isolation, Job, ReceptionMark, SourceState
+from metering.vocabulary import Disposition, Isolation, Job, ReceptionMark, SourceState
 from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
 from monitoring.metrics.labels import GIVEN_AT_START, TOPIC_SETTINGS
 

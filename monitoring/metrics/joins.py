@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metering.words import Job, Outcome
+from metering.vocabulary import Job, Outcome
 from monitoring.instruments import CounterMetric, GaugeMetric
 
 JOINS = (Job.JOINS,)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from metering.words import Job
+from metering.vocabulary import Job
 
 TOPIC_SETTINGS = ("max.message.bytes", "retention", "replication", "min.insync.replicas")
-MOST_NEW_SOURCES = 1_000
+MAX_NEW_SOURCES = 1_000
 """New sources that are listed in an hour."""
 GIVEN_AT_START = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metering.words import Job, SessionChange
+from metering.vocabulary import Job, SessionChange
 from monitoring.instruments import CounterMetric, GaugeMetric
 
 SESSIONIZATION = (Job.SESSIONIZATION,)

@@ -20,7 +20,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import EVENTS_TOPIC
 from laptop.ports import LOOPBACK, free_ports
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.waiting import wait_until
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deployment.stack import Stack
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.attack.conftest import attacked
 from tests.e2e.metering import new_customer
 from tests.e2e.test_away import frozen, restart, undisturbed, waits_for

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deployment.stack import Stack
-from metering.contracts.schema import MOST_UNITS
+from metering.contracts.schema import MAX_UNITS
 from tests.e2e.metering import PRICES, Customer, drain, new_customer, weir
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(600)]
@@ -32,15 +32,15 @@ def test_the_largest_quantities_are_billed_to_the_last_digit_and_nobody_else_wai
     stack: Stack, tmp_path: Path
 ) -> None:
     largest, other = new_customer(stack, tmp_path), new_customer(stack, tmp_path)
-    events = [usage(largest, number, MOST_UNITS) for number in range(EVENTS)]
-    events.append(usage(largest, EVENTS, MOST_UNITS + 1))
+    events = [usage(largest, number, MAX_UNITS) for number in range(EVENTS)]
+    events.append(usage(largest, EVENTS, MAX_UNITS + 1))
     file = tmp_path / "largest.jsonl"
     file.write_text("".join(json.dumps(event) + "\n" for event in events))
     sent = weir(stack, "produce", str(file))
     assert sent.returncode == 0, sent.stderr
     other.send(stack, tmp_path, PAIRS)
     drain(stack)
-    tokens = Decimal(EVENTS * MOST_UNITS)
+    tokens = Decimal(EVENTS * MAX_UNITS)
     quantities = {"requests": Decimal(EVENTS), "input_tokens": tokens, "output_tokens": tokens}
     assert largest.billed(stack) == {meter: (sum_, sum_ * PRICES[meter]) for meter, sum_ in quantities.items()}
     assert other.billed(stack) == other.expected()

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from deployment.stack import Stack
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.e2e.metering import drain, new_customer
 from tests.e2e.test_failures import frozen_drivers
 from tests.e2e.watched import works_again

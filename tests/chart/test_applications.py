@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from jobs.backoff import LONGEST_DELAY_SECONDS
+from jobs.backoff import MAX_DELAY_SECONDS
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
@@ -262,5 +262,5 @@ def test_a_driver_that_hangs_is_ended_and_an_executor_is_not_asked() -> None:
         probe = driver["livenessProbe"]
         assert probe["httpGet"] == {"path": PATH, "port": "metrics"}, name
         # A driver that crashed is silent until its pod has started it again.
-        assert probe["periodSeconds"] * probe["failureThreshold"] > 2 * LONGEST_DELAY_SECONDS
+        assert probe["periodSeconds"] * probe["failureThreshold"] > 2 * MAX_DELAY_SECONDS
         assert "livenessProbe" not in executor

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from catalog.file import load_catalog_file
 from jobs.ingestion.documents import subject_of
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.chart.helm import CHART
 
 

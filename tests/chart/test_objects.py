@@ -16,7 +16,7 @@ from api.bodies import MAX_BODY_BYTES
 from api.producer import ACKNOWLEDGED_WITHIN_SECONDS
 from api.server import ENDS_WITHIN_SECONDS
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
-from metering.words import Job
+from metering.vocabulary import Job
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import Part, rule_file
 from tests.chart.helm import CHART, Object, application_spec, of_kind, pod_specs, render

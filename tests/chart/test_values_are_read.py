@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from charts.comments import leaves
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.chart.helm import CHART, VALUES, run_helm
 from tests.chart.test_generated import schema
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from metering.words import Job
+from metering.vocabulary import Job
 from tests import waiting
 
 CHART = Path(__file__).parents[2] / "charts" / "weir"

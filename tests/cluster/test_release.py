@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.cluster.release import Release, tell, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

@@ -27,7 +27,7 @@ from metering.contracts.compatibility import narrowed, withdrawn
 from metering.contracts.model import Contract, Field, Kind
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 from tests.contracts.__main__ import main
 from tests.contracts.kept import keep, refusals, unkept
 

@@ -21,10 +21,10 @@ from jobs.joins.catalog import KEY_OF, TABLE_OF
 from jobs.streams import METERED, SOURCE, CatalogTopic, Table
 from metering.contracts.schema import COLUMNS
 from metering.meters import REPORTED_COLUMNS, Meter
-from metering.words import BILLABLE, REQUESTS, Disposition, Outcome, Reason, UsageCause
+from metering.vocabulary import BILLABLE, REQUESTS, Disposition, Outcome, Reason, UsageCause
 from tests.corpus.metered import DEVICE, Metered, Place
 from tests.corpus.mutate import Mutant
-from tests.corpus.mutations_of_bytes import MOST_BYTES
+from tests.corpus.mutations_of_bytes import MAX_BYTES
 from tests.pipelines.deep_json import deep
 from tests.pipelines.oracle_catalog import Refused, change_of
 from tests.pipelines.oracle_events import said
@@ -94,7 +94,7 @@ def _of_row(place: Place, row: Row, one: Mutant | None, value: bytes | None) -> 
             yield f"a valid event is rejected: {row['reason']}"
         return
     expected: str | None
-    if len(one.draft.key or b"") + len(sent or b"") > MOST_BYTES:
+    if len(one.draft.key or b"") + len(sent or b"") > MAX_BYTES:
         expected = Reason.TOO_LARGE.value
     elif not one.draft.is_broker_stamp:
         expected = Reason.UNSTAMPED.value

@@ -27,8 +27,8 @@ from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Context, PostgresJob, TableJob
-from jobs.runtime.kafka.looked_records import RECORDS
 from jobs.runtime.kafka.marks import MARKS
+from jobs.runtime.kafka.scanned_records import RECORDS
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
@@ -36,13 +36,13 @@ from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.meters import Meter
 from tests.corpus.documents import encoded, request
 from tests.corpus.mutate import ACCOUNTS, MODELS, PRICE, RECEIVED_AT, Mutant
-from tests.corpus.mutations_of_bytes import MOST_BYTES
+from tests.corpus.mutations_of_bytes import MAX_BYTES
 from tests.streaming.brokers import running_broker
 from tests.streaming.journals import change, environment
 from tests.streaming.topics import Topic, ingestion
 
 DEVICE = "device/*"
-SETTINGS: dict[str, Any] = {"max_record_bytes": MOST_BYTES, "clocks": {"device": [DEVICE]}}
+SETTINGS: dict[str, Any] = {"max_record_bytes": MAX_BYTES, "clocks": {"device": [DEVICE]}}
 BATCHES = 2
 Place = tuple[str, int, int]
 """Topic (`events`: of events), partition and offset."""

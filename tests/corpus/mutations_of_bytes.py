@@ -7,7 +7,7 @@ import random
 
 from tests.corpus.drafts import Draft, Mutation
 
-MOST_BYTES = 16_384
+MAX_BYTES = 16_384
 """`max_record_bytes` where these are judged."""
 
 
@@ -74,7 +74,7 @@ def _around(chance: random.Random, draft: Draft) -> None:
 
 
 def _as_large_as_may_be(chance: random.Random, draft: Draft) -> None:
-    room = MOST_BYTES - len(draft.value or b"") - len(draft.key or b"") + chance.choice([-1, 0, 1])
+    room = MAX_BYTES - len(draft.value or b"") - len(draft.key or b"") + chance.choice([-1, 0, 1])
     draft.value = (draft.value or b"") + b" " * room
 
 

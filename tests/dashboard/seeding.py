@@ -25,7 +25,7 @@ from jobs.runtime.postgres.meters_table import declare
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import SCHEMAS, Table
 from metering.meters import DEFAULT, Declaration, Meter
-from metering.words import Reason
+from metering.vocabulary import Reason
 from tests.database_rows import write, write_windows
 from tests.metered import listed
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dashboard.backend import Backend
-from dashboard.queries.accounts import MOST_ACCOUNTS, read_accounts
+from dashboard.queries.accounts import MAX_ACCOUNTS, read_accounts
 from dashboard.settings import Settings
 from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.schema import migrate
@@ -125,7 +125,7 @@ def test_migrating_again_changes_nothing_and_needs_no_password(database: str) ->
 
 
 def test_accounts_beyond_the_first_thousand_are_found_by_how_they_begin(database: str) -> None:
-    names = [f"acct-{number:04}" for number in range(MOST_ACCOUNTS + 50)]
+    names = [f"acct-{number:04}" for number in range(MAX_ACCOUNTS + 50)]
     write(database, "catalog.plans", {"plan": "small", "name": "Small"})
     contract = {"plan": "small", "currency": "EUR"}
     write(database, "catalog.accounts", *[{"account": name, "name": name, **contract} for name in names[::2]])
@@ -134,7 +134,7 @@ def test_accounts_beyond_the_first_thousand_are_found_by_how_they_begin(database
     )
     backend = Backend(Settings.of({"WEIR_POSTGRES_URL": database}))
     first = read_accounts(backend)
-    assert (first.names, first.is_cut) == (tuple(names[:MOST_ACCOUNTS]), True)
+    assert (first.names, first.is_cut) == (tuple(names[:MAX_ACCOUNTS]), True)
     assert read_accounts(backend, "acct-104").names == tuple(f"acct-104{digit}" for digit in range(10))
     assert read_accounts(backend, "z").names == ("zeta",)
     assert read_accounts(backend, "nobody") == read_accounts(backend, "acct-2")

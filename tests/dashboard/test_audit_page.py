@@ -1,4 +1,4 @@
-"""The page Audit: what was proved, found and put right; nothing of it for who may see some accounts only."""
+"""The page Audit: what was proved, found and corrected; nothing of it for who may see some accounts only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from streamlit.testing.v1 import AppTest
 
 from jobs.audit.check import Check
-from jobs.audit.listed import listed
+from jobs.audit.check_rows import check_rows
 from tests.dashboard.conftest import Pages, texts
 from tests.database_rows import write
 
@@ -22,7 +22,7 @@ BROKEN = Check("I8", 12, 3, "a fault nobody knows | of *another*", expected=1, c
 def audited(began_hours_ago: float = 3.5, **values: Any) -> dict[str, Any]:
     began = datetime.now(UTC) - timedelta(hours=began_hours_ago)
     row = {"started_at": began, "finished_at": began + timedelta(seconds=75), "version": "1.2.3", "is_proved": True}
-    return {**row, "checks": Jsonb(listed([SOUND])), **values}
+    return {**row, "checks": Jsonb(check_rows([SOUND])), **values}
 
 
 def metrics(page: AppTest) -> dict[str, str]:
@@ -53,7 +53,7 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
     assert audits["of"].tolist() == ["everything", "everything"]
     assert audits["result"].tolist() == ["✓ proved", "✓ proved"]
     assert audits["took"].tolist() == ["1 min 15 s", "1 min 15 s"]
-    assert audits["rows put right"].tolist() == [11, 0]
+    assert audits["rows corrected"].tolist() == [11, 0]
     assert audits["changed, EUR"].tolist()[0] == "2.499999999999999999"
     assert audits["changed, USD"].tolist()[0] == "12,345,678,901,234,567,890.50"
     assert dict(zip(checks["check"], checks["result"], strict=True))["I6"] == "✓"
@@ -67,7 +67,7 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
 def test_what_was_found_failed_or_did_not_end_is_told_apart(open_page: Pages, connected: str, database: str) -> None:
     now = datetime.now(UTC)
     day = {"received_from": now - timedelta(days=1), "occurred_to": now}
-    faulty = {"is_proved": False, "checks": Jsonb(listed([SOUND, BROKEN])), "unexpected": Jsonb({"I8": 2})}
+    faulty = {"is_proved": False, "checks": Jsonb(check_rows([SOUND, BROKEN])), "unexpected": Jsonb({"I8": 2})}
     write(
         database,
         "audits",
@@ -86,7 +86,7 @@ def test_what_was_found_failed_or_did_not_end_is_told_apart(open_page: Pages, co
     first, _, third, _ = (str(number) for number in sorted(audits["audit"]))
     found = open_page("audit", audit=first).dataframe[1].value
     (fault,) = found[found["check"] == "I8"].to_dict("records")
-    assert (fault["result"], fault["found"], fault["unexpected"], fault["put right"]) == ("✕", 3, 2, 1)
+    assert (fault["result"], fault["found"], fault["unexpected"], fault["corrected"]) == ("✕", 3, 2, 1)
     assert fault["says"] == BROKEN.says
     assert "billing has 3 rows to fold" in texts(open_page("audit", audit=str(int(first) + 1)))
     assert "It runs, or was ended" in texts(open_page("audit", audit=third))

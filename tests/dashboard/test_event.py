@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboard.backend import Backend
-from dashboard.became import fates
+from dashboard.fates import fates
 from dashboard.queries.event import SHOWN_CHARACTERS, read_event
 from dashboard.scope import Scope
 from dashboard.settings import Settings

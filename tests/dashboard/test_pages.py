@@ -18,7 +18,7 @@ from dashboard.exact import EXACT
 from dashboard.exact import total as exact_total
 from dashboard.wording import span
 from jobs.streams import Table
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, usage_of, write_table
 from tests.database_rows import MINUTE, progress, window, write, write_windows

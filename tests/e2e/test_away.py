@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from deployment.stack import Stack, running_stack
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from deployment.stack import Stack, running_stack
 from jobs.streams import EVENTS_TOPIC
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.corpus import BAD_DOCUMENTS, TOO_LARGE, dated
 from tests.e2e.metering import drain, new_customer
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from cli.who import who
+from cli.author import who
 from deployment.stack import Stack, running_stack
 from jobs.streams import Table
 from tests.e2e.metering import drain, weir

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from deployment.stack import Stack
 from jobs.runtime.families import family
-from metering.words import BILLABLE, REQUESTS, Published
+from metering.vocabulary import BILLABLE, REQUESTS, Published
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir
 from tests.following import Follower, committed, refuse_other_windows, truth

@@ -14,7 +14,7 @@ import pytest
 
 from deployment.stack import Process, Stack, State, running_stack
 from laptop.watching import ALERTMANAGER, PROMETHEUS, find
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.e2e.conftest import processes_of, up, weir_at
 
 MEMORY_LIMIT_BYTES = 6 * 1024**3

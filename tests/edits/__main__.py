@@ -20,7 +20,7 @@ from tests.edits.run import Plan, run
 RESULT = Path(__file__).parent / "RESULT.md"
 CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 120}, "billing": {"grace_seconds": 300}}}
 """Short, so that nobody waits long for what is abandoned."""
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
         result = run(started.stack, plan, lambda said: print(said, flush=True))
     written = page(result, git.stdout.strip(), os.cpu_count() or 1)
     print(written)
-    for wrong in result.wrong[:MOST_SHOWN]:
+    for wrong in result.wrong[:MAX_SHOWN]:
         print(f"WRONG {wrong}")
     if result.wrong or not result.planted_seen:
         print(f"{len(result.wrong)} wrong in seed {plan.seed}")

@@ -19,7 +19,7 @@ METERS = ("requests", "input_tokens", "output_tokens")
 CURRENCIES = ("EUR", "USD")
 ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 ACCOUNTS, PLANS = 6, 3
-MOST_STATEMENTS = 4
+MAX_STATEMENTS = 4
 ROLLED_BACK = 0.05
 PATIENCE_SECONDS = 120.0
 
@@ -117,7 +117,7 @@ class Editor:
             self._rename,
             self._new_plan,
         )
-        drawn = self._random.choices(draws, (38, 16, 20, 6, 6, 4), k=self._random.randint(1, MOST_STATEMENTS))
+        drawn = self._random.choices(draws, (38, 16, 20, 6, 6, 4), k=self._random.randint(1, MAX_STATEMENTS))
 
         def statements(sql: psycopg.Connection[Any], draft: Draft) -> None:
             for draw in drawn:

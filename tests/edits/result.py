@@ -30,7 +30,7 @@ COMPARED = (
     "that would be another, had the end been known",
     "rows of the catalog with versions",
     "versions",
-    "changes told again",
+    "changes published again",
 )
 
 

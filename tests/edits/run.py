@@ -152,7 +152,7 @@ def _compared(stack: Stack, editor: Editor, traffic: Traffic, names: str, done: 
     assert isinstance(end, int)
     verdict = judged(traffic.sent, found, usage, lsns, end + 1)
     counts = Counter(editor.history.counts) + verdict.counts
-    counts["changes told again"] = found.repeats
+    counts["changes published again"] = found.repeats
     counts["rows of the catalog with versions"] = len(editor.history.prices) + len(editor.history.accounts)
     counts["versions"] = len(prices) + len(accounts)
     wrong = (*found.wrong, *differ, *verdict.wrong)

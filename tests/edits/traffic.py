@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.edits.editor import MODELS
 
 TOPIC = "events"
-MOST_PAUSE_SECONDS = 8.0
+MAX_PAUSE_SECONDS = 8.0
 """Between a request and its completion, so that the catalog changes between them."""
 PATIENCE_MS = 300_000
 
@@ -94,7 +94,7 @@ class Traffic:
                 self._send("ai.inference.usage.v1", account, at, {**request, **outcome})
             case "pair":
                 self._send("ai.inference.request.v1", account, at, request)
-                due = time.monotonic() + self._random.uniform(0, MOST_PAUSE_SECONDS)
+                due = time.monotonic() + self._random.uniform(0, MAX_PAUSE_SECONDS)
                 event = {"kind": "ai.inference.completion.v1", "account": account, "at": at, "data": outcome}
                 heapq.heappush(self._due, (due, len(self.sent), event))
             case "lone":

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-from metering.words import Job
+from metering.vocabulary import Job
 
-LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 10.0, 15.0
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 10.0, 15.0
 RULE_OF_THREE = 3
 """Without a failure in n tries the chance of one is below 3/n, with 95 % confidence: 0.95 = 1 - (1 - 3/n)^n."""
 
@@ -101,7 +101,7 @@ def draw(seed: int, count: int, left_out: frozenset[tuple[Kind, str]] = frozense
     shuffled = _rounds(rng, [pair for pair in pairs if pair not in left_out])
     faults, at_seconds = [], 0.0
     for _ in range(count):
-        at_seconds += rng.uniform(LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS)
+        at_seconds += rng.uniform(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         kind, target = next(shuffled)
         lasts_seconds = rng.uniform(KINDS[kind].least_seconds, KINDS[kind].most_seconds)
         faults.append(Fault(round(at_seconds, 1), kind, target, round(lasts_seconds, 1)))

@@ -24,9 +24,9 @@ from traffic.placement import Placement
 from traffic.truth import Truth, truth_of, write
 
 SLACK_SECONDS = 180
-MOST_AHEAD_SECONDS = 45
+MAX_AHEAD_SECONDS = 45
 """Of the broker's clock. With what a record may be late by itself it stays within the slack."""
-LATEST_MS = (SLACK_SECONDS - MOST_AHEAD_SECONDS) * 1000
+LATEST_MS = (SLACK_SECONDS - MAX_AHEAD_SECONDS) * 1000
 PREPARING_SECONDS = 60
 PATIENCE_SECONDS = 900.0
 

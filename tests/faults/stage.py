@@ -29,7 +29,7 @@ from jobs.stack import StackConfig
 from laptop.folders import Folders
 from laptop.stopping import stop_supervisor
 from laptop.watching import keep_alertmanager_config
-from metering.words import Job
+from metering.vocabulary import Job
 from tests.faults.plan import Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from deployment.processes import ProcessId, session_members
 from jobs.streams import EVENTS_TOPIC
 from tests.faults.plan import STORE, Fault, Kind
-from tests.faults.sending import MOST_AHEAD_SECONDS, producing
+from tests.faults.sending import MAX_AHEAD_SECONDS, producing
 from tests.faults.stage import Stage
 
 Undo = Callable[[], None]
@@ -173,7 +173,7 @@ def _poison(stage: Stage, fault: Fault) -> None:
 
 def _clock_ahead(stage: Stage, fault: Fault) -> Undo:
     # The longer it lasts the further ahead: below the limit it is believed, above it is waited for.
-    ahead_seconds = 10 + round((MOST_AHEAD_SECONDS - 10) * fault.lasts_seconds / 20)
+    ahead_seconds = 10 + round((MAX_AHEAD_SECONDS - 10) * fault.lasts_seconds / 20)
     stage.servers.set_clock_ahead(ahead_seconds)
     return partial(stage.servers.set_clock_ahead, 0)
 

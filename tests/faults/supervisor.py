@@ -16,7 +16,7 @@ from deployment.processes import ProcessId
 from deployment.stack import Stack
 from laptop.programs import Program
 from laptop.supervisor import Supervisor
-from metering.words import Job
+from metering.vocabulary import Job
 
 DRIVERS_VARIABLE = "WEIR_FAULTS_DRIVERS"
 """JSON: environment variables that drivers get in place of the supervisor's."""

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deployment.positions import Positions
 from deployment.stack import Deployment
 from jobs.streams import Table
-from metering.words import Job
+from metering.vocabulary import Job
 
 EVERY_SECONDS = 1.0
 WRITTEN = {Job.INGESTION: Table.JOURNAL, Job.JOINS: Table.USAGE}

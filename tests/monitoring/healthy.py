@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from metering.meters import Meter
-from metering.words import Decision, Job, Reason
+from metering.vocabulary import Decision, Job, Reason
 from monitoring import metrics
 from monitoring.exposed import label_sets
 from monitoring.instruments import CounterMetric, Metric

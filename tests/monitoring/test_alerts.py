@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metering.words import Job
+from metering.vocabulary import Job
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
 from monitoring.metrics import METRICS

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from metering.words import Job
+from metering.vocabulary import Job
 from monitoring import metrics
 from monitoring.exposed import init_labels
 from monitoring.instruments import HistogramMetric, Metric, serve

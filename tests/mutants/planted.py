@@ -208,8 +208,8 @@ MUTANTS = (
     Mutant(
         "a dead letter that came back dropped as late",
         "jobs/billing/sums.py",
-        'pl.when(pl.col("is_due") & (said != LatePolicy.HOLD.value)).then(said)',
-        "pl.when(said != LatePolicy.HOLD.value).then(said)",
+        'pl.when(pl.col("is_due") & (rule != LatePolicy.HOLD.value)).then(rule)',
+        "pl.when(rule != LatePolicy.HOLD.value).then(rule)",
         (f"{OF_BILLING}::test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first",),
     ),
     Mutant(
@@ -335,7 +335,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision about former usage is somebody's word about what stands there now",
-        "cli/deciding.py",
+        "cli/decide.py",
         "decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (\n"
         "            SELECT usage_lsn, meter, account, request_id FROM",
         "decision = 'hold' AND (usage_lsn, meter) IN (\n            SELECT usage_lsn, meter FROM",
@@ -343,7 +343,7 @@ MUTANTS = (
     ),
     Mutant(
         "the audit does not count",
-        "jobs/audit/differences.py",
+        "jobs/audit/compare/differences.py",
         'same.filter(pl.col("count") != 1)',
         'same.filter(pl.col("count") < 1)',
         ("tests/pipelines/test_audit.py::test_a_fault_in_usage_is_found_and_named[an event doubled]",),
@@ -394,7 +394,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dead letter that comes back is paired by when it came back",
-        "jobs/audit/rejoined.py",
+        "jobs/audit/recompute/rejoins.py",
         'pl.coalesce("first_received_at", "received_at")',
         'pl.col("received_at")',
         (
@@ -404,14 +404,14 @@ MUTANTS = (
     ),
     Mutant(
         "a reversal of another quantity is believed",
-        "jobs/audit/differences.py",
+        "jobs/audit/compare/differences.py",
         "        & is_copy\n",
         "",
         (f"{OF_AUDIT_RULES}::test_a_row_that_takes_back_otherwise_is_a_fault[another quantity]",),
     ),
     Mutant(
         "two audits of one version both append",
-        "jobs/audit/appended.py",
+        "jobs/audit/tables/append.py",
         "if usage.transaction_version(AUDIT) != examined:",
         "if False:",
         (f"{OF_AUDIT}::test_two_audits_of_one_version_put_right_once",),
@@ -425,7 +425,7 @@ MUTANTS = (
     ),
     Mutant(
         "another model is taken for another price",
-        "jobs/audit/corrected.py",
+        "jobs/audit/recompute/corrections.py",
         "is_fault=is_untrue\n        | (",
         "is_fault=(",
         (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[another model-repriced]",),
@@ -439,7 +439,7 @@ MUTANTS = (
     ),
     Mutant(
         "a period says what the days before it would say otherwise",
-        "jobs/audit/outcomes.py",
+        "jobs/audit/recompute/outcomes.py",
         "    if versions.since is not None:\n",
         "    if False:\n",
         (
@@ -447,15 +447,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "what still waits is put right",
-        "jobs/audit/corrected.py",
+        "what still waits is corrected",
+        "jobs/audit/recompute/corrections.py",
         "    if len(waiting):\n",
         "    if False:\n",
         (f"{OF_AUDITS_WHENEVER}::test_what_waits_is_left_alone_until_it_is_decided",),
     ),
     Mutant(
         "what a repeat superseded is never one pair",
-        "jobs/audit/corrected.py",
+        "jobs/audit/recompute/corrections.py",
         'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
         "billed = expected",
         (f"{OF_AUDITS_WHENEVER}::test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to",),
@@ -513,52 +513,52 @@ MUTANTS = (
     ),
     Mutant(
         "a late report takes the one that came on time off the bill",
-        "jobs/audit/restated.py",
+        "jobs/audit/recompute/restatements.py",
         "is_put_again=is_ranked & stays & is_late & ends.any().over(of_group),",
         "is_put_again=is_ranked & stays & is_late & pl.lit(value=False),",
         (f"{OF_RESTATED}::test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill",),
     ),
     Mutant(
         "a pair that was given up goes by what is configured when the audit comes",
-        "jobs/audit/corrected.py",
+        "jobs/audit/recompute/corrections.py",
         "found = ((by_rank, longest_us), (earlier, within_us))",
         "found = ((by_rank, within_us), (earlier, within_us))",
         (f"{OF_RESTATED}::test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_is",),
     ),
     Mutant(
         "a better report is billed whatever was decided of the one before",
-        "jobs/audit/corrected.py",
+        "jobs/audit/recompute/corrections.py",
         "pl.concat([shared, of_request.select(shared.columns)])",
         "pl.concat([shared])",
         ("tests/pipelines/test_audit_restated.py::test_a_better_report_names_what_was_billed_before_it",),
     ),
     Mutant(
         "a pair that stands is put together anew",
-        "jobs/audit/rejoined.py",
+        "jobs/audit/recompute/rejoins.py",
         "stays = [pair for pair in standing if",
         "stays = [pair for pair in () if",
         (f"{OF_AUDITS_WHENEVER}::test_what_is_one_pair_stays_one_when_more_would_have_been_joined",),
     ),
     Mutant(
         "a completion repeats its request",
-        "jobs/audit/corrected.py",
+        "jobs/audit/recompute/corrections.py",
         '.over(*KEY, "identity", "family")',
         '.over(*KEY, "identity")',
         (f"{OF_AUDITS_WHENEVER}::test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it",),
     ),
     Mutant(
         "each contract judges again what an earlier one took",
-        "jobs/audit/contracted.py",
-        '            left = left.join(taken.select("lsn"), on="lsn", how="anti")\n',
+        "jobs/audit/recompute/late_contracts.py",
+        '            remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")\n',
         "",
         ("tests/pipelines/test_audit_contracted.py::test_no_later_contract_judges_it_again",),
     ),
     Mutant(
         "what is missing at the old end is taken for removed",
-        "jobs/audit/kept.py",
+        "jobs/audit/tables/retained.py",
         "    if gap <= 0 or (removed is not None and removed != gap):\n",
         "    if gap <= 0:\n",
-        ("tests/pipelines/test_audit_kept.py::test_a_row_that_nobody_removed_is_missing[1]",),
+        ("tests/pipelines/test_audit_retained.py::test_a_row_that_nobody_removed_is_missing[1]",),
     ),
     Mutant(
         "a rebuild takes F from a commit that goes on behind the cut",
@@ -597,7 +597,7 @@ MUTANTS = (
     ),
     Mutant(
         "a month is sound if any calendar explains it",
-        "jobs/audit/months.py",
+        "jobs/audit/bills/months.py",
         "    if of_readers != of_joins:\n",
         "    if False:\n",
         (f"{OF_CALENDAR}::test_the_audit_names_a_month_that_readers_cut_by_another_zone_than_joins",),
@@ -631,7 +631,7 @@ MUTANTS = (
     ),
     Mutant(
         "ended months are billed anew without a word",
-        "catalog/closed.py",
+        "catalog/closed_months.py",
         "if tuple(row.values()) not in before and _is_other(row)",
         "if tuple(row.values()) not in before and not _is_other(row)",
         (

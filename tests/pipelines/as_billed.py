@@ -18,7 +18,7 @@ import pyarrow as pa
 from cli.output import Row
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
-from jobs.audit.recomputed import Pinned
+from jobs.audit.recompute.expected import Pinned
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
@@ -29,10 +29,10 @@ from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
 from jobs.joins.pricing import price
-from jobs.replay.supposed import Supposed
-from jobs.runtime.rules_in_force import Held
+from jobs.replay.assumptions import Assumptions
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import ACCOUNTS, PRICES, USAGE
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 from tests.pipelines.folding import fold_table
 from tests.pipelines.ingestion import Record, judged
 
@@ -85,13 +85,13 @@ def billed(
         .otherwise(pl.lit(Disposition.REJECTED.value)),
         frontier=pl.col("received_at").max() + ALL_DECIDED_AFTER,
     )
-    known = Known.derived(None, (), Held(1, joins.deciding), joins.carried)
+    known = Known.derived(None, (), EffectiveRules(1, joins.deciding), joins.carried)
     outcomes, _ = decide(known, rows, joins.deciding, LIMIT_BYTES, ends_table=True)
     accounts = _table(ACCOUNTS, [{**account, "lsn": first - 1, "effective_from": since, "committed_at": since}])
     prices = _table(PRICES, _prices(account, unit_prices, since))
     if is_supposed:
-        live = Pinned(first, None, (Held(1, joins.deciding),), (), accounts, PRICES.empty_table())
-        prices = Supposed(prices=prices).pinned(live).prices
+        live = Pinned(first, None, (EffectiveRules(1, joins.deciding),), (), accounts, PRICES.empty_table())
+        prices = Assumptions(prices=prices).pinned(live).prices
     named, versions = joins.dimensions, (account_versions(accounts, joins.of_accounts), price_versions(prices))
     priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.attributes)
     priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
@@ -112,7 +112,7 @@ def by_meter(rows: Iterable[Row]) -> dict[Any, tuple[Any, Any, Any]]:
 
 
 def _bill(database: str, usage: pa.Table, config: BillingConfig) -> None:
-    staged = sums(usage.select([name for name in USAGE.names if name in COLUMNS]), Held(1, config.deciding))
+    staged = sums(usage.select([name for name in USAGE.names if name in COLUMNS]), EffectiveRules(1, config.deciding))
     with psycopg.connect(database) as connection:
         fold_table(connection, JOB, staged, config, next_position=len(usage) + 1)
 

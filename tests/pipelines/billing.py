@@ -16,12 +16,12 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.rules import history_until, holds
 from jobs.billing.sums import COLUMNS, sums
+from jobs.runtime.effective_rules import EffectiveRules, History, effective_at
 from jobs.runtime.job import Counts
-from jobs.runtime.rules_in_force import Held, History, held_at
 from jobs.streams import USAGE
 from metering.meters import Meter
+from metering.vocabulary import BILLED, Decision, Outcome, UsageCause
 from metering.windows import MINUTE, tumbling
-from metering.words import BILLED, Decision, Outcome, UsageCause
 from tests.metered import listed
 from tests.pipelines.folding import fold_table, rows_of
 from tests.specifications.billing import decide, is_metered, is_unmetered
@@ -102,7 +102,7 @@ def billed(
 
     `closed_until`: what ends by then was shown closed before any of them came.
     """
-    return billed_by_history(rows, (Held(1, config.deciding),), closed_until, settled)
+    return billed_by_history(rows, (EffectiveRules(1, config.deciding),), closed_until, settled)
 
 
 def billed_by_history(
@@ -116,7 +116,7 @@ def billed_by_history(
     for row in rows:
         if row["cause"] != UsageCause.DECIDED:
             for meter in Meter:
-                _bill(result, row, meter, held_at(history, row["lsn"]), closed_until, settled=settled)
+                _bill(result, row, meter, effective_at(history, row["lsn"]), closed_until, settled=settled)
     return result
 
 
@@ -124,7 +124,7 @@ def _bill(
     result: Billed,
     row: dict[str, Any],
     meter: Meter,
-    held: Held,
+    held: EffectiveRules,
     closed_until: datetime | None,
     *,
     settled: Settled,
@@ -204,7 +204,7 @@ def _bill(
     cell["corrected"] |= corrects
 
 
-def policy_of(row: dict[str, Any], meter: Meter, held: Held) -> Decision:
+def policy_of(row: dict[str, Any], meter: Meter, held: EffectiveRules) -> Decision:
     """What is decided of a row if it is a straggler: also whether it waits."""
     policy = Decision(held.rules["late_policy"].get(meter, "correct"))
     if policy is not Decision.HOLD:
@@ -220,7 +220,9 @@ def built(rows: list[dict[str, Any]], config: BillingConfig = CONFIG) -> pa.Tabl
     """What billing reduces `rows` to."""
     columns = [name for name in USAGE.names if name in COLUMNS]
     nullable = pa.schema([field.with_nullable(True) for field in USAGE])
-    return sums(pa.Table.from_pylist(written(rows), schema=nullable).select(columns), Held(1, config.deciding))
+    return sums(
+        pa.Table.from_pylist(written(rows), schema=nullable).select(columns), EffectiveRules(1, config.deciding)
+    )
 
 
 def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

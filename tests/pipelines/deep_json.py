@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-MOST_CALLS = 10_000
+MAX_CALLS = 10_000
 T = TypeVar("T")
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
@@ -26,7 +26,7 @@ def levels_of(text: str) -> int:
 def deep(read: Callable[[], T]) -> T:
     """What `read` gives, with room for a thousand levels."""
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(MOST_CALLS)
+    sys.setrecursionlimit(MAX_CALLS)
     try:
         return read()
     finally:

@@ -20,8 +20,8 @@ from jobs.billing.config import BillingConfig
 from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.meters import Meter
+from metering.vocabulary import LatePolicy, UsageCause
 from metering.windows import MINUTE
-from metering.words import LatePolicy, UsageCause
 from tests.database_rows import write
 from tests.metered import listed
 from tests.pipelines.billing import EXACT, NOON, Price, bill, usage_row

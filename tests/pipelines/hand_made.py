@@ -18,20 +18,20 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.audit.pinned import pin
-from jobs.audit.recomputed import OUTCOME, recomputed
+from jobs.audit.recompute.basis import pin
+from jobs.audit.recompute.expected import OUTCOME, recompute
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.joins.past import as_carried, is_paired
+from jobs.joins.recovery import as_carried, is_paired
 from jobs.runtime.delta.table import FRONTIER, LSN, committing, microseconds_of, open_table
+from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION, EffectiveRules
 from jobs.runtime.families import family
-from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
 from jobs.streams import QUANTITY as UNITS
 from jobs.streams import SCHEMAS, Table
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import rfc3339
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
-from metering.words import Disposition, Family, UsageCause
+from metering.vocabulary import Disposition, Family, UsageCause
 from tests.simulation.declared import OTHER, OTHER_TYPE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -201,13 +201,13 @@ class HandMade:
 
     def _decided(self, usage: DeltaTable, frontier: datetime) -> list[Row]:
         pinned = pin(usage, [], self.tables, self._config)
-        history = tuple(Held(held["from"], held["rules"]) for held in self._held)
+        history = tuple(EffectiveRules(held["from"], held["rules"]) for held in self._held)
         pinned = replace(pinned, position=self._next_lsn, frontier=frontier, history=history)
         journal = pl.DataFrame(DeltaTable(f"{self.tables}/{Table.JOURNAL}").to_pyarrow_table()).filter(is_paired())
         made = pl.DataFrame(usage.to_pyarrow_table())
         known = made.filter(pl.col("cause") == UsageCause.STREAM.value)
         found = known.select(*OUTCOME, pl.col("lsn").alias("usage_lsn"))
-        every = recomputed(as_carried(journal.with_columns(family()), pinned.schema), found, pinned)
+        every = recompute(as_carried(journal.with_columns(family()), pinned.schema), found, pinned)
         return every.join(known, on=OUTCOME, how="anti", nulls_equal=True).sort("received_at").to_dicts()
 
     def removed(self, before: timedelta) -> None:

@@ -12,8 +12,8 @@ from jobs.streams import CatalogTopic
 from metering.instants import EPOCH
 from tests.pipelines.deep_json import levels_of
 
-MOST_LEVELS = 64
-MOST_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
+MAX_LEVELS = 64
+MAX_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 NAMES = {
     CatalogTopic.ACCOUNTS: ["account"],
     CatalogTopic.PLANS: ["plan"],
@@ -117,7 +117,7 @@ def _committed_ms(envelope: dict[str, Any]) -> int | None:
     _insist(source is None or isinstance(source, dict))
     moments = [envelope.get("ts_ms"), source.get("ts_ms") if source else None]
     for moment in moments:
-        _insist(moment is None or (type(moment) is int and 0 <= moment <= MOST_MS))
+        _insist(moment is None or (type(moment) is int and 0 <= moment <= MAX_MS))
     return moments[0] if moments[1] is None else moments[1]
 
 
@@ -172,7 +172,7 @@ def _instant(value: Any) -> datetime:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         decoded = text.decode()
-        if levels_of(decoded) > MOST_LEVELS:
+        if levels_of(decoded) > MAX_LEVELS:
             raise Refused
         parsed = json.loads(decoded, parse_float=Decimal, parse_constant=_constant, object_pairs_hook=_unique)
     except (ValueError, InvalidOperation):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.pipelines.deep_json import deep, levels_of
 
-MOST_LEVELS = 999
+MAX_LEVELS = 999
 
 
 class Refused(Exception):
@@ -25,7 +25,7 @@ def document(value: bytes | None) -> dict[str, Any]:
     if "\\u0000" in text.replace("\\\\", ""):
         raise Refused("nul_character")
     try:
-        if levels_of(text) > MOST_LEVELS:
+        if levels_of(text) > MAX_LEVELS:
             raise ValueError("too deep")
         event = deep(lambda: json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_int=_int))
         # A lone surrogate cannot be encoded.

@@ -1,4 +1,4 @@
-"""What is known better by now is put right by signed rows of usage: once, whole, by Spark as by one process.
+"""What later information has changed is corrected by signed rows of usage: once, whole, by Spark as by one process.
 
 Method: a history of the simulator that nobody has audited; the audit runs on its tables as `weir audit` does.
 """
@@ -18,16 +18,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.audit.appended import AuditedMeanwhile, append
 from jobs.audit.check import Check
-from jobs.audit.pinned import Asked
+from jobs.audit.recompute.basis import Scope
 from jobs.audit.run import Audit, NotBilledError
+from jobs.audit.tables.append import AuditedMeanwhile, append
 from jobs.joins.sink import usage_rows
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
+from jobs.runtime.effective_rules import TRANSACTION
 from jobs.runtime.errors import Fenced
-from jobs.runtime.rules_in_force import TRANSACTION
 from jobs.streams import USAGE, Table
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 from tests.clocks import HandClock
 from tests.simulation.audits import audit
 from tests.simulation.left import left_by
@@ -213,7 +213,7 @@ def test_a_period_puts_right_what_it_holds_and_an_audit_without_one_the_rest(
     everything = run(spark, tables, unaudited.database, appends=False)
     parts = [
         run(spark, tables, unaudited.database, appends=False, asked=asked)
-        for asked in (Asked(since=middle), Asked(until=middle))
+        for asked in (Scope(since=middle), Scope(until=middle))
     ]
     assert all(one.holds for found in parts for one in found.values())
     assert everything["I8"].found >= max(found["I8"].found for found in parts) > 0

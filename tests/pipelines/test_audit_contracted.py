@@ -15,12 +15,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.audit.contracted import Later, LaterContracts, later_contracts
-from jobs.audit.recomputed import Pinned
+from jobs.audit.recompute.expected import Pinned
+from jobs.audit.recompute.late_contracts import Later, LaterContracts, later_contracts
 from jobs.audit.run import Audit, NotBilledError
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.rules_in_force import IN_FORCE, TRANSACTION, Held
+from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION, EffectiveRules
 from jobs.streams import ACCOUNTS, JOURNAL, PRICES, USAGE, Table
 from metering.contracts.model import Contract
 from metering.contracts.schema import contract_of
@@ -144,7 +144,7 @@ def test_the_first_contract_after_an_event_that_takes_it_judges_it() -> None:
 def test_no_later_contract_judges_it_again() -> None:
     renamed = {OTHER_TYPE: contract_of({**OTHER, "x-weir-family": "both"}, shipped())}
     first = LaterContracts((Later(10, contract()),))
-    both = LaterContracts((*first.kept, Later(20, renamed), Later(30, STRICT)))
+    both = LaterContracts((*first.later, Later(20, renamed), Later(30, STRICT)))
     given = rows(event(1), event(2, zone="eu"))
     assert both.takes(given, COLUMNS).sort("lsn").equals(first.takes(given, COLUMNS).sort("lsn"))
 
@@ -173,7 +173,7 @@ def test_rules_with_a_meter_that_joins_never_had_end_no_audit(tmp_path: Path) ->
         partition_by=["log_date"],
         commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 9)]),
     )
-    told = (Held(1, JoinsConfig().deciding),)
+    told = (EffectiveRules(1, JoinsConfig().deciding),)
     pinned = Pinned(20, None, told, (), ACCOUNTS.empty_table(), PRICES.empty_table())
     assert later_contracts(DeltaTable(path), pinned).types == [OTHER_TYPE]
 

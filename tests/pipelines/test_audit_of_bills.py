@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 from psycopg.types.json import Jsonb
 
-from jobs.audit import calendar
+from jobs.audit.bills import days as calendar
 from jobs.billing import days, fold
 from jobs.billing.config import BillingConfig
 from jobs.streams import JOURNAL, USAGE, Table

@@ -23,9 +23,9 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.billing.sums import COLUMNS, sums
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from metering.price_models import PricedModel
-from metering.words import LatePolicy
+from metering.vocabulary import LatePolicy
 from tests.pipelines.folding import fold_table
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.simulation.audits import audit
@@ -314,7 +314,7 @@ def test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill(
             audited(world, HOUR + delay + HOUR)
         usage = DeltaTable(f"{world.tables}/usage").to_pyarrow_table(columns=list(COLUMNS)).sort_by("lsn")
         came = usage.filter(pc.greater(usage["lsn"], folded))
-        fold_table(connection, BILLING, sums(came, Held(1, config.deciding)), config)
+        fold_table(connection, BILLING, sums(came, EffectiveRules(1, config.deciding)), config)
         folded = usage["lsn"][-1].as_py()
     summed = "SELECT meter, sum(quantity) FROM usage_windows GROUP BY 1 HAVING sum(quantity) <> 0"
     billed = dict(connection.execute(summed).fetchall())

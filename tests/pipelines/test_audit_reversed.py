@@ -22,16 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from jobs.audit.pinned import Asked, pin
+from jobs.audit.recompute.basis import Scope, pin
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.billing.sums import COLUMNS, sums
 from jobs.joins.config import JoinsConfig
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import open_table
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import Table
-from metering.words import LatePolicy
+from metering.vocabulary import LatePolicy
 from tests.pipelines.folding import fold_table
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_audit_restated import DEFAULT, Event, audited, completion, happened, request, stands, usage
@@ -304,7 +304,7 @@ def test_no_late_policy_brings_back_what_was_taken_back(
             audited(world, hours * HOUR + HOUR)
         rows = DeltaTable(f"{world.tables}/usage").to_pyarrow_table(columns=list(COLUMNS)).sort_by("lsn")
         came = rows.filter(pc.greater(rows["lsn"], folded))
-        fold_table(connection, BILLING, sums(came, Held(1, config.deciding)), config)
+        fold_table(connection, BILLING, sums(came, EffectiveRules(1, config.deciding)), config)
         folded = rows["lsn"][-1].as_py() if len(rows) else folded
     summed = "SELECT meter, sum(quantity) FROM usage_windows GROUP BY 1 HAVING sum(quantity) <> 0"
     found = dict(connection.execute(summed).fetchall())
@@ -356,12 +356,12 @@ def test_the_audits_of_days_take_nothing_back_that_the_one_of_everything_does_no
         world.price(timedelta(), "0.01", begins=timedelta())
         history(world)
         world.joined(at)
-    by_spark(spark, worlds[0], at, Asked(since=START + at - DAY))
+    by_spark(spark, worlds[0], at, Scope(since=START + at - DAY))
     audited(worlds[1], 11 * DAY)
-    by_spark(spark, worlds[0], 11 * DAY, Asked())
+    by_spark(spark, worlds[0], 11 * DAY, Scope())
     assert by_meter(worlds[0]) == by_meter(worlds[1])
     for world in worlds:
-        assert by_spark(spark, world, at, Asked(since=START + at - DAY)).changes == 0
+        assert by_spark(spark, world, at, Scope(since=START + at - DAY)).changes == 0
         assert audited(world, 12 * DAY) == 0
 
 

@@ -11,11 +11,11 @@ import polars as pl
 import psycopg
 import pytest
 
-from jobs.audit import stored as held
-from jobs.audit.minutes import STORED_WINDOWS
-from jobs.audit.pinned import EVERYTHING, Asked
-from jobs.audit.sessions import SESSIONS
-from jobs.audit.stored import Stored, stored
+from jobs.audit.bills.windows import STORED_WINDOWS
+from jobs.audit.compare.sessions import SESSIONS
+from jobs.audit.recompute.basis import EVERYTHING, Scope
+from jobs.audit.tables import database as held
+from jobs.audit.tables.database import Stored, stored
 from tests.simulation.simulate import quick_database
 
 NAMES = [
@@ -59,7 +59,7 @@ def insert(url: str, name: str, many: int = 1) -> None:
         )
 
 
-def windows(url: str, asked: Asked = EVERYTHING) -> pl.DataFrame:
+def windows(url: str, asked: Scope = EVERYTHING) -> pl.DataFrame:
     return windows_of(stored(url, asked))
 
 
@@ -104,7 +104,7 @@ def test_a_database_may_write_dates_as_it_likes(database: str, style: str) -> No
 
 def test_with_a_period_only_its_windows_are_read(database: str) -> None:
     insert(database, "a", 100)
-    asked = Asked(since=NOON + timedelta(minutes=10), until=NOON + timedelta(minutes=20))
+    asked = Scope(since=NOON + timedelta(minutes=10), until=NOON + timedelta(minutes=20))
     assert sorted(windows(database, asked)["window_start"]) == [NOON + timedelta(minutes=n) for n in range(10, 20)]
 
 

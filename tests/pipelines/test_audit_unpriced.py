@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs.audit.unpriced import unpriced_from
+from jobs.audit.recompute.unpriced_usage import unpriced_from
 from jobs.billing.config import BillingConfig
 from jobs.streams import ACCOUNTS, PRICES, Table
 from metering.meters import Meter
+from metering.vocabulary import LatePolicy, Outcome
 from metering.windows import MINUTE
-from metering.words import LatePolicy, Outcome
 from tests.pipelines.billing import NOON, bill, usage_row
 
 DAY = timedelta(days=1)

@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.audit.appended import append
-from jobs.audit.kept import kept
-from jobs.audit.outcomes import ROWS_PER_BUCKET, Outcomes, outcomes
-from jobs.audit.pinned import Asked, first_log_date, pin
-from jobs.audit.versions import Versions
+from jobs.audit.recompute.basis import Scope, first_log_date, pin
+from jobs.audit.recompute.outcomes import ROWS_PER_BUCKET, Outcomes, outcomes
+from jobs.audit.tables.append import append
+from jobs.audit.tables.retained import retained_rows
+from jobs.audit.tables.versions import Versions
 from jobs.joins.config import JoinsConfig
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import open_table
@@ -41,14 +41,14 @@ def audited(world: HandMade, at: timedelta, present: JoinsConfig = DEFAULT) -> i
 
 
 def by_spark(
-    spark: SparkSession, world: HandMade, at: timedelta, asked: Asked, rows_per_bucket: int = ROWS_PER_BUCKET
+    spark: SparkSession, world: HandMade, at: timedelta, asked: Scope, rows_per_bucket: int = ROWS_PER_BUCKET
 ) -> Outcomes:
     """The shipped audit of a period, which reads only its log dates."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
     versions = Versions(spark, world.tables, journal, usage, first_log_date(usage, JoinsConfig(), asked))
-    pinned = pin(usage, [kept(journal), kept(usage)], world.tables, JoinsConfig(), asked)
+    pinned = pin(usage, [retained_rows(journal), retained_rows(usage)], world.tables, JoinsConfig(), asked)
     found = outcomes(versions, pinned, rows_per_bucket)
     assert found.faults.to_dicts() == []
     if len(found.corrections):
@@ -128,12 +128,12 @@ def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
     for world in worlds:
         world.price(timedelta(), "0.01", begins=timedelta())
         history(world)
-    by_spark(spark, worlds[0], at, Asked(since=START + at - DAY))
+    by_spark(spark, worlds[0], at, Scope(since=START + at - DAY))
     for world in worlds:
         audited(world, 11 * DAY)
         assert audited(world, 12 * DAY) == 0
     assert worlds[0].billed() == worlds[1].billed()
-    assert by_spark(spark, worlds[0], at, Asked(since=START + at - DAY)).changes == 0
+    assert by_spark(spark, worlds[0], at, Scope(since=START + at - DAY)).changes == 0
 
 
 def test_the_audit_of_a_day_sees_a_partner_that_came_after_it_on_either_side(
@@ -147,13 +147,13 @@ def test_the_audit_of_a_day_sees_a_partner_that_came_after_it_on_either_side(
     world.completion(5 * DAY, name="answered late")
     world.request(5 * DAY, name="asked late")
     world.joined(6 * DAY)
-    found = by_spark(spark, world, 6 * DAY, Asked(since=START + DAY, until=START + 2 * DAY))
+    found = by_spark(spark, world, 6 * DAY, Scope(since=START + DAY, until=START + 2 * DAY))
     assert found.causes == {"rejoined": 6}
     assert audited(world, 7 * DAY) == 0
 
 
 def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
-    """The first rows that would put right are of keys with a row from before: those behind them are put, too."""
+    """The first rows that would correct are of keys with a row from before: those behind them are put, too."""
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())
     for name in ("a", "b"):
@@ -165,7 +165,7 @@ def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSessi
         world.completion(10 * DAY + HOUR, name=name)
     at = 10 * DAY + 3 * HOUR
     world.joined(at)
-    asked = Asked(since=START + at - DAY, most_rows=1)
+    asked = Scope(since=START + at - DAY, most_rows=1)
     first = by_spark(spark, world, at, asked)
     assert {row["request_id"] for row in first.corrections.to_pylist()} == {"y"}
     assert not first.is_all
@@ -188,7 +188,7 @@ def test_an_event_that_came_twice_before_its_contract_is_billed_by_none_of_its_c
             world.unknown(moment, name=name)
         world.contract(at + MINUTE)
         world.joined(at + HOUR)
-    asked = Asked(since=START + at - HOUR)
+    asked = Scope(since=START + at - HOUR)
     found = by_spark(spark, worlds[0], at + 2 * HOUR, asked)
     assert [row["request_id"] for row in found.corrections.to_pylist()] == ["once"]
     for world in worlds:
@@ -229,7 +229,7 @@ def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkS
     world.joined(2 * HOUR)
     world.price(3 * HOUR, "0.01", begins=timedelta())
     world.joined(3 * HOUR)
-    asked, parts = Asked(most_rows=20), list[int]()
+    asked, parts = Scope(most_rows=20), list[int]()
     while (found := by_spark(spark, world, 3 * HOUR, asked, rows_per_bucket=20)).changes:
         parts.append(len(found.corrections))
     assert sum(parts) == 80
@@ -346,7 +346,7 @@ def test_a_replay_has_all_that_an_audit_puts_right_in_parts(tmp_path: Path) -> N
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
-    live = pin(usage, [], world.tables, DEFAULT, Asked(most_rows=1))
+    live = pin(usage, [], world.tables, DEFAULT, Scope(most_rows=1))
     rows = pl.concat([pl.DataFrame(part) for part in replayed(Tables(journal, usage, START.date()), live, live)])
     assert rows.filter(cause="repriced").height == 18
 

@@ -1,4 +1,4 @@
-"""Each audit that is no dry run is a row of `audits`: what it came to, what it put right, or how far it was.
+"""Each audit that is no dry run is a row of `audits`: what it came to, what it corrected, or how far it was.
 
 Method: a history of the simulator leaves real tables and a real database; its billing folds while an audit waits.
 """
@@ -33,11 +33,11 @@ from pyspark.sql import SparkSession
 from cli.output import Format, print_rows
 from jobs.audit.application import run
 from jobs.audit.check import Check
+from jobs.audit.check_rows import COLUMNS, check_rows
 from jobs.audit.config import AuditConfig
-from jobs.audit.listed import COLUMNS, listed
-from jobs.audit.pinned import EVERYTHING, Asked
-from jobs.audit.recorded import recorded
+from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.audit.run import Audit, NotBilledError
+from jobs.audit.tables.audit_record import record_audit
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.kafka.access import KafkaAccess
@@ -64,7 +64,7 @@ class Audited:
     world: World
     spark: SparkSession
 
-    def audit(self, *, asked: Asked = EVERYTHING, appends: bool = True, wait_seconds: float = 60) -> Audit:
+    def audit(self, *, asked: Scope = EVERYTHING, appends: bool = True, wait_seconds: float = 60) -> Audit:
         """One whose rows are folded as soon as it waits for that."""
         where = (self.spark, str(self.world.tables), self.world.database)
         return Audit(*where, HandClock(NOW), asked, appends, wait_seconds, self._told if wait_seconds else _silent)
@@ -134,11 +134,11 @@ def amounts(rows: list[Row]) -> dict[str, dict[str, Decimal]]:
 
 
 def test_a_row_has_what_an_audit_came_to_and_what_it_changed_to_the_last_digit(history: Audited) -> None:
-    checks = list(recorded(history.audit(), lambda: [SOUND]))
+    checks = list(record_audit(history.audit(), lambda: [SOUND]))
     assert all(check.holds for check in checks)
     (row,) = history.rows()
     printed = StringIO()
-    print_rows(listed(checks), COLUMNS, Format.JSON, out=printed)
+    print_rows(check_rows(checks), COLUMNS, Format.JSON, out=printed)
     assert row["checks"] == json.loads(printed.getvalue())
     assert [each["check"] for each in row["checks"]] == [*(f"I{number}" for number in range(1, 11)), "I12"]
     assert row["finished_at"] >= row["started_at"]
@@ -158,7 +158,7 @@ def test_a_dry_run_leaves_no_row_and_rejoins_within_what_joins_was_started_with(
         config = Jsonb({"rejoin_seconds": rejoin_seconds})
         with psycopg.connect(history.world.database) as connection:
             connection.execute("UPDATE jobs SET config = config || %s WHERE job = 'joins'", [config])
-    checks = {check.check: check for check in recorded(history.audit(appends=False), lambda: [SOUND])}
+    checks = {check.check: check for check in record_audit(history.audit(appends=False), lambda: [SOUND])}
     assert all(check.holds for check in checks.values())
     assert ("rows of cause rejoined" in checks["I8"].says) == (rejoin_seconds is None)
     assert "rows of cause duplicate" in checks["I8"].says
@@ -168,7 +168,7 @@ def test_a_dry_run_leaves_no_row_and_rejoins_within_what_joins_was_started_with(
 def test_an_audit_that_found_a_fault_has_finished_and_proved_nothing(history: Audited) -> None:
     with psycopg.connect(history.world.database) as connection:
         connection.execute("UPDATE usage_days SET quantity = quantity + 1")
-    list(recorded(history.audit(), lambda: [BROKEN]))
+    list(record_audit(history.audit(), lambda: [BROKEN]))
     (row,) = history.rows()
     assert row["finished_at"] is not None
     assert (row["is_proved"], row["failure"]) == (False, None)
@@ -178,9 +178,9 @@ def test_an_audit_that_found_a_fault_has_finished_and_proved_nothing(history: Au
 
 
 def test_an_audit_that_fails_says_why_of_what_period_and_what_it_had_put_right(history: Audited) -> None:
-    asked = Asked(NOW - timedelta(days=700), NOW)
+    asked = Scope(NOW - timedelta(days=700), NOW)
     with pytest.raises(NotBilledError):
-        list(recorded(history.audit(asked=asked, wait_seconds=0), lambda: [SOUND]))
+        list(record_audit(history.audit(asked=asked, wait_seconds=0), lambda: [SOUND]))
     (row,) = history.rows()
     assert (row["received_from"], row["occurred_to"]) == (asked.since, asked.until)
     assert row["finished_at"] is not None
@@ -191,7 +191,7 @@ def test_an_audit_that_fails_says_why_of_what_period_and_what_it_had_put_right(h
 
 
 def test_an_audit_that_is_killed_leaves_what_it_had_found_and_no_end(history: Audited) -> None:
-    killed = recorded(history.audit(), lambda: [BROKEN])
+    killed = record_audit(history.audit(), lambda: [BROKEN])
     assert next(killed) == BROKEN
     killed.close()
     (row,) = history.rows()
@@ -204,7 +204,7 @@ def test_a_database_of_another_version_is_refused(history: Audited) -> None:
     with psycopg.connect(history.world.database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
     with pytest.raises(Refused, match="python -m jobs migrate"):
-        next(recorded(history.audit(), tuple))
+        next(record_audit(history.audit(), tuple))
 
 
 @pytest.mark.parametrize(("setting", "seen"), [("*", 1), ('["acme"]', 0), ("", 0), (None, 0)])

@@ -12,8 +12,8 @@ import pytest
 
 from jobs.billing.config import BillingConfig
 from metering.meters import Meter
+from metering.vocabulary import Decision, LatePolicy, Outcome
 from metering.windows import MINUTE
-from metering.words import Decision, LatePolicy, Outcome
 from monitoring import metrics
 from tests.pipelines.billing import CONFIG, NOON, Billed, Price, bill, billed, stored, usage_row
 

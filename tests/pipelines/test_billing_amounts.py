@@ -13,8 +13,8 @@ import pytest
 from jobs.billing.staged import STAGED
 from jobs.runtime.errors import Refused
 from metering.meters import Meter
+from metering.vocabulary import Outcome
 from metering.windows import MINUTE
-from metering.words import Outcome
 from monitoring import metrics
 from tests.pipelines.billing import EXACT, NOON, Billed, Price, bill, built, stored, usage_row
 

@@ -21,7 +21,7 @@ from psycopg import sql
 from catalog.change import envelope
 from catalog.file import parse_catalog
 from catalog.store import TABLES, store
-from cli.who import author, who
+from cli.author import author, who
 from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.postgres.schema import migrate, migrator
 from metering.limits import MAX_NAME_BYTES

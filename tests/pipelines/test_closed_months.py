@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from psycopg.rows import dict_row
 
-from catalog.closed import PRICE_AT, ClosedMonthsTouched
+from catalog.closed_months import PRICE_AT, ClosedMonthsTouched
 from catalog.deletion import delete_row
 from catalog.file import parse_catalog
 from catalog.store import store, stored

@@ -33,8 +33,8 @@ from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
 from metering.sessions import Session, SessionState
+from metering.vocabulary import BILLED, CORRECTING, Decision, End, Isolation, SourceState
 from metering.windows import Window
-from metering.words import BILLED, CORRECTING, Decision, End, Isolation, SourceState
 from tests.database_rows import progress, totals_of, window, write
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)

@@ -14,8 +14,8 @@ from psycopg.rows import dict_row
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.job import Counts
-from jobs.runtime.rules_in_force import Held
 from jobs.streams import USAGE
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 from monitoring import metrics
@@ -65,7 +65,7 @@ def entry(quantity: int, version: int | None, unit_price: int | None) -> dict[st
 
 def folded(database: str, config: BillingConfig, entries: list[dict[str, Any]]) -> Counts:
     row = usage_row(1, delay=LATE, quantities={}, meters=entries)
-    staged = sums(pa.Table.from_pylist([row], schema=READ), Held(1, config.deciding))
+    staged = sums(pa.Table.from_pylist([row], schema=READ), EffectiveRules(1, config.deciding))
     with psycopg.connect(database) as connection:
         return fold_table(connection, JOB, staged, config, next_position=2)
 
@@ -97,7 +97,7 @@ def test_a_straggler_that_has_waited_is_billed_as_it_came(database: str, version
     folded(database, config, [rest, entry(1_024, BILLED_AS_PART, 0)])
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM usage_windows").fetchone() == (0,)
-        nothing = sums(READ.empty_table(), Held(1, config.deciding))
+        nothing = sums(READ.empty_table(), EffectiveRules(1, config.deciding))
         fold_table(connection, JOB, nothing, config, frontier=NOON + 2 * LATE, next_position=2)
         found = connection.execute("SELECT price_version, quantity FROM usage_windows").fetchall()
     assert dict(found) == {version: 476, BILLED_AS_PART: 1_024}

@@ -18,8 +18,8 @@ from jobs.billing.config import BillingConfig
 from jobs.runtime.postgres import migrations
 from jobs.runtime.postgres.meters_table import declare
 from metering.meters import Meter
+from metering.vocabulary import LatePolicy, Outcome, UsageCause
 from metering.windows import MINUTE
-from metering.words import LatePolicy, Outcome, UsageCause
 from tests.database_rows import write
 from tests.pipelines.billing import CONFIG, MICROSECOND, NOON, Price, bill, billed, stored, usage_row
 from tests.pipelines.folding import rows_of

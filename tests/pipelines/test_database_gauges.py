@@ -19,8 +19,8 @@ from jobs.billing.straggler_totals import StragglerTotals
 from jobs.runtime.postgres.exits import record_exit
 from jobs.runtime.postgres.gauges import FRESH_SECONDS, DatabaseGauges
 from metering.lateness import WindowState, window_state
+from metering.vocabulary import End
 from metering.windows import Window
-from metering.words import End
 from tests.clocks import HandClock
 from tests.database_rows import progress, totals_of, window, write
 

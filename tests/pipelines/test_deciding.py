@@ -13,15 +13,15 @@ import typer
 from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
-from catalog.decisions import Said, Waiting, alone, change_of, decide
-from cli.deciding import Asked, asked_of, is_said, said_of, to_decide
+from catalog.decisions import DecisionText, Waiting, change_of, decide, deciding_alone
+from cli.decide import Asked, asked_of, decision_text, is_decided, to_decide
 from cli.main import app
 from cli.reading import read_only
 from cli.stragglers import StragglerQuery, straggler_rows
 from deployment.errors import CannotRun
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import CatalogTopic
-from metering.words import Decision
+from metering.vocabulary import Decision
 from tests.database_rows import write
 from tests.pipelines.billing import bill
 from tests.pipelines.test_holding import ALL, DEADLINE, decided
@@ -29,7 +29,7 @@ from tests.pipelines.test_holding import straggler as late
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=1)
-APPROVED = Said(Decision.APPROVE, "as agreed", "ann")
+APPROVED = DecisionText(Decision.APPROVE, "as agreed", "ann")
 ANY = Asked(None, None, None)
 
 
@@ -84,15 +84,15 @@ def transactions(database: str) -> dict[int, int]:
 
 def test_who_waits_for_another_who_decides_says_so_and_for_how_long_at_most(database: str) -> None:
     said: list[str] = []
-    with alone(database, 60.0, said.append):
+    with deciding_alone(database, 60.0, said.append):
         assert said == []
         with (
             pytest.raises(CannotRun, match=r"was at work on this database for 1\.2 s: nothing was decided"),
-            alone(database, 1.2, said.append),
+            deciding_alone(database, 1.2, said.append),
         ):
             pass
     assert said == ["Waiting, 1.2 s at most, for another who decides about stragglers here."]
-    with alone(database, 60.0, said.append):
+    with deciding_alone(database, 60.0, said.append):
         assert len(said) == 1
 
 
@@ -101,10 +101,10 @@ def test_the_same_decision_is_told_again_as_it_stands_and_another_takes_its_plac
     one, other = Waiting(7, "requests", "a", "r7"), Waiting(8, "requests", "a", "r8")
     decide(database, [one], APPROVED)
     written = transactions(database)
-    assert decide(database, [one, other], Said(Decision.APPROVE, "yes", "bob")) == [other]
+    assert decide(database, [one, other], DecisionText(Decision.APPROVE, "yes", "bob")) == [other]
     assert kept(database) == [(7, "a", "approve", "ann"), (8, "a", "approve", "bob")]
     assert written[7] < transactions(database)[7] == transactions(database)[8], "what is not written is not captured"
-    assert decide(database, [one], Said(Decision.REJECT, "no", "eve")) == [one]
+    assert decide(database, [one], DecisionText(Decision.REJECT, "no", "eve")) == [one]
     assert kept(database) == [(7, "a", "reject", "eve"), (8, "a", "approve", "bob")]
 
 
@@ -112,12 +112,12 @@ def test_what_was_decided_about_former_usage_is_nobodys_word_about_what_stands_t
     decide(database, [Waiting(7, "requests", "a", "r7")], APPROVED)
     write(database, "stragglers", straggler(7, account="b", request_id="other"))
     with read_only(database) as connection:
-        assert not is_said(connection, ANY)
+        assert not is_decided(connection, ANY)
         [row] = straggler_rows(connection, StragglerQuery())
     assert (row["decision"], row["decided_by"], row["reason"]) == ("hold", None, None)
     assert found(database, ANY) == found(database, of(7)) == ([7], [])
     now = Waiting(7, "requests", "b", "other")
-    assert decide(database, [now], Said(Decision.APPROVE, "yes", "bob")) == [now]
+    assert decide(database, [now], DecisionText(Decision.APPROVE, "yes", "bob")) == [now]
     assert kept(database) == [(7, "b", "approve", "bob")]
 
 
@@ -127,15 +127,15 @@ def test_what_waits_and_was_decided_about_is_asked_of_billing_first(database: st
     names = {"usage_lsn": 7, "meter": "requests", "account": "a", "request_id": "r7", **wrong}
     decide(database, [Waiting(**names)], APPROVED)
     with read_only(database) as connection:
-        assert is_said(connection, ANY) is is_said(connection, of(7)) is (not wrong)
-        assert not is_said(connection, of(8))
-        assert not is_said(connection, Asked(None, ("input_tokens",), None))
+        assert is_decided(connection, ANY) is is_decided(connection, of(7)) is (not wrong)
+        assert not is_decided(connection, of(8))
+        assert not is_decided(connection, Asked(None, ("input_tokens",), None))
 
 
 @pytest.mark.parametrize(("reason", "by"), [("x" * 513, "ann"), ("why", "n\0l"), ("why", "\ud800")])
 def test_what_ingestion_would_reject_is_refused_before_it_is_stored(database: str, reason: str, by: str) -> None:
     with pytest.raises(CannotRun, match="This cannot be kept"):
-        decide(database, [Waiting(7, "requests", "a", "r7")], Said(Decision.REJECT, reason, by))
+        decide(database, [Waiting(7, "requests", "a", "r7")], DecisionText(Decision.REJECT, reason, by))
     assert kept(database) == []
 
 
@@ -237,7 +237,7 @@ def test_stragglers_are_named_or_all_are_meant(asked: Callable[[], Asked]) -> No
 
 def test_a_decision_needs_a_reason_and_has_a_name() -> None:
     with pytest.raises(CannotRun, match="--reason is empty"):
-        said_of(Decision.APPROVE, " ", "ann")
-    assert said_of(Decision.REJECT, " no ", " ann ") == Said(Decision.REJECT, "no", "ann")
-    assert "@" in said_of(Decision.REJECT, "no", None).decided_by
+        decision_text(Decision.APPROVE, " ", "ann")
+    assert decision_text(Decision.REJECT, " no ", " ann ") == DecisionText(Decision.REJECT, "no", "ann")
+    assert "@" in decision_text(Decision.REJECT, "no", None).decided_by
     assert CliRunner().invoke(app, ["stragglers", "approve", "1"]).exit_code == 2

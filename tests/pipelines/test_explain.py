@@ -17,15 +17,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
+from cli.explain.printing import print_explanation
+from cli.explain.question import Question, explanation
 from cli.main import app, main
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
-from cli.way_down.printed import print_explanation
-from cli.way_down.question import Question, explanation
 from deployment.errors import CannotRun
+from jobs.explain.files import Files
 from jobs.streams import AUTHOR, JOURNAL, SOURCE, Table
 from jobs.streams import PRICES as PRICES_SCHEMA
-from jobs.way_down.files import Files
 from metering.instants import rfc3339
 from metering.meters import Meter
 from metering.windows import MINUTE

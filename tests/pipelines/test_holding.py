@@ -15,11 +15,11 @@ import pytest
 from jobs.billing import days, fold
 from jobs.billing.config import BillingConfig
 from jobs.billing.holding import is_due
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from metering.lateness import Arrival, arrival
 from metering.meters import Meter
+from metering.vocabulary import Decision, Outcome, UsageCause
 from metering.windows import MINUTE, tumbling
-from metering.words import Decision, Outcome, UsageCause
 from monitoring import metrics
 from tests.pipelines.billing import MICROSECOND, NOON, Price, bill, billed, policy_of, stored, usage_row
 from tests.pipelines.folding import rows_of
@@ -137,7 +137,7 @@ def settled(rows: Sequence[Row], frontiers: Sequence[datetime | None], config: B
 def _waits(row: Row, config: BillingConfig) -> Iterator[Meter]:
     grace = timedelta(seconds=config.grace_seconds)
     if arrival(row["received_at"], tumbling(row["event_time"]), grace) is Arrival.STRAGGLER:
-        held = Held(1, config.deciding)
+        held = EffectiveRules(1, config.deciding)
         yield from (meter for meter in Meter if policy_of(row, meter, held) is Decision.HOLD)
 
 

@@ -18,12 +18,12 @@ from cli.conflicts import shortened as shortened_conflict
 from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
 from cli.journal import summary_rows
 from cli.journal_table import count_came_back, open_journal
-from jobs.audit.conservation import conserved, consumed_ranges, count_rows
-from jobs.audit.consumed import Consumed, RowKey
+from jobs.audit.compare.conservation import conserved, consumed_ranges, count_rows
+from jobs.audit.compare.partition_balance import PartitionRange, RowKey
 from jobs.runtime.delta.growth import missing_columns
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import JOURNAL, Table
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 
 T0 = datetime(2026, 3, 1, 23, 59, 58, tzinfo=UTC)
 EVENTS = Topic("events", "AAAAAAAAAAEAAAAAAAAAAg", (0, 1))
@@ -171,23 +171,27 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
 
 def test_a_missing_record_leaves_a_residual_and_so_does_one_too_many() -> None:
     rows: dict[RowKey, int] = {("events", 0, "accepted", None): 3}
-    assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 4, 0)}, rows, by_reason=False)] == [1]
-    assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 4, 2)}, rows, by_reason=False)] == [-1]
+    assert [
+        row["residual"] for row in summary_rows({("events", 0): PartitionRange(0, 4, 0)}, rows, by_reason=False)
+    ] == [1]
+    assert [
+        row["residual"] for row in summary_rows({("events", 0): PartitionRange(0, 4, 2)}, rows, by_reason=False)
+    ] == [-1]
     # What retention has removed was there: it is neither.
-    assert [row["residual"] for row in summary_rows({("events", 0): Consumed(0, 9, 2, 4)}, rows, by_reason=False)] == [
-        0
-    ]
+    assert [
+        row["residual"] for row in summary_rows({("events", 0): PartitionRange(0, 9, 2, 4)}, rows, by_reason=False)
+    ] == [0]
 
 
 def test_a_partition_with_no_row_and_one_kafka_forgot_are_both_shown() -> None:
     rows: dict[RowKey, int] = {("gone", 3, "accepted", None): 2}
-    empty, gone = summary_rows({("events", 1): Consumed(0, 2, 2)}, rows, by_reason=False)
+    empty, gone = summary_rows({("events", 1): PartitionRange(0, 2, 2)}, rows, by_reason=False)
     assert (empty["partition"], empty["absent"], empty["accepted"], empty["residual"]) == (1, 2, 0, 0)
     assert (gone["topic"], gone["first_offset"], gone["accepted"], gone["residual"]) == ("gone", None, 2, None)
 
 
 def test_the_audit_adds_up_each_partition_and_says_what_it_could_not_ask() -> None:
-    covered = {("events", 0): Consumed(0, 9, 2, 4), ("events", 1): Consumed(5, 8, 0)}
+    covered = {("events", 0): PartitionRange(0, 9, 2, 4), ("events", 1): PartitionRange(5, 8, 0)}
     rows = {("events", 0): 3, ("events", 1): 3}
     sound = conserved(covered, rows)
     assert (sound.examined, sound.found, sound.holds) == (6, 0, True)

@@ -11,7 +11,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.handover import FILES, collected
 from jobs.ingestion.pipeline import build
 from jobs.runtime.kafka.log_records import LogRecord
-from jobs.runtime.kafka.looked_records import as_frame
+from jobs.runtime.kafka.scanned_records import as_frame
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
 from tests.pipelines.ingestion import records_of

@@ -26,7 +26,7 @@ from cli.stragglers import StragglerQuery, straggler_rows
 from cli.usage import UsageQuery, usage_rows
 from cli.usage_keys import Key
 from dashboard.exact import EXACT
-from metering.words import Decision, UsageCause
+from metering.vocabulary import Decision, UsageCause
 from tests.database_rows import MINUTE, progress, window, write, write_windows
 
 T0 = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)

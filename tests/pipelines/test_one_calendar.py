@@ -26,15 +26,15 @@ from dashboard.backend import Backend
 from dashboard.queries.bill_values import read_values
 from dashboard.queries.bills import read_bills
 from dashboard.settings import Settings
-from jobs.audit.months import Months, stored_months, wrong_months
-from jobs.audit.unequal import Wrong
+from jobs.audit.bills.months import Months, stored_months, wrong_months
+from jobs.audit.compare.columns import Wrong
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
+from jobs.explain.database import Stored
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.schema import migrate, migrator
-from jobs.runtime.rules_in_force import Held
 from jobs.streams import Table
-from jobs.way_down.stored import Stored
 from metering.months import ZoneChange
 from tests.database_rows import progress, write
 from tests.pipelines.folding import fold_table
@@ -80,7 +80,7 @@ def billed(database: str, world: HandMade) -> None:
     config = BillingConfig()
     rows = usage.select([name for name in COLUMNS if name in usage.column_names])
     with psycopg.connect(database) as connection:
-        fold_table(connection, JOB, sums(rows, Held(1, config.deciding)), config, next_position=99)
+        fold_table(connection, JOB, sums(rows, EffectiveRules(1, config.deciding)), config, next_position=99)
     progress(database, "billing", START + 90 * DAY)
 
 

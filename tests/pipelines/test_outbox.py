@@ -20,8 +20,8 @@ from jobs.billing.gauges import totals
 from jobs.billing.messages import correction_message, window_message
 from jobs.billing.outbox import Outbox, Step, announce
 from jobs.runtime.postgres import migrations
+from metering.vocabulary import Job, Outcome, Published
 from metering.windows import MINUTE
-from metering.words import Job, Outcome, Published
 from monitoring import metrics
 from tests.conftest import fresh_database
 from tests.database_rows import write

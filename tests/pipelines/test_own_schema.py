@@ -34,12 +34,12 @@ from jobs.__main__ import migrate as migrate_command
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.postgres import move, own_schema
 from jobs.runtime.postgres.address import in_schema
-from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.reader_role import ROLE as READER
 from jobs.runtime.postgres.relations import CATALOG, EARLIER, OWN, functions_made_by, made_by
 from jobs.runtime.postgres.schema import MIGRATIONS, migrate, schema_is_current
 from jobs.runtime.postgres.session import Session
+from jobs.runtime.postgres.unavailable import database_is_unavailable
 
 LAST_IN_PUBLIC = "0034"
 RELATIONS = """
@@ -230,7 +230,7 @@ class EarlierDriver(threading.Thread):
                         self.written.append(number)
                         time.sleep(0.002)
             except psycopg.Error as error:
-                if not database_is_away(error):
+                if not database_is_unavailable(error):
                     self.errors.append(error)
                     return
 

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from catalog.closed import ClosedMonthsTouched
+from catalog.closed_months import ClosedMonthsTouched
 from catalog.deletion import delete_row
 from catalog.file import parse_catalog
 from catalog.store import store
-from jobs.replay.supposed import Supposed
+from jobs.replay.assumptions import Assumptions
 from jobs.streams import CatalogTopic, Table
 from metering.price_models import PricedModel
 from tests.pipelines.hand_made import DAY, HOUR, START, HandMade
@@ -54,7 +54,7 @@ def test_a_name_has_the_prices_of_the_model_that_it_is_an_alias_of_when_the_even
     audited(world, 2 * DAY)
     # When the newer one ends, the one before it does not hold once more, as of prices.
     assert world.billed() == {(0, "latest", None): 300, (0, "latest", "0.01"): 200, (0, "latest", "0.02"): 200}
-    assert replay(world, Supposed()) == {None: 300, "0.01": 200, "0.02": 200}
+    assert replay(world, Assumptions()) == {None: 300, "0.01": 200, "0.02": 200}
 
 
 @pytest.mark.parametrize("own", ["latest", "late*"])

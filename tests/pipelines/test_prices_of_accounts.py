@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from catalog.closed import ClosedMonthsTouched
+from catalog.closed_months import ClosedMonthsTouched
 from catalog.file import parse_catalog
 from catalog.store import store
 from jobs.joins.config import JoinsConfig

@@ -15,9 +15,9 @@ import pytest
 from catalog.file import parse_catalog
 from catalog.store import store
 from deployment.errors import CannotRun
-from jobs.audit.pinned import Asked, pin
+from jobs.audit.recompute.basis import Scope, pin
 from jobs.joins.config import JoinsConfig
-from jobs.replay.supposed import Supposed
+from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.postgres.ownership import Ownership
@@ -132,12 +132,12 @@ def test_the_band_is_that_of_the_report_that_bills(tmp_path: Path, comes_first: 
     assert world.billed() == {(0, "m", "0.08"): 100}
 
 
-def replay(world: HandMade, supposed: Supposed) -> dict[str | None, Decimal]:
+def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
     """Output tokens by unit price, as a replay would bill them."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
-    live = pin(usage, [], world.tables, JoinsConfig(), Asked())
+    live = pin(usage, [], world.tables, JoinsConfig(), Scope())
     tables = Tables(journal, usage, START.date())
     found: defaultdict[str | None, Decimal] = defaultdict(Decimal)
     for part in replayed(tables, live, supposed.pinned(live)):
@@ -157,9 +157,9 @@ def test_a_replay_bills_by_the_same_bands_and_by_others_where_these_are_supposed
     world.price(2 * DAY, "0.08", begins=timedelta(), model=of("m", **LONG))
     world.joined(3 * DAY)
     audited(world, 4 * DAY)
-    assert replay(world, Supposed()) == {"0.04": 200, "0.08": 100}
+    assert replay(world, Assumptions()) == {"0.04": 200, "0.08": 100}
     others = JoinsConfig.model_validate({"price_attributes": [context("999")], "meters": OUTPUT})
-    assert replay(world, Supposed(joins=others)) == {"0.04": 100, "0.08": 200}
+    assert replay(world, Assumptions(joins=others)) == {"0.04": 100, "0.08": 200}
 
 
 @pytest.fixture

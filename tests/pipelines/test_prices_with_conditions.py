@@ -1,4 +1,4 @@
-"""Prices with conditions and of models that begin alike: events → bill, put right when they come late, by SQL, too."""
+"""Prices with conditions and of models that begin alike: events → bill, corrected when they come late, by SQL, too."""
 
 from __future__ import annotations
 

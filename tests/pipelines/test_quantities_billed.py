@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from jobs.explain.files import Files
+from jobs.explain.records import Period, Tables
 from jobs.streams import Table
-from jobs.way_down.files import Files
-from jobs.way_down.records import Period, Tables
 from tests.pipelines.hand_made import HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_audit_restated import Event, audited, happened, stands, usage
 from tests.pipelines.test_reports import reports

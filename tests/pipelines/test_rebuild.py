@@ -27,14 +27,14 @@ from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.runtime.postgres.remembered import Remembered, remember, remembered
+from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.gaps import take_gap
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import Table
-from metering.words import Job, LatePolicy
+from metering.vocabulary import Job, LatePolicy
 from tests.simulation.left import left_by
 from tests.simulation.world import World
 from tests.streaming.journals import environment
@@ -198,11 +198,11 @@ def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_d
 def test_on_a_backup_that_was_restored_a_driver_is_newer_than_all_that_wrote_beside_the_tables(
     world: World, tmp_path: Path
 ) -> None:
-    remember(str(tmp_path), BILLING.name, Remembered(1_000_000, {}, [{"rules": "of then"}]))
+    write_backup(str(tmp_path), BILLING.name, RulesBackup(1_000_000, {}, [{"rules": "of then"}]))
     ownership, _ = run._own(BILLING, BillingConfig(), environment(world.database, tmp_path), MachineClock())
-    remember(str(tmp_path), BILLING.name, Remembered(ownership.epoch, {}, [{"rules": "of now"}]))
+    write_backup(str(tmp_path), BILLING.name, RulesBackup(ownership.epoch, {}, [{"rules": "of now"}]))
     ownership.close()
-    kept = remembered(str(tmp_path), BILLING.name)
+    kept = read_backup(str(tmp_path), BILLING.name)
     assert kept is not None
     assert kept.history == [{"rules": "of now"}]
 

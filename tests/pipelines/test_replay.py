@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from cli.main import app
 from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
+from jobs.replay.assumptions import Assumptions
 from jobs.replay.run import KEY, Replay
-from jobs.replay.supposed import Supposed
 from jobs.replay.usage import Tables
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.runtime.errors import Refused
@@ -50,7 +50,7 @@ JOINS = {"completion_timeout_seconds": 60}
 BILLING = {"grace_seconds": 60, "late_policy": {"requests": "drop", "output_tokens": "hold"}, "hold": {"seconds": 60}}
 CLOCKS = {"ingestion": {"max_clock_ahead_seconds": 30}}
 """What so short a time-out asks for."""
-SUPPOSED = Supposed(joins=JoinsConfig.model_validate(JOINS), billing=BillingConfig.model_validate(BILLING))
+SUPPOSED = Assumptions(joins=JoinsConfig.model_validate(JOINS), billing=BillingConfig.model_validate(BILLING))
 Row = dict[str, Any]
 
 
@@ -60,7 +60,7 @@ class Live:
 
     tables: str
     database: str
-    supposed: Supposed
+    supposed: Assumptions
     supposed_windows: dict[Any, Row]
     prices_file: str
 
@@ -172,7 +172,7 @@ def all_rows(database: str) -> dict[str, list[str]]:
         }
 
 
-def replay(live: Live, schema: str, supposed: Supposed, **more: Any) -> Replay:
+def replay(live: Live, schema: str, supposed: Assumptions, **more: Any) -> Replay:
     return Replay(live.tables, live.database, BEGIN, END, schema, supposed, **more)
 
 
@@ -208,7 +208,7 @@ def test_what_it_says_is_what_a_live_stack_started_with_that_configuration_and_t
 
 
 def test_without_anything_supposed_nothing_differs(live: Live) -> None:
-    found = replay(live, "the_same", Supposed()).run()
+    found = replay(live, "the_same", Assumptions()).run()
     assert found.windows == []
     assert {total["difference_amount"] for total in found.totals} == {0}
 
@@ -218,7 +218,7 @@ def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_
     with left_by(seed, tmp_path, is_audited=True) as world:
         causes = DeltaTable(str(world.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"]
         assert "contracted" in causes.to_pylist()
-        found = Replay(str(world.tables), world.database, BEGIN, END, "contracted", Supposed()).run()
+        found = Replay(str(world.tables), world.database, BEGIN, END, "contracted", Assumptions()).run()
     assert found.windows == []
 
 
@@ -233,14 +233,14 @@ def test_a_period_has_the_windows_of_the_whole_that_are_in_it(live: Live) -> Non
 
 
 def test_only_a_schema_that_a_replay_has_made_is_replaced_and_only_where_that_is_asked_for(live: Live) -> None:
-    replay(live, "again", Supposed()).run()
+    replay(live, "again", Assumptions()).run()
     with pytest.raises(Refused, match="is there already; name another one, or give --replace"):
-        replay(live, "again", Supposed()).run()
-    replay(live, "again", Supposed(), replaces=True).run()
+        replay(live, "again", Assumptions()).run()
+    replay(live, "again", Assumptions(), replaces=True).run()
     with psycopg.connect(live.database, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS somebodys")
     with pytest.raises(Refused, match="was made by no replay"):
-        replay(live, "somebodys", Supposed(), replaces=True).run()
+        replay(live, "somebodys", Assumptions(), replaces=True).run()
 
 
 def test_the_command_reads_both_files_and_prints_the_documented_keys(
@@ -283,6 +283,6 @@ def test_a_decision_that_billing_has_not_heard_is_awaited_though_it_was_made_aft
     rows = pa.Table.from_pylist([row], schema=schema)
     write_deltalake(str(tmp_path), rows, partition_by=["log_date"], commit_properties=said)
     usage = DeltaTable(str(tmp_path))
-    asked = Replay(str(tmp_path), "", BEGIN, END, "waits", Supposed())
+    asked = Replay(str(tmp_path), "", BEGIN, END, "waits", Assumptions())
     assert asked._is_behind(Tables(usage, usage, BEGIN.date()), 5) is is_awaited
     assert not asked._is_behind(Tables(usage, usage, BEGIN.date()), 6)

@@ -16,7 +16,7 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.report import Reporter
 from jobs.runtime.source import Source
 from jobs.runtime.waiting import Waiting
-from metering.reports import REPORT_SECONDS, Doing
+from metering.reports import REPORT_SECONDS, Phase
 from monitoring import metrics
 from monitoring.instruments import REGISTRY, GaugeMetric
 from tests.clocks import HandClock
@@ -78,20 +78,20 @@ def row(database: str) -> dict[str, Any]:
 
 def test_the_age_of_what_waits_is_that_of_the_frontier(reporter: Reporter, position: Position, database: str) -> None:
     position.behind, position.at = 7, NOW - timedelta(seconds=90)
-    reporter.report(Doing.CATCHING_UP)
+    reporter.report(Phase.CATCHING_UP)
     assert shown("weir_lag_records") == row(database)["records_behind"] == 7
     assert shown("weir_lag_seconds") == row(database)["seconds_behind"] == 90
     assert shown("weir_frontier_timestamp_seconds") == position.at.timestamp()
 
     position.behind = 0
-    reporter.report(Doing.RUNNING)
+    reporter.report(Phase.RUNNING)
     assert shown("weir_lag_seconds") == row(database)["seconds_behind"] == 0
     assert shown("weir_catch_up_seconds") == row(database)["catch_up_seconds"] == 0
 
 
 def test_an_unknown_lag_is_not_told_as_none(reporter: Reporter, position: Position, database: str) -> None:
     position.behind = 7
-    reporter.report(Doing.CATCHING_UP)
+    reporter.report(Phase.CATCHING_UP)
     assert row(database)["seconds_behind"] is None
     assert row(database)["catch_up_seconds"] is None
 
@@ -99,11 +99,11 @@ def test_an_unknown_lag_is_not_told_as_none(reporter: Reporter, position: Positi
 def test_a_job_that_never_catches_up_is_infinite_as_a_metric_and_unknown_in_json(
     reporter: Reporter, position: Position, database: str, clock: HandClock
 ) -> None:
-    reporter.report(Doing.RUNNING)
+    reporter.report(Phase.RUNNING)
     reporter.batch(Progress(10, {}), seconds=1_000.0)
     position.behind = 10**9
     clock.go(1)
-    reporter.report(Doing.RUNNING)
+    reporter.report(Phase.RUNNING)
     assert shown("weir_catch_up_seconds") == float("inf")
     assert row(database)["catch_up_seconds"] is None
 
@@ -123,10 +123,10 @@ def test_a_start_a_batch_and_a_moved_frontier_are_progress_and_an_empty_batch_or
     assert progressed() == started + 1
     clock.go(1)
     position.at = NOW
-    reporter.report(Doing.RUNNING)
+    reporter.report(Phase.RUNNING)
     assert progressed() == started + 2
     clock.go(1)
-    reporter.report(Doing.RUNNING)
+    reporter.report(Phase.RUNNING)
     assert progressed() == started + 2
     assert shown("weir_last_report_timestamp_seconds") == started + 3
 
@@ -136,11 +136,11 @@ def test_a_report_is_made_when_the_state_is_new_or_the_last_one_old(
 ) -> None:
     reports = []
     for state, seconds in [
-        (Doing.CATCHING_UP, 0.0),
-        (Doing.CATCHING_UP, REPORT_SECONDS - 1),
-        (Doing.RUNNING, 0.0),
-        (Doing.RUNNING, REPORT_SECONDS - 1),
-        (Doing.RUNNING, 1.0),
+        (Phase.CATCHING_UP, 0.0),
+        (Phase.CATCHING_UP, REPORT_SECONDS - 1),
+        (Phase.RUNNING, 0.0),
+        (Phase.RUNNING, REPORT_SECONDS - 1),
+        (Phase.RUNNING, 1.0),
     ]:
         clock.go(seconds)
         position.behind += 1
@@ -161,7 +161,7 @@ def test_a_batch_adds_to_the_counters_and_keeps_to_their_labels(reporter: Report
 def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter, database: str) -> None:
     successor = Ownership.take(JOB, database, {})
     with pytest.raises(Fenced, match="billing: epoch 1 is no longer the newest"):
-        reporter.report(Doing.RUNNING)
+        reporter.report(Phase.RUNNING)
     assert shown("weir_epoch") == 1
     assert shown("weir_restarts") == 0
     successor.close()

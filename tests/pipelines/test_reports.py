@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from jobs.explain.files import Files
+from jobs.explain.records import USAGE, Tables
+from jobs.explain.reports import reports_of
+from jobs.runtime.effective_rules import IN_FORCE
 from jobs.runtime.meters import stored
-from jobs.runtime.rules_in_force import IN_FORCE
 from jobs.streams import Table
-from jobs.way_down.files import Files
-from jobs.way_down.records import USAGE, Tables
-from jobs.way_down.reports import reports_of
 from metering.meters import Declaration
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, HandMade
 from tests.pipelines.test_audit_restated import Event, audited, completion, happened, request, usage

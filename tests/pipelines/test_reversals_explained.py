@@ -8,10 +8,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from jobs.explain.files import Files
+from jobs.explain.records import RECORD, USAGE, Tables
+from jobs.explain.reversals import reversals_of
 from jobs.streams import Table
-from jobs.way_down.files import Files
-from jobs.way_down.records import RECORD, USAGE, Tables
-from jobs.way_down.reversals import reversals_of
 from tests.pipelines.hand_made import DAY, HOUR, HandMade
 from tests.pipelines.test_audit_restated import audited
 

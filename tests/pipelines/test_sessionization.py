@@ -18,7 +18,7 @@ from jobs.sessionization.gaps import gap_in_force
 from jobs.sessionization.pipeline import JOB, STAGED, build
 from jobs.streams import JOURNAL
 from metering.sessions import Session, merge
-from metering.words import Disposition, EventType
+from metering.vocabulary import Disposition, EventType
 from monitoring import metrics
 from tests.pipelines.folding import fold_table, frame, rows_of
 from tests.specifications.sessions import Stored

@@ -8,10 +8,10 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from jobs.audit.recomputed import Pinned
+from jobs.audit.recompute.expected import Pinned
 from jobs.joins.config import JoinsConfig
-from jobs.replay.supposed import Supposed
-from jobs.runtime.rules_in_force import Held
+from jobs.replay.assumptions import Assumptions
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import ACCOUNTS
 from jobs.streams import PRICES as PRICES_TOLD
 from tests.pipelines.as_billed import Stack, billed, by_meter, listed
@@ -52,6 +52,8 @@ def test_units_that_another_meter_bills_are_billed_once_whatever_price_of_a_file
 def test_a_configuration_that_leaves_open_what_live_has_settled_supposes_that(live: JoinsConfig) -> None:
     """So `weir replay --config` with the file of the stack itself changes nothing."""
     settled = live.settled((), is_new=True)
-    pinned = Pinned(1, None, (Held(1, settled.deciding),), (), ACCOUNTS.empty_table(), PRICES_TOLD.empty_table())
-    (supposed,) = Supposed(joins=live).pinned(pinned).history
+    pinned = Pinned(
+        1, None, (EffectiveRules(1, settled.deciding),), (), ACCOUNTS.empty_table(), PRICES_TOLD.empty_table()
+    )
+    (supposed,) = Assumptions(joins=live).pinned(pinned).history
     assert supposed.rules == settled.deciding

@@ -33,11 +33,11 @@ from dashboard.queries.bill_values import read_values
 from dashboard.queries.bills import read_bills
 from dashboard.settings import Settings
 from jobs.billing import days, fold
+from jobs.explain.database import Stored
 from jobs.joins.billing_days import month_zones
 from jobs.runtime.errors import Fenced
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate, migrator
-from jobs.way_down.stored import Stored
 from metering.meters import Meter
 from metering.months import zone_changes, zone_of
 from metering.pricing import Version

@@ -18,7 +18,7 @@ from jobs.billing.config import BillingConfig
 from jobs.runtime.postgres.schema import MIGRATIONS
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import Meter
-from metering.words import LatePolicy
+from metering.vocabulary import LatePolicy
 from tests.pipelines.billing import CHEAP, NOON, Price, bill, usage_row
 from tests.pipelines.folding import rows_of
 

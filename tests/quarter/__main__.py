@@ -16,7 +16,7 @@ from tests.quarter.result import page
 from tests.quarter.run import lived, measured
 
 RESULT = Path(__file__).parent / "RESULT.md"
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which quarter is drawn")
     parser.add_argument("--events", type=int, default=100_000, help="how many records")
     parser.add_argument("--turn-hours", type=float, default=8, help="how much time passes between two turns")
-    parser.add_argument("--audit-days", type=float, default=7, help="how often an audit puts right what it can")
+    parser.add_argument("--audit-days", type=float, default=7, help="how often an audit corrects what it can")
     options = parser.parse_args()
     git = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     truth = generated(options.seed, options.events)
@@ -42,7 +42,7 @@ def main() -> int:
     for each in result.cells:
         print(f"{each.cells:>9,} cells, {len(each.wrong)} wrong: {each.what}")
     print(f"{result.closed_windows:>9,} windows since they closed, {result.unexplained} not explained")
-    for wrong in result.wrong[:MOST_SHOWN]:
+    for wrong in result.wrong[:MAX_SHOWN]:
         print(f"WRONG {wrong}")
     if result.wrong:
         print(f"{len(result.wrong)} wrong in seed {options.seed}")

@@ -81,7 +81,7 @@ def _prices(truth: Truth, chance: random.Random) -> Iterator[Change]:
                 truth.counts["prices told afterwards"] += 1
                 yield _price(chance, key, at, at - chance.uniform(0.1, 20) * DAY)
             case 2:
-                truth.counts["prices put right afterwards"] += 1
+                truth.counts["prices corrected afterwards"] += 1
                 announced = _price(chance, key, at, at + DAY)
                 yield announced
                 yield replace(_price(chance, key, at + chance.uniform(2, 12) * DAY, at + DAY))

@@ -16,7 +16,7 @@ from cli.periods import Window
 from cli.reading import read_only
 from cli.usage import UsageQuery, usage_rows
 from jobs.streams import Table
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 from tests.quarter.computed import EXACT, Dimensions, Line, Sums, lines, month_of, summed, sums
 from tests.quarter.truth import Truth
 

@@ -11,7 +11,7 @@ HEAD = """\
 # A quarter of usage, to the last digit
 
 Written by `make quarter`. A generator that imports nothing of Weir draws a quarter and keeps its truth; its records go
-with their own stamps through the shipped sinks, and audits put right what is known better later. What Weir holds in the
+with their own stamps through the shipped sinks, and audits correct what is known better later. What Weir holds in the
 end is compared with what the truth comes to in Python's `Decimal`, and each closed window with what it showed when it
 closed and its corrections since.
 

@@ -1,4 +1,4 @@
-"""A quarter from its first record to the last audit: time passes, records come, audits put right; all is compared."""
+"""A quarter from its first record to the last audit: time passes, records come, audits correct; all is compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psycopg
 from deltalake import DeltaTable
 
 from jobs.streams import EVENTS_TOPIC, Table
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 from tests.quarter.catalog_of_truth import DAY
 from tests.quarter.compare import Compared, compared
 from tests.quarter.generate import SOURCE
@@ -71,7 +71,7 @@ def lived(truth: Truth, folder: Path, turn: timedelta, audit_every: timedelta, t
             if until - audited_at >= audit_every:
                 audited_at = until
                 _audit(stack, result)
-                tell(f"{until:%Y-%m-%d}, {time.monotonic() - begun:.0f} s: {result.put_right} rows put right so far")
+                tell(f"{until:%Y-%m-%d}, {time.monotonic() - begun:.0f} s: {result.put_right} rows corrected so far")
                 stack.start_anew()
         stack.turn(stack.clock.now() + SETTLED_AFTER)
         shown.look()

@@ -27,7 +27,7 @@ from tests.simulation.audits import Examined, audit
 from tests.simulation.calls import Fault
 from tests.simulation.conftest import dropped
 from tests.simulation.simulate import emptied, quick_database
-from tests.simulation.world import CONFIGS, ENOUGH_CALLS, MOST_ROUNDS, StandsStillError, World
+from tests.simulation.world import CONFIGS, ENOUGH_CALLS, MAX_ROUNDS, StandsStillError, World
 
 PARTITIONS = 3
 FEW_ROWS = 1_000
@@ -92,14 +92,14 @@ class Stack(World):
         self.go_to(until)
         self.beat()
         before: object = None
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             ended = [self.run(name, ENOUGH_CALLS, Fault.FREEZE) for name in JOBS]
             if over := [driver for driver in ended if driver.end]:
                 raise StandsStillError("; ".join(f"{driver.name}: {driver.end}" for driver in over))
             before, after = self._positions(), before
             if before == after and all(driver.baton.is_idle for driver in ended):
                 return
-        raise StandsStillError(f"after {MOST_ROUNDS} rounds: {before}")
+        raise StandsStillError(f"after {MAX_ROUNDS} rounds: {before}")
 
     def start_anew(self) -> None:
         """End all drivers: the next ones derive what they know."""

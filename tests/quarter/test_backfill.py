@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 
 from jobs.streams import EVENTS_TOPIC, Table
 from metering.instants import rfc3339
+from metering.vocabulary import EventType, UsageCause
 from metering.windows import tumbling
-from metering.words import EventType, UsageCause
 from tests.quarter.stack import PARTITIONS, SETTLED_AFTER, Stack, running_stack
 from tests.quarter.truth import BEGIN, DROPPED, GRACE, TIMEOUT, Change
 from tests.simulation.declared import HISTORY
@@ -176,7 +176,7 @@ def ended(folder: Path, name: str, sent: list[Sent], seed: int, history_until: d
         stack.settings["billing"] |= {"history_until": history_until}
         tell_catalog(stack)
         run(stack, sent, random.Random(f"{seed} {name}"))
-        # Whoever recomputes all of it finds the same, and nothing to put right.
+        # Whoever recomputes all of it finds the same, and nothing to correct.
         assert stack.audited(appends=False).appended == 0, name
         return billed(stack)
 

@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.streams import Table
-from metering.words import Decision, UsageCause
+from metering.vocabulary import Decision, UsageCause
 from tests.quarter.compare import compared
 from tests.quarter.computed import lines
 from tests.quarter.generate import generated

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 import typer
 
-from catalog.closed import ClosedMonth, ClosedMonthsTouched
-from cli.agreeing import agreed
+from catalog.closed_months import ClosedMonth, ClosedMonthsTouched
+from cli.confirmation import agreed
 
 MONTHS = [
     ClosedMonth(name, date(2026, month, 1), {"EUR": Decimal("1.50")}, {"EUR": Decimal("0.030"), "USD": Decimal(2)})

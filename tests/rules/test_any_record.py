@@ -15,15 +15,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cli.author import who
 from cli.judged_lines import JudgedLines
-from cli.who import who
 from jobs.ingestion.catalog import MAX_VIOLATION_CHARACTERS, judged_change
 from jobs.ingestion.config import Backfill, IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.judge import LOG_APPEND_TIME
 from jobs.ingestion.replays import places
-from jobs.runtime.kafka.isolated import LONGEST_DETAIL
-from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.isolated_records import MAX_DETAIL
+from jobs.runtime.kafka.scanned_records import RECORDS
 from jobs.streams import CatalogTopic
 from metering.texts import encodable, error_text
 from tests.corpus import RECEIVED_AT
@@ -209,7 +209,7 @@ def test_a_key_that_no_text_can_hold_is_named_by_its_escape(key: str) -> None:
     (row,) = IngestionConfig().judge().judge(as_records([(value, None, None, None)])).to_pylist()
     shown = key[:100].encode(errors="backslashreplace").decode()
     assert (row["reason"], row["violation"]) == ("malformed", f"JSON (RFC 8259): the key {shown} stands twice")
-    assert len(row["violation"]) < LONGEST_DETAIL
+    assert len(row["violation"]) < MAX_DETAIL
 
 
 def test_a_pair_of_surrogates_beside_a_half_is_read_as_ever() -> None:

@@ -17,7 +17,7 @@ def after(last: Attempt, positions: dict[int, int]) -> Attempt:
     """As `Attempts.next` has it of a driver that did not end in order."""
     if last.positions == positions:
         return last.failed()
-    return last.resumed(positions, MOST) if last.is_careful else Attempt.first_look(positions, MOST)
+    return last.resumed(positions, MOST) if last.is_quarantined else Attempt.first_look(positions, MOST)
 
 
 def starts(
@@ -41,7 +41,7 @@ def starts(
             if attempt.must_give_up:
                 given_up.append(position)
             position += taken
-            attempt = attempt.passed(taken, {0: position}, MOST) if attempt.is_careful else attempt
+            attempt = attempt.passed(taken, {0: position}, MOST) if attempt.is_quarantined else attempt
     return started, given_up
 
 
@@ -86,7 +86,7 @@ def test_only_what_fails_before_it_is_judged_is_given_up(failures: list[str]) ->
 
 
 def test_a_verdict_whose_dead_letter_was_not_stored_is_looked_at_once_more() -> None:
-    judged = replace(Attempt({0: 0}, 1, 1, failed_alone=ALONE_LIMIT), is_blameless=True)
+    judged = replace(Attempt({0: 0}, 1, 1, failures_alone=ALONE_LIMIT), is_blameless=True)
     again = judged.failed()
     assert not again.must_give_up
     assert again.failed().must_give_up
@@ -100,7 +100,7 @@ def test_two_kills_without_progress_only_make_batches_smaller() -> None:
 def test_after_a_failure_batches_grow_again_until_spark_reads(records: int) -> None:
     attempt = Attempt({0: 0}, records).failed().failed()
     for passed in range(10**9):
-        if not attempt.is_careful:
+        if not attempt.is_quarantined:
             break
         attempt = attempt.passed(attempt.records, {0: passed}, records)
     assert attempt.records == records
@@ -112,4 +112,4 @@ def test_dividing_never_makes_more_batches_than_one_look_can_read_in_a_start(mos
     attempt = Attempt({0: 0}, most)
     for _ in range(3):
         attempt = attempt.failed()
-        assert attempt.careful_records < 102 * attempt.records
+        assert attempt.quarantine_records < 102 * attempt.records

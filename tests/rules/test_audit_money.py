@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from jobs.audit.corrected import CORRECTIONS
-from jobs.audit.money import added, money_by_cause, rows_by_cause
+from jobs.audit.recompute.corrections import CORRECTIONS
+from jobs.audit.recompute.money import added, money_by_cause, rows_by_cause
 from jobs.joins.config import JoinsConfig
 
 QUANTITIES = st.decimals(0, 99_999_999_999, places=6)

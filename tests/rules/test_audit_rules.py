@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.audit.differences import standing
-from jobs.audit.examined import USAGE_READ
-from jobs.audit.rejoined import rejoined
+from jobs.audit.compare.differences import standing
+from jobs.audit.recompute.examination import USAGE_READ
+from jobs.audit.recompute.rejoins import rejoin_outcomes
 from jobs.joins.memory import CARRIED
 from jobs.streams import USAGE
 from tests.simulation.oracle_of_pairs import Event, answered
@@ -149,7 +149,7 @@ def test_differential_what_was_given_up_is_joined_by_the_rule_and_by_when_it_was
     }
     kinds |= {"completion_lsn": pl.Int64}
     kinds |= dict.fromkeys(("received_at", "first_received_at"), pl.Datetime("us", "UTC"))
-    found = rejoined(pl.DataFrame(outcomes, schema=kinds), carried.select(*CARRIED), within_s * 1_000_000, ())
+    found = rejoin_outcomes(pl.DataFrame(outcomes, schema=kinds), carried.select(*CARRIED), within_s * 1_000_000, ())
     wanted = answered(events, within_s)
     pairs = found.filter((pl.col("outcome") == "matched") & (pl.col("request_lsn") != pl.col("completion_lsn")))
     assert sorted(pairs.select("request_lsn", "completion_lsn").iter_rows()) == sorted(wanted.items())

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from cli.backfilling.records import PastEvent, mark_of, past_events, several
 from cli.backfilling.sending import IsClosed
 from deployment.errors import CannotRun
-from jobs.ingestion.receptions import MOST_CHARACTERS
+from jobs.ingestion.receptions import MAX_CHARACTERS
 from metering.instants import rfc3339
 
 T0 = datetime(2024, 5, 1, tzinfo=UTC)
@@ -120,7 +120,7 @@ def test_files_are_read_side_by_side_and_nothing_is_left_out(
 def test_what_is_no_instant_stays_none_and_fits_a_header(mark: Any) -> None:
     said = mark_of(event(1, receivedtime=mark))
     assert said is not None
-    assert len(said) <= MOST_CHARACTERS + 1
+    assert len(said) <= MAX_CHARACTERS + 1
     with pytest.raises(ValueError, match="isoformat"):
         datetime.fromisoformat(said)
 

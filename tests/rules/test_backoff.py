@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.backoff import LONGEST_DELAY_SECONDS, STEADY_AFTER_SECONDS, Backoff
+from jobs.backoff import MAX_DELAY_SECONDS, STEADY_AFTER_SECONDS, Backoff
 
 runs = st.lists(st.floats(min_value=0, max_value=1e6), max_size=40)
 
@@ -29,7 +29,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 @given(runs)
 def test_every_pause_after_a_failure_is_between_one_second_and_the_longest(ran_seconds: list[float]) -> None:
     delay = after(*ran_seconds).delay_seconds
-    assert delay == 0 if not ran_seconds else 1 <= delay <= LONGEST_DELAY_SECONDS
+    assert delay == 0 if not ran_seconds else 1 <= delay <= MAX_DELAY_SECONDS
 
 
 @given(runs)
@@ -38,4 +38,4 @@ def test_a_long_run_is_forgiven(ran_seconds: list[float]) -> None:
 
 
 def test_failing_for_weeks_does_not_overflow() -> None:
-    assert Backoff(10**9).delay_seconds == LONGEST_DELAY_SECONDS
+    assert Backoff(10**9).delay_seconds == MAX_DELAY_SECONDS

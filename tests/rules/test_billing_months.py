@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cli.account_periods import Period, periods
 from cli.periods import Window
-from jobs.audit.months import BilledMonth, Months, wrong_months
+from jobs.audit.bills.months import BilledMonth, Months, wrong_months
 from jobs.joins.billing_days import BillingDays
 from jobs.streams import ACCOUNTS
 from metering.months import Month, ZoneChange, billing_month, zone_changes, zone_of

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from jobs.billing.config import BillingConfig
 from jobs.billing.rules import following, grace, holds, policy
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.meters import QUANTITIES_AT_ONCE, outcomes_at_once
-from jobs.runtime.rules_in_force import Rules
+from jobs.runtime.effective_rules import Rules
+from jobs.runtime.meters import BATCH_QUANTITIES, outcomes_at_once
 from jobs.sessionization.config import SessionizationConfig
 from metering.holding import Hold
 from metering.meters import Meter
+from metering.vocabulary import Decision, LatePolicy, Outcome
 from metering.windows import MINUTE, Window
-from metering.words import Decision, LatePolicy, Outcome
 from tests.specifications.billing import decide, is_metered, is_unmetered
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -182,7 +182,7 @@ def test_a_wrong_session_gap_is_refused_with_its_field(value: Any) -> None:
 def test_more_meters_are_fewer_rows_at_once_because_each_row_may_have_all(count: int) -> None:
     meters = {f"m{number}": {"unit": "call", "count": "outcomes"} for number in range(count)}
     at_once = JoinsConfig.model_validate({"meters": meters}).rows_at_once
-    assert at_once * count <= QUANTITIES_AT_ONCE
+    assert at_once * count <= BATCH_QUANTITIES
     assert at_once == min(200_000, 400_000 // count)
     assert JoinsConfig.model_validate({"meters": meters, "max_records_per_batch": 7}).rows_at_once == 7
     assert outcomes_at_once(100) == outcomes_at_once(50), "no row has more than fifty"

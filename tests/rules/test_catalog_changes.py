@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.runtime.catalog_changes import MOST_LEVELS, change_problem, parse_change
+from jobs.runtime.catalog_changes import MAX_LEVELS, change_problem, parse_change
 from jobs.streams import ACCOUNTS, PRICES, CatalogTopic
 
 COMMITTED_MS = 1_767_225_600_000
@@ -391,11 +391,11 @@ def nested(levels: int) -> bytes:
 
 
 def test_a_change_has_a_limit_of_levels() -> None:
-    assert change_problem(CatalogTopic.ACCOUNTS, None, nested(MOST_LEVELS)) is None
-    assert change_problem(CatalogTopic.ACCOUNTS, None, nested(MOST_LEVELS + 1))
+    assert change_problem(CatalogTopic.ACCOUNTS, None, nested(MAX_LEVELS)) is None
+    assert change_problem(CatalogTopic.ACCOUNTS, None, nested(MAX_LEVELS + 1))
 
 
-@pytest.mark.parametrize("levels", [MOST_LEVELS, 500, 800])
+@pytest.mark.parametrize("levels", [MAX_LEVELS, 500, 800])
 def test_what_one_application_accepts_another_reads_however_deep_its_own_calls_are(levels: int) -> None:
     def read(calls: int) -> object:
         return read(calls - 1) if calls else parse_change(CatalogTopic.ACCOUNTS, nested(levels), 1)

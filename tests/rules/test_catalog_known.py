@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from catalog.change import Change, envelope
-from catalog.known import unknown
+from catalog.joined_versions import not_joined
 from jobs.joins.catalog import without_repeats
 from jobs.runtime.catalog_changes import parse_change
 from jobs.streams import ACCOUNTS, CatalogTopic, Table
@@ -37,7 +37,7 @@ def row(effective_from: str | None, changed_at: str = "2027-02-01T00:00:00Z", **
 
 def is_known(tables: Path, held: pa.Table, change: Change) -> bool:
     write_deltalake(f"{tables}/{Table.ACCOUNTS}", held)
-    return unknown(str(tables), [change]) == []
+    return not_joined(str(tables), [change]) == []
 
 
 @pytest.mark.parametrize(
@@ -76,5 +76,5 @@ def test_property_a_row_told_anew_makes_no_version_however_late_its_snapshot(sin
 
 def test_an_account_that_joins_has_as_deleted_or_not_at_all_is_not_known(tmp_path: Path) -> None:
     deleted = versions({"effective_from": JANUARY}, {"effective_from": JANUARY, "deleted": True})
-    assert unknown(f"{tmp_path}/none", [row(None)]) == [row(None)]
+    assert not_joined(f"{tmp_path}/none", [row(None)]) == [row(None)]
     assert not is_known(tmp_path, deleted, row("2027-01-01T00:00:00Z"))

@@ -19,10 +19,10 @@ from bench.__main__ import NEEDS
 from bench.report import IDLE_AIMS_MS
 from catalog import unit_price
 from charts import values as chart
-from dashboard import became, marks
+from dashboard import fates, marks
 from dashboard.freshness import Health
 from dashboard.views import conservation, joins, overview, sessions, windows
-from jobs import again, streams
+from jobs import restart, streams
 from jobs.ingestion.conformance import STATUS
 from jobs.joins.pairs import SIDES
 from jobs.runtime import catalog_changes
@@ -40,9 +40,9 @@ from metering.contracts.shipped import shipped
 from metering.joining import Side
 from metering.lateness import WindowState
 from metering.meters import DEFAULT, Meter
-from metering.reports import STALE, Doing
+from metering.reports import STALE, Phase
 from metering.sessions import SessionState
-from metering.words import (
+from metering.vocabulary import (
     BILLABLE,
     COMPLETIONS,
     CORRECTING,
@@ -112,16 +112,16 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "dispositions, dashboard": (Disposition, conservation._MARKS),
     "outcomes, dashboard": (Outcome, joins._MARKS),
     "outcomes, dashboard: what they mean": (Outcome, joins._MEANINGS),
-    "outcomes, dashboard: what became of an event": (Outcome, became._OUTCOMES),
+    "outcomes, dashboard: what became of an event": (Outcome, fates._OUTCOMES),
     "outcomes, healthy series of the alerts' tests": (Outcome, healthy.OUTCOMES_A_MINUTE),
     "decisions, dashboard": (Decision, marks.DECISIONS),
     "decisions, what a policy or a person may say": (Decision, {*LatePolicy, "approve", "reject"}),
-    "causes of corrections, dashboard": (CORRECTING, became.CAUSES),
+    "causes of corrections, dashboard": (CORRECTING, fates.CAUSES),
     "changes of a session, sessionization": (SessionChange, CHANGES),
     "states of a window, dashboard": (WindowState, marks.WINDOWS),
     "states of a session, dashboard": (SessionState, sessions._MARKS),
     "what an application does, dashboard": (
-        [*(doing.replace("_", " ") for doing in Doing), STALE, "idle", "never ran"],
+        [*(doing.replace("_", " ") for doing in Phase), STALE, "idle", "never ran"],
         Health,
     ),
     "what an application does, its badges": (Health, overview._BADGES),
@@ -141,7 +141,7 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "causes, an alert for each": (Cause, alerts_of_causes()),
     "causes, who waits in the alerts' tests": (Cause, test_alerts.WAITS_FOR),
     "ends, exit statuses": ([*End, "stopped", "bad_configuration"], [status.name.lower() for status in ExitStatus]),
-    "ends, of which a pod starts no driver again": (set(ExitStatus) - {ExitStatus.CRASHED}, again.DECIDED),
+    "ends, of which a pod starts no driver again": (set(ExitStatus) - {ExitStatus.CRASHED}, restart.DECIDED),
     "settings of a topic, monitoring/metrics": (Doubt, metrics.TOPIC_SETTINGS),
 }
 

@@ -19,15 +19,15 @@ from pydantic import ValidationError
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import Memory
-from jobs.joins.past import as_carried
 from jobs.joins.quantities import quantities
+from jobs.joins.recovery import as_carried
 from jobs.joins.resolve import resolve
 from jobs.runtime.meters import MeterConfig, conditions_stored, restored, stored
 from metering.contracts.includes import COLUMN
 from metering.joining import FINAL
 from metering.meter_sentences import explanation
-from metering.meters import DEFAULT, MOST_CONDITIONS, MOST_VALUES
-from metering.words import BILLABLE, Family
+from metering.meters import DEFAULT, MAX_CONDITIONS, MAX_VALUES
+from metering.vocabulary import BILLABLE, Family
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=60)
@@ -101,7 +101,7 @@ def outcomes_of(universes: list[tuple[Row, ...]], config: JoinsConfig) -> pl.Dat
 def test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it(
     universes: list[tuple[Row, ...]], where: Row
 ) -> None:
-    of_quantities = dict([*where.items()][: MOST_CONDITIONS - 1]) | {"family": "quantity"}
+    of_quantities = dict([*where.items()][: MAX_CONDITIONS - 1]) | {"family": "quantity"}
     meters = {"all": COUNTED, "some": {**COUNTED, "where": where}, "tokens": {**SUMMED, "where": where}}
     meters |= {"of_quantities": {**COUNTED, "where": of_quantities}}
     config = JoinsConfig.model_validate({"meters": meters})
@@ -180,13 +180,13 @@ REFUSED: dict[str, tuple[Row, str]] = {
     ),
     "a text for a boolean": ({"cached": "true"}, "asks for cached 'true', which no event has; it can be false, true"),
     "a boolean for a text": ({"region": True}, "asks for region True, which no event has; it can be any text"),
-    "a number as value": ({"region": 1}, f"a text of 1 to 512 bytes, true or false, or a list of 1 to {MOST_VALUES}"),
+    "a number as value": ({"region": 1}, f"a text of 1 to 512 bytes, true or false, or a list of 1 to {MAX_VALUES}"),
     "nothing as value": ({"region": None}, "a text of 1 to 512 bytes, true or false"),
     "an empty list": ({"region": []}, "a text of 1 to 512 bytes, true or false"),
     "an empty text": ({"region": ["eu", ""]}, "a text of 1 to 512 bytes, true or false"),
-    "too many values": ({"region": ["eu"] * (MOST_VALUES + 1)}, "a text of 1 to 512 bytes, true or false"),
+    "too many values": ({"region": ["eu"] * (MAX_VALUES + 1)}, "a text of 1 to 512 bytes, true or false"),
     "no column": ({}, "at least 1 item"),
-    "too many columns": ({f"c{number}": "x" for number in range(MOST_CONDITIONS + 1)}, "at most 4 items"),
+    "too many columns": ({f"c{number}": "x" for number in range(MAX_CONDITIONS + 1)}, "at most 4 items"),
 }
 
 

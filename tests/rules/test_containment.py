@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.memory import INCLUDED, REPORTED, Schema
-from jobs.metered import ENTRY
+from jobs.usage_entries import ENTRY
 from metering.contracts.includes import includes_of, text_of
 from metering.meters import Declaration
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE

@@ -22,14 +22,14 @@ from metering.contracts.schema import (
     COLUMNS,
     ENVELOPE,
     ENVELOPE_OTHER,
-    MOST_FIELDS,
+    MAX_FIELDS,
     RESERVED,
     ContractRefused,
     contract_of,
     contracts_of,
 )
 from metering.contracts.shipped import shipped
-from metering.words import Family, Reason
+from metering.vocabulary import Family, Reason
 
 COLUMN = "x-weir-column"
 COMPLETION = "ai.inference.completion.v1"
@@ -303,7 +303,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "fields that are too deep": (document({"o": nested(8)}), "fields stand at most 8 levels deep"),
     "too many fields": (
-        document({f"g{number}": text(f"g{number}") for number in range(MOST_FIELDS - 1)}),
+        document({f"g{number}": text(f"g{number}") for number in range(MAX_FIELDS - 1)}),
         "contract t.v1: it has 211 fields; at most 210",
     ),
     "a $ref to what is not shipped": (

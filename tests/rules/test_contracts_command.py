@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from cli.judged_lines import COLUMNS, EVENTS_AT_ONCE
+from cli.judged_lines import BATCH_EVENTS, COLUMNS
 from cli.lines import numbered
 from cli.main import app
 from jobs.ingestion import documents
 from jobs.ingestion.documents import records_of, violation_parts
-from jobs.ingestion.reading import MOST_BLOCK_BYTES
+from jobs.ingestion.reading import MAX_BLOCK_BYTES
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
 from tests.corpus.contracts import completions_with
@@ -147,10 +147,10 @@ def test_a_contract_that_is_tried_judges_in_the_place_of_the_shipped_one(tmp_pat
 
 
 def test_each_line_has_its_row_also_when_there_are_more_than_are_judged_at_once() -> None:
-    many = [EVENT] * EVENTS_AT_ONCE + [{**EVENT, "subject": ""}, EVENT]
+    many = [EVENT] * BATCH_EVENTS + [{**EVENT, "subject": ""}, EVENT]
     rows = judged(given=lines(*many))
     assert [row["line"] for row in rows] == list(range(1, len(many) + 1))
-    assert [row["line"] for row in rows if row["disposition"] == "invalid"] == [EVENTS_AT_ONCE + 1]
+    assert [row["line"] for row in rows if row["disposition"] == "invalid"] == [BATCH_EVENTS + 1]
 
 
 def test_large_events_are_judged_a_few_at_once_and_the_rest_of_a_line_that_is_too_large_is_not_kept(
@@ -163,14 +163,14 @@ def test_large_events_are_judged_a_few_at_once_and_the_rest_of_a_line_that_is_to
         return records_of(several)
 
     monkeypatch.setattr(documents, "records_of", seen)
-    large = with_data(pad="x" * (MOST_BLOCK_BYTES // 2))
+    large = with_data(pad="x" * (MAX_BLOCK_BYTES // 2))
     file = tmp_path / "events.jsonl"
-    file.write_bytes(lines(EVENT, large, EVENT, large, with_data(pad="x" * 3 * MOST_BLOCK_BYTES), EVENT)[:-1])
+    file.write_bytes(lines(EVENT, large, EVENT, large, with_data(pad="x" * 3 * MAX_BLOCK_BYTES), EVENT)[:-1])
     answer = weir("check", str(file), "--format", "json")
     found = [(row["line"], row["reason"]) for row in json.loads(answer.stdout)]
     assert found == [(1, None), (2, "too_large"), (3, None), (4, "too_large"), (5, "too_large"), (6, None)]
     assert [len(sizes) for sizes in held] == [3, 1, 1, 1]
-    assert held[2] == [MOST_BLOCK_BYTES + 1]
+    assert held[2] == [MAX_BLOCK_BYTES + 1]
 
 
 @given(st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=5), st.integers(1, 12))

@@ -12,8 +12,8 @@ from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, SAID, contracts
 from metering.contracts.render import PAGE
 from metering.contracts.schema import (
     ANNOTATIONS,
-    MOST_FIELDS_OF_ALL,
-    MOST_UNITS,
+    MAX_FIELDS_OF_ALL,
+    MAX_UNITS,
     NEEDED,
     REASONS,
     ROOT_KEYWORDS,
@@ -22,7 +22,7 @@ from metering.contracts.schema import (
     contract_of,
 )
 from metering.contracts.shipped import shipped
-from metering.words import Family
+from metering.vocabulary import Family
 
 
 def test_the_page_is_current() -> None:
@@ -44,7 +44,7 @@ def test_each_annotation_each_reason_and_each_family_has_its_meaning() -> None:
 
 
 def test_the_limits_stand_on_the_page() -> None:
-    assert all(str(limit) in contracts_page() for limit in (MOST_FIELDS_OF_ALL, MOST_UNITS))
+    assert all(str(limit) in contracts_page() for limit in (MAX_FIELDS_OF_ALL, MAX_UNITS))
 
 
 def filling(family: Family, columns: list[str]) -> dict[str, Any]:

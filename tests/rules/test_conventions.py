@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 from tests.corpus.documents import completion, encoded
@@ -87,16 +87,19 @@ def test_a_convention_of_a_column_that_nobody_gives_is_refused_with_those_that_i
 
 def test_an_installation_that_was_begun_without_conventions_goes_on_without_until_it_says_so() -> None:
     config = IngestionConfig()
-    new, upgraded = config.settled((), is_new=True), config.settled((Held(1, {"contracts": {}}),), is_new=False)
+    new, upgraded = (
+        config.settled((), is_new=True),
+        config.settled((EffectiveRules(1, {"contracts": {}}),), is_new=False),
+    )
     assert (new.shipped_conventions, upgraded.shipped_conventions) == (True, False)
     assert config.settled((), is_new=False).shipped_conventions is False
     for settled in (new, upgraded):
-        again = config.settled((Held(1, settled.deciding),), is_new=False)
+        again = config.settled((EffectiveRules(1, settled.deciding),), is_new=False)
         assert again.deciding == settled.deciding
     # The release before reads the rules that are kept of what was upgraded.
     assert "x-weir-includes" not in json.dumps(upgraded.deciding)
     turned_on = IngestionConfig(shipped_conventions=True)
     as_before = turned_on.model_copy(update={"token_details": False})
-    assert turned_on.settled((Held(1, upgraded.deciding),), is_new=False) == as_before
-    assert config.settled((Held(1, turned_on.deciding),), is_new=False).shipped_conventions is True
+    assert turned_on.settled((EffectiveRules(1, upgraded.deciding),), is_new=False) == as_before
+    assert config.settled((EffectiveRules(1, turned_on.deciding),), is_new=False).shipped_conventions is True
     assert judged({"shipped_conventions": False}, input_tokens=9, cached_tokens=10) == (None, None)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from jobs.audit.chains import Chain, unexplained
+from jobs.audit.bills.chains import Chain, unexplained_change
 
 WINDOW = ("noon", "a", "fast", "tokens", "EUR")
 Entry = tuple[int, Decimal, Decimal | None]
@@ -39,7 +39,7 @@ CAME = [entry(1, 10), entry(2, 5), entry(8, 7)]
     ],
 )
 def test_a_window_was_what_came_until_then(rows: list[dict[str, object]], why: str) -> None:
-    assert unexplained(chain(*rows), CAME) == "", why
+    assert unexplained_change(chain(*rows), CAME) == "", why
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_a_window_was_what_came_until_then(rows: list[dict[str, object]], why: s
     ],
 )
 def test_a_window_was_never_anything_else(rows: list[dict[str, object]], why: str) -> None:
-    assert "never was" in unexplained(chain(*rows), CAME), why
+    assert "never was" in unexplained_change(chain(*rows), CAME), why
 
 
 def test_what_has_no_price_is_worth_nothing() -> None:
-    assert unexplained(chain(correction(5, 15, 16, price=0)), [entry(1, 10, None), entry(2, 5, 0)]) == ""
+    assert unexplained_change(chain(correction(5, 15, 16, price=0)), [entry(1, 10, None), entry(2, 5, 0)]) == ""
 
 
 def test_numbers_have_as_many_digits_as_there_are() -> None:
     many = 10**40
-    assert unexplained(chain(correction(5, many + 1, many + 2)), [entry(1, many), entry(2, 1)]) == ""
-    assert "never was" in unexplained(chain(correction(5, many, many + 1)), [entry(1, many), entry(2, 1)])
+    assert unexplained_change(chain(correction(5, many + 1, many + 2)), [entry(1, many), entry(2, 1)]) == ""
+    assert "never was" in unexplained_change(chain(correction(5, many, many + 1)), [entry(1, many), entry(2, 1)])

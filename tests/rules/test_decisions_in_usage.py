@@ -16,8 +16,8 @@ from jobs.joins.memory import Memory, Schema, carried
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
-from jobs.metered import metered
 from jobs.streams import ACCOUNTS, PRICES, USAGE, CatalogTopic
+from jobs.usage_entries import metered
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials, is_denial
 from jobs.runtime.kafka.topic import describe_topic
-from metering.words import Cause
+from metering.vocabulary import Cause
 from tests.clocks import HandClock
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.ingestion.config import Clocks, IngestionConfig
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.repeats import candidates, entries, repeats
-from jobs.runtime.rules_in_force import History, Rules, extended
+from jobs.runtime.effective_rules import History, Rules, extended
 from metering.clock import Acceptance
 from tests.corpus.contracts import GPU
 from tests.rules.test_identity_index import START, event, frame

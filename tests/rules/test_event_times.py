@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from jobs.ingestion.config import Backfill, IngestionConfig
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.received import INSTANT
-from jobs.ingestion.receptions import said_of
+from jobs.ingestion.receptions import mark_texts
 from metering.clock import Acceptance, AcceptWindow, first_reception, read_device_clock, read_trusted_clock
 from metering.instants import EPOCH, rfc3339
-from metering.words import Isolation, Reason
+from metering.vocabulary import Isolation, Reason
 
 LISTED, OTHER = "history/eu-1", "gateway/eu-1"
 PAST = timedelta(days=900)
@@ -98,7 +98,7 @@ def text(mark: datetime | str | None) -> str | None:
 def judged_one(
     source: str, mark: bytes | None, occurred_at: datetime, config: IngestionConfig = CONFIG
 ) -> dict[str, Any]:
-    said = said_of(pl.Series([mark], dtype=pl.Binary)).item()
+    said = mark_texts(pl.Series([mark], dtype=pl.Binary)).item()
     row = (NOW, None, True, None, None, 7, microseconds(occurred_at), None, source, said)
     return judged_by_reception(pl.DataFrame([row], schema=SCHEMA, orient="row"), config).row(0, named=True)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.identity_filter import IdentityFilter
-from jobs.ingestion.identity_segment import MOST_HALVINGS
+from jobs.ingestion.identity_segment import MAX_HALVINGS
 from jobs.ingestion.repeats import candidates
 from tests.rules.test_identity_index import (
     HORIZONS,
@@ -29,7 +29,7 @@ from tests.rules.test_identity_index import (
 words = st.integers(0, 2**64 - 1)
 
 
-@given(st.sets(st.tuples(words, words), min_size=1, max_size=200), st.integers(0, MOST_HALVINGS))
+@given(st.sets(st.tuples(words, words), min_size=1, max_size=200), st.integers(0, MAX_HALVINGS))
 def test_no_member_is_lost(members: set[tuple[int, int]], halvings: int) -> None:
     rows = pl.DataFrame(list(members), schema={"high": pl.UInt64, "low": pl.UInt64}, orient="row")
     found = IdentityFilter(rows["high"], rows["low"])
@@ -44,7 +44,7 @@ def test_members_are_kept_and_few_strangers_pass_as_memory_gets_short() -> None:
     strangers = rng.integers(0, 2**64, (2, 1 << 14), dtype=np.uint64)
     found = IdentityFilter(pl.Series(high), pl.Series(low))
     passed = []
-    for _ in range(MOST_HALVINGS + 1):
+    for _ in range(MAX_HALVINGS + 1):
         assert found.may_hold(high, low).all()
         passed.append(found.may_hold(*strangers).mean())
         found.halve()

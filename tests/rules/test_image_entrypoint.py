@@ -36,7 +36,7 @@ def test_a_driver_is_our_program_with_sparks_properties(path: str) -> None:
     program, arguments, submitted = answer.stdout.splitlines()
     assert (
         program
-        == "-- python -P -m jobs.again python -P /opt/weir/jobs/__main__.py billing --config /etc/weir/billing.yaml"
+        == "-- python -P -m jobs.restart python -P /opt/weir/jobs/__main__.py billing --config /etc/weir/billing.yaml"
     )
     assert submitted == "true"
     words = shlex.split(arguments)

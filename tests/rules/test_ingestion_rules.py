@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.rules import RFC3339, glob_expression
-from metering.words import Reason
+from metering.vocabulary import Reason
 
 patterns = st.text("a*?.+(", min_size=1, max_size=8)
 sources = st.text("a.+(\nb", max_size=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from jobs.audit.decisions import CORRECTING, DECIDED, inherited
+from jobs.audit.bills.decisions import CORRECTING, DECIDED, inherited_decisions
 
 Entry = tuple[int, str]
 
@@ -19,7 +19,7 @@ def decisions(
     rows += [(*entry, -1, cause, [named]) for entry, named in (negating or {}).items()]
     links = pl.DataFrame(rows, schema=CORRECTING, orient="row")
     pieces = [pl.DataFrame([(*entry, said)], schema=DECIDED, orient="row") for entry, said in stored.items()]
-    return {(lsn, meter): said for lsn, meter, said in inherited(links, pieces).iter_rows()}
+    return {(lsn, meter): said for lsn, meter, said in inherited_decisions(links, pieces).iter_rows()}
 
 
 def test_what_corrects_a_straggler_has_its_decision() -> None:

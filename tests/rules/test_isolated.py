@@ -9,9 +9,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingestion.set_aside import KEPT, set_aside
-from jobs.runtime.kafka.log_records import MOST_KEY_BYTES
-from metering.words import Isolation
+from jobs.ingestion.quarantine import QUARANTINED, quarantine
+from jobs.runtime.kafka.log_records import MAX_KEY_BYTES
+from metering.vocabulary import Isolation
 
 LARGEST = 100_000
 TOO_LARGE = {"reason": "too_large", "violation": f"Weir: at most {LARGEST} bytes, key and value"}
@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
 START = datetime(2026, 1, 1, tzinfo=UTC)
 records = st.tuples(
     st.sampled_from([None, "malformed"]),
-    st.sampled_from([None, 0, 1, 512, MOST_KEY_BYTES, MOST_KEY_BYTES + 1, LARGEST]),
+    st.sampled_from([None, 0, 1, 512, MAX_KEY_BYTES, MAX_KEY_BYTES + 1, LARGEST]),
     st.sampled_from([None, 0, 1, LARGEST - 1, LARGEST]),
     st.sampled_from([None, None, *Isolation]),
 )
@@ -65,7 +65,7 @@ def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]])
     )
     isolated = {(0, at): why for at, (*_, why) in enumerate(rows) if why is not None}
 
-    found = set_aside(frame, isolated, LARGEST)
+    found = quarantine(frame, isolated, LARGEST)
 
     assert found.columns == frame.columns
     for before, row, (_, key, value, why) in zip(frame.rows(named=True), found.rows(named=True), rows, strict=True):
@@ -73,8 +73,8 @@ def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]])
         if not is_large:
             assert row == {**before, **({} if why is None else {"reason": why.value, "violation": None})}
             continue
-        kept = {name: before[name] for name in KEPT - {"key"}}
-        short = before["key"] if key is not None and key <= MOST_KEY_BYTES else None
+        kept = {name: before[name] for name in QUARANTINED - {"key"}}
+        short = before["key"] if key is not None and key <= MAX_KEY_BYTES else None
         assert row == {**dict.fromkeys(frame.columns), **kept, "key": short, **TOO_LARGE}
 
 

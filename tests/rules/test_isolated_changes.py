@@ -12,10 +12,10 @@ import pytest
 from jobs.ingestion import catalog, isolated_changes
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.isolated_changes import IsolatedChanges
-from jobs.runtime.kafka.isolated import Isolated, Place
+from jobs.runtime.kafka.isolated_records import Isolated, Place
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import CatalogTopic
-from metering.words import Isolation
+from metering.vocabulary import Isolation
 
 ACCOUNTS, PLANS = CatalogTopic.ACCOUNTS.value, CatalogTopic.PLANS.value
 PLAN = b'{"op":"c","after":{"plan":"p"},"ts_ms":1}'

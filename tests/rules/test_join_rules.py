@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metering.joining import FINAL, Decision, Row, Side, Winner, step, waiting
-from metering.words import Outcome
+from metering.vocabulary import Outcome
 
 SECOND_US = 1_000_000
 TIMEOUT_S = 3

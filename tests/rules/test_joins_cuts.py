@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from jobs.joins.decide import Known, decide
 from jobs.joins.memory import CARRIED
-from jobs.joins.past import Past, columns_read, is_paired
+from jobs.joins.recovery import RecoverySource, columns_read, is_paired
 from jobs.joins.resolve import resolve
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.rules_in_force import Held, History, rules_at
+from jobs.runtime.effective_rules import EffectiveRules, History, rules_at
 from metering.joining import FINAL, Row, Side, step
 from metering.quantity_events import PREFIX
 from metering.ranking import merit
-from metering.words import Disposition, EventType, Family, Status, UsageCause, UsageSource
+from metering.vocabulary import Disposition, EventType, Family, Status, UsageCause, UsageSource
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {Side.REQUEST: EventType.REQUEST, Side.COMPLETION: EventType.COMPLETION, Side.BOTH: EventType.USAGE}
@@ -101,7 +101,7 @@ class Driver:
         self.usage = resolve(pl.DataFrame(schema=CARRIED), None)
         self.rules = rules
         self.kept: History = ()
-        self.known = Known.derived(None, (), Held(1, rules), CARRIED)
+        self.known = Known.derived(None, (), EffectiveRules(1, rules), CARRIED)
 
     def start(self, rules: dict[str, Any]) -> None:
         before, self.rules = self.known, rules
@@ -109,8 +109,8 @@ class Driver:
         if self.position > 1:
             lowest = before.memory.waiting()["waiting.lsn"] or None
             usage = self.usage.with_columns(log_date=START.date(), cause=pl.lit(UsageCause.STREAM.value))
-            past = Past(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest, CARRIED)
-        present = Held(1 if self.usage.is_empty() else self.position, rules)
+            past = RecoverySource(self.journal.lazy(), usage.lazy(), self.position, before.frontier, lowest, CARRIED)
+        present = EffectiveRules(1 if self.usage.is_empty() else self.position, rules)
         self.known = Known.derived(past, self.kept, present, CARRIED)
         if self.known.history == before.history:
             assert what(self.known) == what(before), "a start knows something else"

@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.joins.frontier import held_frontier, last_frontier
+from jobs.joins.frontier import batch_frontier, last_frontier
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = tuple[int, int | None]
@@ -44,7 +44,7 @@ def test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it(
     known, preceding, begin = None, None, 0
     for cut in cuts:
         batch = frame(frontiers[begin:cut], begin + 1)
-        found = held_frontier(batch, ends_table=cut == len(frontiers), before=known, preceding=preceding)
+        found = batch_frontier(batch, ends_table=cut == len(frontiers), before=known, preceding=preceding)
         whole = [frontiers[end - 1] for end in ends if end <= cut]
         allowed = max((frontier for frontier in whole if frontier is not None), default=None)
         assert found is None or (allowed is not None and found <= allowed)
@@ -57,6 +57,6 @@ def test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it(
 
 def test_f_of_all_commits_but_the_last_is_known_inside_a_long_batch() -> None:
     frontiers, _ = rows_of([(2, 5), (3, 5), (1, 5)])
-    found = held_frontier(frame(frontiers, 1), ends_table=False, before=None, preceding=None)
+    found = batch_frontier(frame(frontiers, 1), ends_table=False, before=None, preceding=None)
     assert found == START + timedelta(seconds=10)
-    assert held_frontier(frame(frontiers[:1], 1), ends_table=False, before=START, preceding=START) == START
+    assert batch_frontier(frame(frontiers[:1], 1), ends_table=False, before=START, preceding=START) == START

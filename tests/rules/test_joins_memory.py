@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from jobs.joins.memory import CARRIED, MOST_PARTS, Memory, decided_sides
+from jobs.joins.memory import CARRIED, MAX_PARTS, Memory, decided_sides
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMEOUT_US = 120_000_000
@@ -59,11 +59,11 @@ def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_
 
 def test_what_is_decided_and_over_is_forgotten_after_some_batches() -> None:
     memory = Memory.empty(CARRIED)
-    for number in range(5 * MOST_PARTS):
+    for number in range(5 * MAX_PARTS):
         new = rows((2 * number, f"r{number}", number), (2 * number + 1, f"r{number}", number))
         told = outcomes(("matched", 2 * number, 2 * number + 1))
         memory = memory.after(memory.involved(new.drop("decided_side", "remembered"), at(number)), told, at(number))
-        assert sum(len(part) for part in memory.decided) <= 2 * (120 + MOST_PARTS + 1)
+        assert sum(len(part) for part in memory.decided) <= 2 * (120 + MAX_PARTS + 1)
     assert memory.involved(rows((10**6, f"r{number}", number)), at(number))["lsn"].to_list()[:2] == [638, 639]
 
 
@@ -80,7 +80,7 @@ def test_without_a_frontier_nothing_is_overdue() -> None:
 
 def test_what_is_over_is_forgotten_at_once_when_there_is_too_little_room() -> None:
     memory, limit = Memory.empty(CARRIED), 0
-    for number in range(MOST_PARTS):
+    for number in range(MAX_PARTS):
         told = outcomes(("matched", 2 * number, 2 * number + 1))
         new = rows((2 * number, f"r{number}", 10 * number), (2 * number + 1, f"r{number}", 10 * number))
         frontier = at(10 * number)

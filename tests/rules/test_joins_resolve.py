@@ -16,7 +16,7 @@ from jobs.joins.memory import Memory, carried
 from jobs.joins.pairs import split
 from jobs.joins.resolve import resolve
 from metering.joining import FINAL, Decision, Row, Side, Winner, step
-from metering.words import EventType, Outcome
+from metering.vocabulary import EventType, Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = carried(["gpu_seconds"], ["region"])

@@ -15,7 +15,7 @@ import pytest
 from jobs.ingestion.config import Clocks, IngestionConfig
 from jobs.streams import JOURNAL
 from metering.contracts.details import COLUMNS
-from metering.words import Reason
+from metering.vocabulary import Reason
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import REMOVED, completion, encoded, request, request_with
 from tests.pipelines.ingestion import records_of, rows_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cli.catalog_status import ON_THE_WAY, joined_until
-from cli.status import state_of, untold
+from cli.status import state_of, unpropagated_sentence
 from deployment.capture import Capture
 from deployment.job_states import JobRow
 from deployment.stack import Process, State
@@ -40,11 +40,11 @@ def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: st
 
 @pytest.mark.parametrize("progress", [{}, {"untold_deletions": 0}])
 def test_nothing_is_said_of_deletions_where_joins_says_nothing_of_any(progress: dict[str, int]) -> None:
-    assert untold({}) == untold({"joins": JobRow(1, "running", progress, 1.0)}) == []
+    assert unpropagated_sentence({}) == unpropagated_sentence({"joins": JobRow(1, "running", progress, 1.0)}) == []
 
 
 def test_who_must_reconcile_is_told_the_command() -> None:
-    (said,) = untold({"joins": JobRow(1, "running", {"untold_deletions": 3}, 1.0)})
+    (said,) = unpropagated_sentence({"joins": JobRow(1, "running", {"untold_deletions": 3}, 1.0)})
     assert said.startswith("joins prices with 3 accounts and prices that were deleted")
     assert "`weir catalog reconcile`" in said
 

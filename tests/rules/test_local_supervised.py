@@ -12,7 +12,7 @@ from deployment.errors import CannotRun
 from deployment.processes import ProcessId, kill_session
 from deployment.stack import Process, State
 from laptop.programs import Program
-from laptop.supervised import LONGEST_LOG_BYTES, Supervised, last_words
+from laptop.supervised import MAX_LOG_BYTES, Supervised, last_log_line
 
 Make = Callable[..., Supervised]
 
@@ -66,13 +66,13 @@ def test_how_and_why_it_ended_is_shown(supervise: Make) -> None:
 
 def test_the_log_of_a_program_that_never_ends_is_bounded(supervise: Make, tmp_path: Path) -> None:
     log, go = tmp_path / "logs" / "test.log", tmp_path / "go"
-    fill = f"head -c {LONGEST_LOG_BYTES} /dev/zero"
+    fill = f"head -c {MAX_LOG_BYTES} /dev/zero"
     one = supervise(f"{fill}; echo over; while [ ! -e {go} ]; do sleep 0.01; done; echo new; sleep 60")
     until(one, lambda _: log.with_suffix(".log.1").exists())
     go.touch()
-    until(one, lambda _: last_words(log) == "new")
+    until(one, lambda _: last_log_line(log) == "new")
     assert log.read_text() == "new\n"
-    assert log.with_suffix(".log.1").stat().st_size == LONGEST_LOG_BYTES + len("over\n")
+    assert log.with_suffix(".log.1").stat().st_size == MAX_LOG_BYTES + len("over\n")
 
 
 def test_even_a_success_is_started_again_after_the_pause(supervise: Make) -> None:
@@ -124,8 +124,8 @@ def test_an_obstacle_before_the_start_is_retried_too(supervise: Make) -> None:
 )
 def test_last_words_are_the_last_line_that_says_something(tmp_path: Path, log: str, words: str | None) -> None:
     (tmp_path / "x.log").write_text(log)
-    assert last_words(tmp_path / "x.log") == words
+    assert last_log_line(tmp_path / "x.log") == words
 
 
 def test_without_a_log_there_are_no_last_words(tmp_path: Path) -> None:
-    assert last_words(tmp_path / "x.log") is None
+    assert last_log_line(tmp_path / "x.log") is None

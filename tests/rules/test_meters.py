@@ -15,7 +15,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.meters import restored, stored
 from jobs.stack import load_stack_config
-from metering.meters import DEFAULT, METER_NAME, MOST_METERS, REPORTED_COLUMNS, TOKENS, Meter, totals_of
+from metering.meters import DEFAULT, MAX_METERS, METER_NAME, REPORTED_COLUMNS, TOKENS, Meter, totals_of
 from tests.pages import row_of
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> 
     ("meters", "says"),
     [
         ({}, "at least 1 item"),
-        ({f"m{n}": {"unit": "u", "count": "outcomes"} for n in range(MOST_METERS + 1)}, f"at most {MOST_METERS} items"),
+        ({f"m{n}": {"unit": "u", "count": "outcomes"} for n in range(MAX_METERS + 1)}, f"at most {MAX_METERS} items"),
         ({"Seconds": {"unit": "second", "count": "outcomes"}}, "pattern"),
         ({"a" * 64: {"unit": "second", "count": "outcomes"}}, "pattern"),
         ({"m": {"unit": "Second", "count": "outcomes"}}, "pattern"),
@@ -128,7 +128,7 @@ def test_what_is_no_meter_is_refused_with_what_is_allowed(meters: dict[str, Any]
 
 
 def test_fifty_meters_are_declared() -> None:
-    assert len(config(**{f"m{n}": {"unit": "u", "sum": "gpu_seconds"} for n in range(MOST_METERS)}).declared) == 50
+    assert len(config(**{f"m{n}": {"unit": "u", "sum": "gpu_seconds"} for n in range(MAX_METERS)}).declared) == 50
 
 
 def test_no_event_reports_less_than_nothing_or_more_than_its_limit() -> None:

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import psycopg
 import pytest
 
-from jobs.runtime.postgres.away import database_is_away
+from jobs.runtime.postgres.unavailable import database_is_unavailable
 
 ENCRYPTION_REQUESTS = (80877103, 80877104)
 ANSWERS = {
@@ -61,4 +61,4 @@ def test_a_server_that_starts_or_stops_is_waited_for_whatever_its_language(name:
     with pytest.raises(psycopg.OperationalError, match=words) as found:
         psycopg.connect(f"postgresql://weir:secret@127.0.0.1:{port}/{name}")
     assert found.value.sqlstate is None, "libpq gives a code by now: then that decides, and no ping"
-    assert database_is_away(found.value) is (code == "57P03")
+    assert database_is_unavailable(found.value) is (code == "57P03")

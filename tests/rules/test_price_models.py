@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from catalog.file import CatalogFileError, parse_catalog
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.price_attributes import MOST_ATTRIBUTES
+from jobs.runtime.price_attributes import MAX_ATTRIBUTES
 from metering.price_attributes import PriceAttribute
-from metering.price_models import MOST_CONDITIONS, PricedModel, PricedModels
+from metering.price_models import MAX_CONDITIONS, PricedModel, PricedModels
 
 MODELS = ("gpt-4o", "gpt-4o-mini", "gpt-4o-2024-08-06", "o3", "é")
 BASES = (*MODELS, "gpt-4o*", "gpt-4o-*", "gpt-4o-2024-*", "*")
@@ -61,7 +61,7 @@ def test_what_an_event_is_priced_by_is_among_what_may_be_for_its_model(
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
 
 
-@given(model=names.filter(lambda name: '{"' not in name), said=st.dictionaries(names, names, max_size=MOST_CONDITIONS))
+@given(model=names.filter(lambda name: '{"' not in name), said=st.dictionaries(names, names, max_size=MAX_CONDITIONS))
 def test_a_price_has_one_text_whoever_writes_it(model: str, said: dict[str, str]) -> None:
     one = PricedModel.of(model, said)
     assert PricedModel.parse(one.text) == one
@@ -163,7 +163,7 @@ def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:
         (["model"], "model is no attribute"),
         (["region", "region"], "region stands there twice"),
         (["plan"], "an outcome has a plan of its own"),
-        ([f"c{number}" for number in range(MOST_ATTRIBUTES + 1)], "at most 8 items"),
+        ([f"c{number}" for number in range(MAX_ATTRIBUTES + 1)], "at most 8 items"),
     ],
 )
 def test_a_price_attribute_that_no_event_could_have_is_refused_at_the_start(names: list[str], sentence: str) -> None:

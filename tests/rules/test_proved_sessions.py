@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.audit.sessions import MINI, SESSIONS, mini_sessions, unequal_sessions
+from jobs.audit.compare.sessions import MINI, SESSIONS, mini_sessions, unequal_sessions
 from metering.sessions import Session, merge
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,15 +12,15 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from jobs.audit.contracted import Later, LaterContracts
-from jobs.audit.proved import OF_REQUESTS
+from jobs.audit.bills.proof import OF_REQUESTS
+from jobs.audit.recompute.late_contracts import Later, LaterContracts
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import quantity_of
 from jobs.joins.quantities import quantities
 from jobs.joins.timeouts import Timeouts
 from jobs.rebuild.sessions import mini_sessions
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.sessionization.config import SessionizationConfig
 from metering.contracts.schema import ContractRefused, contract_of
 from metering.contracts.shipped import shipped
@@ -28,7 +28,7 @@ from metering.instants import rfc3339
 from metering.joining import FINAL
 from metering.meter_sentences import explanation
 from metering.quantity_events import is_of_quantity
-from metering.words import Status, UsageSource
+from metering.vocabulary import Status, UsageSource
 from tests.corpus import RECEIVED_AT
 from tests.pipelines.ingestion import rows_of
 
@@ -119,7 +119,7 @@ def test_nothing_is_better_than_a_quantity_whatever_it_says(status: str | None, 
     rules = {"completion_timeout_seconds": 60, "completion_timeouts": {}, "best_report_bills": True}
     row = {"lsn": 1, "family": "quantity", "model": "m", "status": status, "usage_source": source}
     kinds = dict.fromkeys(("status", "usage_source"), pl.String)
-    rows = pl.DataFrame([row], schema_overrides=kinds).with_columns(Timeouts((Held(1, rules),)).of_row())
+    rows = pl.DataFrame([row], schema_overrides=kinds).with_columns(Timeouts((EffectiveRules(1, rules),)).of_row())
     assert rows["merit"].to_list() == [FINAL]
 
 

@@ -137,9 +137,9 @@ class Unanswered(Streaming):
 class Failing(Numbers):
     """Its first batch moves what it remembers, and then fails. By then it must be built anew, or there is more."""
 
-    def __init__(self, *, is_left: bool, found: int = 0) -> None:
+    def __init__(self, *, restart_requested: bool, found: int = 0) -> None:
         super().__init__(found=found)
-        self._is_left, self.queries = is_left, 0
+        self._restart_requested, self.queries = restart_requested, 0
 
     def process(self, number: int) -> Progress:
         super().process(number)
@@ -158,10 +158,12 @@ class Failing(Numbers):
         return super().found() if self.taken else None
 
     def must_restart(self) -> bool:
-        return self._is_left and bool(self.taken)
+        return self._restart_requested and bool(self.taken)
 
 
-@pytest.mark.parametrize("numbers", [Failing(is_left=True), Failing(is_left=False, found=LAST)], ids=["left", "found"])
+@pytest.mark.parametrize(
+    "numbers", [Failing(restart_requested=True), Failing(restart_requested=False, found=LAST)], ids=["left", "found"]
+)
 def test_after_a_batch_that_failed_its_sink_gets_no_other_though_spark_has_not_said_so_yet(numbers: Failing) -> None:
     with pytest.raises(OSError, match="away"):
         numbers.drive()
@@ -170,7 +172,7 @@ def test_after_a_batch_that_failed_its_sink_gets_no_other_though_spark_has_not_s
 
 
 def test_whoever_waits_for_the_turn_of_a_batch_that_fails_takes_none() -> None:
-    sink: Any = Failing(is_left=False)
+    sink: Any = Failing(restart_requested=False)
     driver = Driver(NOTHING, sink, sink, REPORTER, sink.stopping)
     batch: Any = 0
     with pytest.raises(OSError, match="away"):

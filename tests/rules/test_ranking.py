@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from metering.joining import FINAL, Side
 from metering.ranking import Criterion, Ranked, Received, deciding_criterion, merit, ranked
-from metering.words import Status, UsageSource
+from metering.vocabulary import Status, UsageSource
 from tests.simulation.oracle_of_reports import Reported, billed
 
 REACH = st.sampled_from([0, 1, 3, 10, 100])

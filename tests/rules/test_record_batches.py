@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jobs.runtime.kafka.crc32c import crc32c
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
-from jobs.runtime.kafka.plain_look import PlainLook, average_record_bytes
+from jobs.runtime.kafka.raw_scan import RawScan, average_record_bytes
 from jobs.runtime.kafka.record_batches import batches_of, committed
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES
 
@@ -235,7 +235,7 @@ def test_what_is_no_batch_is_refused() -> None:
             read(data)
 
 
-class Sample(PlainLook):
+class Sample(RawScan):
     """A look that finds these records, whatever the log holds."""
 
     def __init__(self, records: list[LogRecord]) -> None:

@@ -15,7 +15,7 @@ from jobs.runtime.config import Environment
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.stack import Jobs
 from jobs.streams import HEARTBEATS_TOPIC, CatalogTopic
-from metering.words import Published
+from metering.vocabulary import Published
 from reference.configuration import NESTED
 from reference.markdown import cell, code, table
 from reference.render import rendered

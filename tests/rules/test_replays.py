@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs.ingestion.replays import INSTANT, PLACE, came_back, counted, places, rejected, repeating, text_of
+from jobs.ingestion.replays import INSTANT, PLACE, counted, places, rejected, repeating, replayed_rows, text_of
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.marks import mark_in
 from jobs.runtime.kafka.replay_mark import Rejected
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 ROWS: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -117,5 +117,5 @@ def test_an_event_of_an_unknown_type_repeats_its_dead_letter_and_no_identity() -
 def test_only_what_was_accepted_came_back() -> None:
     dispositions = [each.value for each in Disposition]
     rows = pl.DataFrame({"lsn": [11, 12, 13, 14], "disposition": dispositions, "replays_lsn": [1, 2, 3, 4]})
-    assert came_back(rows).rows() == [(1, 11)]
-    assert came_back(rows.with_columns(replays_lsn=pl.lit(None, pl.Int64))).is_empty()
+    assert replayed_rows(rows).rows() == [(1, 11)]
+    assert replayed_rows(rows.with_columns(replays_lsn=pl.lit(None, pl.Int64))).is_empty()

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from jobs.audit.reversed import _of_key
+from jobs.audit.recompute.reversals import _of_key
 from jobs.ingestion.config import IngestionConfig, Reversal
-from jobs.ingestion.declared import tell_left_out
+from jobs.ingestion.declared_columns import warn_of_left_out
 from jobs.joins.credits import CREDITS, KIND, credited
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 from tests.corpus.documents import REMOVED, encoded, request
@@ -66,13 +66,15 @@ def test_a_new_installation_knows_reversals_and_an_upgraded_one_as_soon_as_it_li
     assert TYPE not in upgraded.contracts_in_force()
     [row] = rows_of([reversal()], upgraded)
     assert (row["reason"], row["family"]) == (None, None)
-    listed = LISTED.settled((Held(1, upgraded.deciding),), is_new=False)
+    listed = LISTED.settled((EffectiveRules(1, upgraded.deciding),), is_new=False)
     assert TYPE in listed.contracts_in_force()
-    unlisted = IngestionConfig().settled((Held(1, listed.deciding),), is_new=False)
+    unlisted = IngestionConfig().settled((EffectiveRules(1, listed.deciding),), is_new=False)
     assert unlisted.reversal.sources == ()
-    assert upgraded.deciding == IngestionConfig().settled((Held(1, upgraded.deciding),), is_new=False).deciding
+    assert (
+        upgraded.deciding == IngestionConfig().settled((EffectiveRules(1, upgraded.deciding),), is_new=False).deciding
+    )
     assert "reversal" not in upgraded.deciding
-    tell_left_out(upgraded.contracts_in_force())
+    warn_of_left_out(upgraded.contracts_in_force())
 
 
 COUNTS = {

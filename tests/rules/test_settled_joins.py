@@ -6,10 +6,10 @@ import pytest
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.rules_in_force import Held
+from jobs.runtime.effective_rules import EffectiveRules
 from metering.meters import DETAILS
 
-OF_THE_RELEASE_BEFORE = Held(1, {"completion_timeout_seconds": 600, "meters": None})
+OF_THE_RELEASE_BEFORE = EffectiveRules(1, {"completion_timeout_seconds": 600, "meters": None})
 BILLED = {"status": ["completed", "cancelled"]}
 
 
@@ -23,7 +23,7 @@ def test_a_new_installation_bills_the_best_report_and_no_request_that_failed() -
 
 
 @pytest.mark.parametrize("history", [(), (OF_THE_RELEASE_BEFORE,)])
-def test_an_upgraded_installation_bills_as_before_until_it_says_otherwise(history: tuple[Held, ...]) -> None:
+def test_an_upgraded_installation_bills_as_before_until_it_says_otherwise(history: tuple[EffectiveRules, ...]) -> None:
     settled = JoinsConfig().settled(history, is_new=False)
     assert settled.best_report_bills is False
     assert settled.deciding == JoinsConfig().deciding
@@ -36,7 +36,7 @@ def test_an_upgraded_installation_bills_as_before_until_it_says_otherwise(histor
 def test_what_was_settled_stays_at_each_start(config: JoinsConfig | IngestionConfig, *, is_new: bool) -> None:
     settled = config.settled((), is_new=is_new)
     for _ in range(2):
-        again = config.settled((Held(1, settled.deciding),), is_new=False)
+        again = config.settled((EffectiveRules(1, settled.deciding),), is_new=False)
         assert again.deciding == settled.deciding
         settled = again
 
@@ -45,5 +45,5 @@ def test_what_is_given_stands() -> None:
     meters = {"requests": {"unit": "request", "count": "outcomes"}}
     given = JoinsConfig.model_validate({"meters": meters, "best_report_bills": False})
     assert given.settled((), is_new=True) == given
-    ranked = Held(1, JoinsConfig().settled((), is_new=True).deciding)
+    ranked = EffectiveRules(1, JoinsConfig().settled((), is_new=True).deciding)
     assert given.settled((ranked,), is_new=False) == given

@@ -16,8 +16,8 @@ from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.dimensions import dimensions
 from jobs.joins.memory import CARRIED, Memory
-from jobs.joins.past import as_carried
 from jobs.joins.pricing import price
+from jobs.joins.recovery import as_carried
 from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
 from jobs.runtime.meters import OF_OUTCOMES
@@ -25,7 +25,7 @@ from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.contracts.includes import COLUMN
 from metering.contracts.schema import COLUMNS, RESERVED
 from metering.joining import FINAL
-from metering.words import Family
+from metering.vocabulary import Family
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ON_THE_WAY = (

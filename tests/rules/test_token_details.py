@@ -9,8 +9,8 @@ import pytest
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.errors import Refused
-from jobs.runtime.rules_in_force import Held
 from metering.contracts.details import COLUMNS, has_details, without_details
 from metering.contracts.model import Kind
 from metering.contracts.schema import contracts_of
@@ -61,7 +61,7 @@ def test_a_new_installation_meters_each_part_within_its_whole_and_expects_none(
 def test_an_upgraded_installation_keeps_the_meters_that_it_had(config: IngestionConfig | JoinsConfig) -> None:
     settled = config.settled((), is_new=False)
     assert settled.meters.keys() == {meter.name for meter in DEFAULT}
-    assert settled.deciding == config.settled((Held(1, settled.deciding),), is_new=False).deciding
+    assert settled.deciding == config.settled((EffectiveRules(1, settled.deciding),), is_new=False).deciding
     told = json.dumps(settled.deciding)
     assert [column for column in COLUMNS - {"reasoning_tokens", "cache_write_tokens"} if column in told] == []
 
@@ -102,7 +102,7 @@ def test_a_meter_of_a_part_that_no_contract_reads_is_refused_with_the_setting_th
         config.settled((), is_new=False)
     turned_on = config.model_copy(update={"token_details": True}).settled((), is_new=False)
     assert turned_on.token_details is True
-    assert config.settled((Held(1, turned_on.deciding),), is_new=False).token_details is True
+    assert config.settled((EffectiveRules(1, turned_on.deciding),), is_new=False).token_details is True
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_a_number_that_may_be_a_text_is_the_part_still() -> None:
 
 
 def test_what_ingestion_keeps_of_contracts_that_yield_is_read_back() -> None:
-    from jobs.ingestion.kept_contracts import contracts_kept
+    from jobs.ingestion.stored_contracts import stored_contracts
 
     config = IngestionConfig.model_validate({"contracts": [own(USAGE, USAGE, thoughts=count("reasoning_tokens"))]})
     settled = config.settled((), is_new=True)
-    assert contracts_kept(settled.deciding, {}) == settled.contracts_in_force()
+    assert stored_contracts(settled.deciding, {}) == settled.contracts_in_force()

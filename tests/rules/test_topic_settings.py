@@ -8,7 +8,7 @@ import pytest
 
 from jobs.runtime.kafka.topic_settings import Doubt, TopicSettings, doubts, refusals
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
-from metering.words import Published
+from metering.vocabulary import Published
 
 DAY_MS = 86_400_000
 GOOD = {

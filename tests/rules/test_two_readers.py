@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.reading import FEWEST_RECORDS, MOST_BLOCK_BYTES
+from jobs.ingestion.reading import MAX_BLOCK_BYTES, MIN_RECORDS
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
 from tests.corpus.documents import completion, encoded, request, request_with
@@ -74,7 +74,7 @@ def blocks(all_of_them: Sequence[bytes | None]) -> Iterator[list[bytes | None]]:
     """Of many sizes: most are refused at first, some only in parts."""
     chance, start = random.Random(15), 0
     while start < len(all_of_them):
-        end = start + chance.choice([1, 2, FEWEST_RECORDS, 40, 300, 2_000])
+        end = start + chance.choice([1, 2, MIN_RECORDS, 40, 300, 2_000])
         yield list(all_of_them[start:end])
         start = end
 
@@ -93,7 +93,7 @@ def test_both_readers_give_the_same_rows_whatever_the_records_are() -> None:
     assert len(reasons) >= 14, reasons
 
 
-@pytest.mark.parametrize("count", [1, FEWEST_RECORDS - 1, FEWEST_RECORDS, FEWEST_RECORDS + 1, 700])
+@pytest.mark.parametrize("count", [1, MIN_RECORDS - 1, MIN_RECORDS, MIN_RECORDS + 1, 700])
 def test_one_bad_record_changes_nothing_of_its_neighbours(count: int) -> None:
     judge, good = CONFIG.judge(), [encoded(request(id=f"e{number}")) for number in range(count)]
     alone = judge.judge(records_of(good)).drop_columns(["offset"])
@@ -153,8 +153,8 @@ def test_a_decimal_is_no_text_however_its_name_is_written() -> None:
 
 
 def test_blocks_have_a_limit_of_bytes_and_a_record_may_be_larger() -> None:
-    large = encoded(request_with(note="n" * (MOST_BLOCK_BYTES + 1)))
-    roomy = IngestionConfig(max_record_bytes=2 * MOST_BLOCK_BYTES).judge()
+    large = encoded(request_with(note="n" * (MAX_BLOCK_BYTES + 1)))
+    roomy = IngestionConfig(max_record_bytes=2 * MAX_BLOCK_BYTES).judge()
     rows = roomy.judge(records_of([encoded(request()), large, encoded(request())]))
     assert rows["reason"].to_pylist() == [None, None, None]
 

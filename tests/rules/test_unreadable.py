@@ -15,11 +15,11 @@ from jobs.ingestion import catalog, judge, strict_json
 from jobs.ingestion.catalog import judged_change
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.envelope import attributes
-from jobs.ingestion.set_aside import verdicts
+from jobs.ingestion.quarantine import verdicts
 from jobs.ingestion.unreadable import judged_in_parts
 from jobs.runtime.catalog_changes import change_problem
 from jobs.streams import CatalogTopic
-from metering.words import Isolation
+from metering.vocabulary import Isolation
 from tests.corpus.documents import encoded, request
 from tests.pipelines.ingestion import records_of
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.joins.catalog_versions import PRICE_KEY, Versions, account_versions, price_versions
-from jobs.joins.versions_in_use import MOST_PARTS, VersionsInUse
+from jobs.joins.versions_in_use import MAX_PARTS, VersionsInUse
 from jobs.streams import ACCOUNTS, PRICES
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -131,7 +131,7 @@ def test_what_was_asked_for_long_ago_is_let_go() -> None:
 
 def test_many_single_changes_are_put_together() -> None:
     in_use = VersionsInUse(prices([]), PRICE_KEY, price_versions)
-    for number in range(3 * MOST_PARTS):
+    for number in range(3 * MAX_PARTS):
         in_use.add(prices([("pro", number % 4, False)], number + 1))
-        assert in_use._every["lsn"].num_chunks <= MOST_PARTS
-    assert in_use.of(prices([("pro", 0, False)]))["lsn"].to_pylist() == list(range(1, 3 * MOST_PARTS + 1))
+        assert in_use._every["lsn"].num_chunks <= MAX_PARTS
+    assert in_use.of(prices([("pro", 0, False)]))["lsn"].to_pylist() == list(range(1, 3 * MAX_PARTS + 1))

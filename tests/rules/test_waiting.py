@@ -20,10 +20,10 @@ from jobs.billing import pipeline as billing
 from jobs.runtime import run
 from jobs.runtime.config import Environment
 from jobs.runtime.errors import Fenced, NotYet, Refused
-from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres import schema
-from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Waiting, pause_seconds, until_done
-from metering.words import Cause
+from jobs.runtime.transient_errors import transient_error_of
+from jobs.runtime.waiting import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, Waiting, pause_seconds, until_done
+from metering.vocabulary import Cause
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from tests.clocks import HandClock
@@ -38,7 +38,7 @@ def shown(cause: Cause) -> float | None:
 
 @given(st.integers(min_value=1, max_value=10**6))
 def test_a_pause_never_grows_beyond_the_longest_however_long_something_is_away(attempts: int) -> None:
-    assert FIRST_PAUSE_SECONDS <= pause_seconds(attempts) <= LONGEST_PAUSE_SECONDS
+    assert FIRST_PAUSE_SECONDS <= pause_seconds(attempts) <= MAX_PAUSE_SECONDS
     assert pause_seconds(attempts) <= pause_seconds(attempts + 1)
 
 
@@ -148,7 +148,7 @@ def spark(cause: str) -> StreamingQueryException:
     ],
 )
 def test_only_what_does_not_answer_is_waited_for(error: Exception, cause: Cause | None) -> None:
-    found = obstacle_of(error)
+    found = transient_error_of(error)
     assert (found and found.cause) == cause
 
 

@@ -20,7 +20,7 @@ from jobs.joins.pipeline import JOB as JOINS
 from jobs.runtime import run
 from jobs.runtime.config import Environment, JobConfig
 from jobs.runtime.delta import table
-from jobs.runtime.delta.few_rows import Few
+from jobs.runtime.delta.driver_rows import TableLimits
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import AnyJob, Context
 from jobs.runtime.postgres.meters_table import declare
@@ -156,18 +156,18 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.ingestion.sink.Heartbeat": lambda *_, **__: Heartbeat(kafka, clock.now()),
         "jobs.runtime.new_rows.observed": observed,
         "jobs.runtime.run.java_runs": lambda _: True,
-        "jobs.runtime.kafka.careful_start.java_runs": lambda _: True,
+        "jobs.runtime.kafka.quarantine_start.java_runs": lambda _: True,
         "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),
         "obstore.put": _of_store(obstore.put),
         "jobs.runtime.kafka.source.FewRecords": lambda *_: FewRecords(kafka, most_few_rows),
-        "jobs.runtime.delta.source.TableSource._most": lambda *_: Few(rows=most_few_rows),
+        "jobs.runtime.delta.source.TableSource._most": lambda *_: TableLimits(rows=most_few_rows),
         "jobs.runtime.delta.source.TableSource._may_rest": lambda _: queries_rest,
         # What a table has that is too much a restart reads first; what a topic has only Spark.
         "jobs.runtime.kafka.source.TopicSource._may_rest": lambda source: queries_rest and source._many_at is None,
         # Nobody captures here, so of nothing is told that it should have been.
-        "jobs.joins.untold.LOOK_SECONDS": float("inf"),
+        "jobs.joins.unpropagated_deletions.LOOK_SECONDS": float("inf"),
         "obstore.get": _of_store(obstore.get),
         "obstore.head": _of_store(obstore.head),
         "obstore.delete": _of_store(obstore.delete),

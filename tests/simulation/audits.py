@@ -11,28 +11,21 @@ import polars as pl
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.audit.again import decisions
-from jobs.audit.appended import append
-from jobs.audit.contracted import JUDGED_FROM, judged, later_contracts
-from jobs.audit.decisions_told import otherwise_decided
-from jobs.audit.examined import SUM, USAGE_READ, as_table, examined, journal_read
-from jobs.audit.kept import is_each_once, kept
-from jobs.audit.months import wrong_months
-from jobs.audit.pinned import EVERYTHING, Asked, first_log_date, pin
-from jobs.audit.proved import (
-    OF_REQUESTS,
-    by_bucket,
-    compared,
-    compared_sessions,
-    sessions_by_bucket,
-    span_of,
-)
-from jobs.audit.recomputed import Pinned
-from jobs.audit.reversed import is_examined
-from jobs.audit.spilled import by_part
-from jobs.audit.stored import stored
-from jobs.audit.unequal import Wrong
-from jobs.audit.versions_told import otherwise_told
+from jobs.audit.bills.correction_rows import decisions
+from jobs.audit.bills.journal_decisions import wrong_decisions
+from jobs.audit.bills.months import wrong_months
+from jobs.audit.bills.proof import OF_REQUESTS, by_bucket, compare_bills, compared_sessions, sessions_by_bucket, span_of
+from jobs.audit.compare.columns import Wrong
+from jobs.audit.compare.journal_versions import wrong_versions
+from jobs.audit.recompute.basis import EVERYTHING, Scope, first_log_date, pin
+from jobs.audit.recompute.examination import SUM, USAGE_READ, as_table, examine, journal_read
+from jobs.audit.recompute.expected import Pinned
+from jobs.audit.recompute.late_contracts import JUDGED_FROM, judge_late, later_contracts
+from jobs.audit.recompute.reversals import is_examined
+from jobs.audit.tables.append import append
+from jobs.audit.tables.database import stored
+from jobs.audit.tables.retained import has_each_once, retained_rows
+from jobs.audit.tables.spill import by_part
 from jobs.billing.sums import COLUMNS
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.delta.table import open_table
@@ -61,29 +54,33 @@ def audit(
     if usage is None or journal is None or not usage.file_uris():
         return None
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
-    held = {name: kept(table) for name, table in tables_of.items()}
-    pinned = pin(usage, held.values(), tables, present, Asked(most_rows=most_rows))
+    held = {name: retained_rows(table) for name, table in tables_of.items()}
+    pinned = pin(usage, held.values(), tables, present, Scope(most_rows=most_rows))
     rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
-    concerned = judged(rows.filter(is_examined()), late=False)
+    concerned = judge_late(rows.filter(is_examined()), late=False)
     if later := later_contracts(journal, pinned):
         unknown = rows.filter(later.wanted.is_wanted(rows))
         read = [name for name in journal_read(pinned) if name in rows.columns]
-        concerned = pl.concat([concerned, judged(later.takes(unknown, read), late=True)], how="diagonal")
-    found = examined(concerned, _rows(usage, USAGE_READ), pinned)
+        concerned = pl.concat([concerned, judge_late(later.takes(unknown, read), late=True)], how="diagonal")
+    found = examine(concerned, _rows(usage, USAGE_READ), pinned)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     corrections = as_table(stream)
     if appends and len(corrections):
         append(usage, corrections, now)
     faults = [
         *found.filter(pl.col("kind") != SUM).to_dicts(),
-        *(held[name] for name, table in tables_of.items() if held[name].missing or not is_each_once(table, held[name])),
-        *otherwise_told(
+        *(
+            held[name]
+            for name, table in tables_of.items()
+            if held[name].missing or not has_each_once(table, held[name])
+        ),
+        *wrong_versions(
             journal,
             {Table.ACCOUNTS: pinned.accounts, Table.PRICES: pinned.prices},
             held[Table.JOURNAL].first,
             pinned.position,
         ),
-        *otherwise_decided(journal, usage, held, pinned.position),
+        *wrong_decisions(journal, usage, held, pinned.position),
     ]
     return Examined(pinned, faults, len(corrections))
 
@@ -91,30 +88,30 @@ def audit(
 def proof(tables: str, database: str, now: datetime) -> Iterator[str]:
     """What is wrong of all that billing and sessionization hold by now, also if only a period is asked for."""
     hour = now.replace(minute=0, second=0, microsecond=0)
-    for asked in (EVERYTHING, Asked(since=hour), Asked(until=hour), Asked(hour - timedelta(days=1), hour)):
+    for asked in (EVERYTHING, Scope(since=hour), Scope(until=hour), Scope(hour - timedelta(days=1), hour)):
         for check, wrong in proved(tables, database, asked).items():
             if wrong.found:
                 yield f"{check} of {asked}: {wrong.first} ({wrong.found} in all)"
 
 
-def proved(tables: str, database: str, asked: Asked = EVERYTHING) -> dict[str, Wrong]:
+def proved(tables: str, database: str, asked: Scope = EVERYTHING) -> dict[str, Wrong]:
     """I5, I6, I8 and I12, as far as there is something to compare."""
     made = stored(database, asked)
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return {}
-    span, decided = span_of(asked, kept(usage).since, usage, made.billed), decisions(usage, made.billed)
+    span, decided = span_of(asked, retained_rows(usage).since, usage, made.billed), decisions(usage, made.billed)
     since = first_log_date(usage, JoinsConfig(), asked)
     concerns = (pc.field("lsn") < made.billed.position) & span.occurred
     names = [field.name for field in usage.schema().fields if field.name in COLUMNS]
     logged = usage.to_pyarrow_dataset().to_table(filter=None if since is None else pc.field("log_date") >= since)
     rows = logged.filter(concerns).select(names)
     parts = by_part(by_bucket(rows, made.billed, decided).sort("bucket").iter_rows())
-    found = compared(parts, made.billed, decided, usage, span)
+    found = compare_bills(parts, made.billed, decided, usage, span)
     accounts = open_table(tables, Table.ACCOUNTS)
     versions = ACCOUNTS.empty_table() if accounts is None else accounts.to_pyarrow_table()
     wrong = {"I6": found.sums, "I8": found.corrections, "I12": wrong_months(made.months, versions)}
-    if asked.is_everything and made.sessions.gaps_reached and kept(journal).since is None:
+    if asked.is_everything and made.sessions.gaps_reached and retained_rows(journal).since is None:
         requests = _rows(journal, OF_REQUESTS).to_arrow()
         cut = by_part(sessions_by_bucket(requests, made.sessions).sort("bucket").iter_rows())
         wrong["I5"] = compared_sessions(cut, made.sessions)

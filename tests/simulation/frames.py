@@ -15,13 +15,13 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from jobs.runtime.batch import Seen, seen_in
-from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.scanned_records import RECORDS
 from tests.simulation.calls import idle, outside
 from tests.simulation.kafka import Kafka
 
 Change = Callable[[pa.Table], pa.Table]
 CONDITION = re.compile(r"(\w+) (>=|<) (\d+)")
-MOST_FILES = 4
+MAX_FILES = 4
 SELDOM = 0.2
 
 
@@ -236,7 +236,7 @@ def table_batches(path: Path, first: int, chance: random.Random) -> Iterator[pa.
         if not files:
             yield None
             continue
-        taken, files = files[: (most := chance.randint(1, MOST_FILES))], files[most:]
+        taken, files = files[: (most := chance.randint(1, MAX_FILES))], files[most:]
         yield pa.concat_tables([_file(path, name) for name in taken], promote_options="default")
 
 

@@ -17,7 +17,7 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.runtime.kafka.log_records import LogRecord
-from jobs.runtime.kafka.looked_records import RECORDS
+from jobs.runtime.kafka.scanned_records import RECORDS
 from jobs.runtime.kafka.topic import EARLIEST, Topic
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from tests.simulation.calls import outside
@@ -264,7 +264,7 @@ def beat(kafka: Kafka, partition: int, now: datetime) -> None:
 class Heartbeat:
     """Stands in for its namesake: beats once when it starts; later ones are steps of the history."""
 
-    is_resting = False
+    is_idle = False
 
     def __init__(self, kafka: Kafka, now: datetime) -> None:
         self._kafka, self._now = kafka, now

@@ -11,10 +11,10 @@ import psycopg
 from deltalake import DeltaTable
 from psycopg.rows import dict_row
 
+from jobs.runtime.effective_rules import History, read_history
 from jobs.runtime.postgres.rules_table import stored_history
-from jobs.runtime.rules_in_force import History, read_history
 from jobs.streams import Table
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 from tests.simulation.world import World
 
 Row = dict[str, Any]

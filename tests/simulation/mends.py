@@ -96,12 +96,12 @@ MENDS = (
     _mend(
         "a changed timeout decides the past",
         f"{JOINS}/decide.py",
-        "history = kept or (present,)\n",
-        "history = (Held(1, present.rules),)\n",
+        "history = stored or (present,)\n",
+        "history = (EffectiveRules(1, present.rules),)\n",
     ),
     _mend(
         "a lowered timeout loses rows that wait",
-        f"{JOINS}/past.py",
+        "jobs/joins/recovery.py",
         "    if past.waiting_from is not None:\n",
         "    if False:\n",
     ),
@@ -152,8 +152,8 @@ MENDS = (
     _mend(
         "the meters of a batch are lost where its timeout changes",
         f"{JOINS}/sink.py",
-        "self._rules.said_of(known.history, now)",
-        "self._rules.said(known.history[-1].first, now)",
+        "self._rules.document_of(known.history, now)",
+        "self._rules.value(known.history[-1].first, now)",
     ),
     _mend(
         "a straggler has another currency",
@@ -170,14 +170,14 @@ MENDS = (
     _mend(
         "a meter that is declared no more is forgotten in the sums",
         "jobs/billing/sums.py",
-        "lazy())), held).collect()",
-        'lazy())), held).filter(pl.col("meter").is_in(list(held.rules["late_policy"]))).collect()',
+        "lazy())), effective).collect()",
+        'lazy())), effective).filter(pl.col("meter").is_in(list(effective.rules["late_policy"]))).collect()',
     ),
     _mend(
         "what was not reported is counted as 0",
         f"{JOINS}/quantities.py",
-        "said = pl.col(quantity_of(meter.sums))\n",
-        "said = pl.col(quantity_of(meter.sums)).fill_null(0)\n",
+        "reported = pl.col(quantity_of(meter.sums))\n",
+        "reported = pl.col(quantity_of(meter.sums)).fill_null(0)\n",
     ),
     _mend(
         "a quantity has the price of another meter",
@@ -188,19 +188,19 @@ MENDS = (
     ),
     _mend(
         "a correction of units that another meter bills is forgotten",
-        "jobs/audit/proved.py",
+        "jobs/audit/bills/proof.py",
         "for part in (corrected, contained))",
         "for part in (corrected,))",
     ),
     _mend(
         "a request that leaves its pair stays on the day of the completion",
-        "jobs/audit/corrected.py",
+        "jobs/audit/recompute/corrections.py",
         'occurred=pl.col("occurred") & pl.col("had_day")',
         'occurred=pl.col("occurred")',
     ),
     _mend(
         "a request and an answer of years before are one where they are backfilled at once",
-        "jobs/audit/restated.py",
+        "jobs/audit/recompute/restatements.py",
         "(says_more | is_parted)",
         "says_more",
     ),

@@ -16,13 +16,13 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.rules import history_until
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
+from jobs.runtime.effective_rules import effective_at
 from jobs.runtime.meters import MeterConfig
-from jobs.runtime.rules_in_force import held_at
 from jobs.sessionization.config import SessionizationConfig
 from metering.instants import rfc3339
 from metering.sessions import Session, merge
+from metering.vocabulary import LatePolicy
 from metering.windows import tumbling
-from metering.words import LatePolicy
 from tests.simulation.made import Found, Row, differ_by_key, found_in
 from tests.simulation.oracle_by_audit import audited
 from tests.simulation.oracle_of_dimensions import dimensions
@@ -83,7 +83,7 @@ def _closed(found: Found, world: World) -> Iterator[str]:
     for position, closed_until in world.closed_usage:
         for row in found.usage[position - 1 :]:
             end = tumbling(row["event_time"]).end
-            until = history_until(held_at(found.graces, row["lsn"]).rules) if found.graces else None
+            until = history_until(effective_at(found.graces, row["lsn"]).rules) if found.graces else None
             if until is not None and end <= until and row["first_received_at"] not in (None, row["received_at"]):
                 continue
             for meter in (entry["meter"] for entry in row["meters"] if entry["quantity"]):

@@ -1,4 +1,4 @@
-"""What the audit says of a history: the stream made of the journal what it must, and what was found later is put right.
+"""What the audit says of a history: the stream made of the journal what it must, and what was found later is corrected.
 
 What must stand in the end is said row by row, by the rules of `metering`.
 """
@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from jobs.audit.recomputed import REJOIN_WITHIN
+from jobs.audit.recompute.expected import REJOIN_WITHIN
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.rules_in_force import read_history, rules_at
+from jobs.runtime.effective_rules import read_history, rules_at
 from metering.joining import FINAL, Decision, step
 from metering.joining import Row as TimedRow
 from metering.pricing import account_as_of, price_as_of
-from metering.words import BILLABLE, Disposition, Family, Outcome, UsageCause
+from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.simulation.audits import Examined, audit, proof
 from tests.simulation.declared import OTHER, OTHER_TYPE
 from tests.simulation.made import Found, Row, differ_by_key
@@ -50,7 +50,7 @@ def audited(found: Found, world: World) -> Iterator[str]:
         return
     yield from (f"audit: {wrong}" for wrong in said.faults)
     if said.appended:
-        yield f"audit: {said.appended} rows are to be put right after the last audit"
+        yield f"audit: {said.appended} rows are to be corrected after the last audit"
     yield from (f"audit: {wrong}" for wrong in proof(str(world.tables), world.database, world.clock.now()))
     yield from _stands(found, said)
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobs.runtime.catalog_changes import parse_change
-from jobs.runtime.rules_in_force import parse_history
+from jobs.runtime.effective_rules import parse_history
 from jobs.streams import CatalogTopic
 from metering.pricing import Version, account_as_of
-from metering.words import UsageCause
+from metering.vocabulary import UsageCause
 from tests.simulation.made import Found, Row
 
 Said = dict[str, str]
@@ -36,7 +36,7 @@ def dimensions(found: Found) -> Iterator[str]:
             yield f"I10: usage {usage['lsn']} has the dimensions {told} instead of {every}"
         for lsn in usage["corrects_lsns"] or ():
             if usage["cause"] == UsageCause.REPRICED and told != said.get(lsn, told):
-                yield f"I8: usage {usage['lsn']} has the dimensions {told}, but puts right {lsn}, which has {said[lsn]}"
+                yield f"I8: usage {usage['lsn']} has the dimensions {told}, but corrects {lsn}, which has {said[lsn]}"
 
 
 def _every(usage: Row, by_lsn: dict[int, Row], accounts: dict[str, list[Version[Said]]], names: Sequence[str]) -> Said:

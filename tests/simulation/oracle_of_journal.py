@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.runtime.rules_in_force import read_history, rules_at
+from jobs.runtime.effective_rules import read_history, rules_at
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import Acceptance, AcceptWindow
 from metering.instants import EPOCH
-from metering.words import Disposition, Reason
+from metering.vocabulary import Disposition, Reason
 from tests.simulation.declared import BACKFILL, HISTORY
 from tests.simulation.kafka import Kafka
 from tests.simulation.made import Found, Row

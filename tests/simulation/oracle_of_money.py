@@ -12,15 +12,15 @@ from typing import Any
 from jobs.billing.rules import history_until
 from jobs.runtime.catalog_changes import parse_change
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.rules_in_force import held_at, parse_history, rules_at
+from jobs.runtime.effective_rules import effective_at, parse_history, rules_at
 from jobs.streams import CatalogTopic
 from metering.joining import FINAL, Decision, Side, step
 from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of, price_as_of
 from metering.ranking import merit
+from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, Status, UsageCause
 from metering.windows import tumbling
-from metering.words import BILLABLE, Disposition, Family, Outcome, Status, UsageCause
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
@@ -221,7 +221,7 @@ def windows(found: Found) -> Iterator[str]:
     settled = settled_in(found)
     corrected = {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for usage in found.outcomes:
-        held = held_at(found.graces, usage["lsn"])
+        held = effective_at(found.graces, usage["lsn"])
         window, is_judged = tumbling(usage["event_time"]), usage["cause"] == UsageCause.STREAM
         for entry in usage["meters"]:
             meter, quantity, version, unit, amount = (entry[name] for name in ("meter", *ENTRY))

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from metering.vocabulary import BILLED
 from metering.windows import tumbling
-from metering.words import BILLED
 from tests.simulation.made import Found
 
 

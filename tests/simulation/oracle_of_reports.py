@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from metering.words import Family
+from metering.vocabulary import Family
 
 STATUSES = ("error", "cancelled", "completed")
 SOURCES = ("partial", "estimated", "provider")

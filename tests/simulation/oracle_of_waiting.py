@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from jobs.billing.rules import grace, holds
-from jobs.runtime.rules_in_force import Held, held_at
+from jobs.runtime.effective_rules import EffectiveRules, effective_at
 from jobs.streams import CatalogTopic
 from metering.holding import Hold
+from metering.vocabulary import UsageCause
 from metering.windows import tumbling
-from metering.words import UsageCause
 from tests.simulation.made import Found, Row
 
 Key = tuple[int, str]
@@ -35,7 +35,7 @@ def decisions(found: Found) -> Iterator[str]:
             yield f"I10: usage {usage['lsn']} says {said}, received at {usage['received_at']}; the journal says {row}"
 
 
-def first_decision(held: Held, usage: Row, entry: Row) -> str:
+def first_decision(held: EffectiveRules, usage: Row, entry: Row) -> str:
     """What is decided of a straggler when it comes."""
     # A meter that billing does not know yet corrects, and so does what came in time at first.
     policy: str = held.rules["late_policy"].get(entry["meter"], "correct")
@@ -49,7 +49,7 @@ def first_decision(held: Held, usage: Row, entry: Row) -> str:
     return "hold" if entry["quantity"] and _hold(held, entry["meter"]).holds(entry["amount"], age) else "correct"
 
 
-def straggler_decision(held: Held, usage: Row, meter: str) -> str:
+def straggler_decision(held: EffectiveRules, usage: Row, meter: str) -> str:
     """What is decided of all entries of a meter: it waits if one of them does."""
     each = [first_decision(held, usage, entry) for entry in usage["meters"] if entry["meter"] == meter]
     return "hold" if "hold" in each else each[0]
@@ -63,14 +63,14 @@ def settled_in(found: Found) -> dict[Key, str]:
         return settled
     for said in (row for row in found.usage if row["cause"] == UsageCause.DECIDED):
         lsn, meter = said["corrects_lsns"][0], said["meters"][0]["meter"]
-        usage, held = by_lsn.get(lsn), held_at(found.graces, lsn)
+        usage, held = by_lsn.get(lsn), effective_at(found.graces, lsn)
         if usage is None or lsn > said["lsn"] or meter not in holds(held.rules) or (lsn, meter) in settled:
             continue
         is_meant = [usage[name] for name in ("account", "request_id")] == [said["account"], said["request_id"]]
         if is_meant and said["received_at"] < _until(held, usage, meter) and _waits(held, usage, meter):
             settled[lsn, meter] = json.loads(said["dimensions"])["decision"]
     for usage in found.outcomes:
-        held = held_at(found.graces, usage["lsn"])
+        held = effective_at(found.graces, usage["lsn"])
         for meter in holds(held.rules):
             is_over = found.billed_until is not None and _until(held, usage, meter) <= found.billed_until
             if is_over and (usage["lsn"], meter) not in settled and _waits(held, usage, meter):
@@ -78,13 +78,13 @@ def settled_in(found: Found) -> dict[Key, str]:
     return settled
 
 
-def _waits(held: Held, usage: Row, meter: str) -> bool:
+def _waits(held: EffectiveRules, usage: Row, meter: str) -> bool:
     return any(first_decision(held, usage, one) == "hold" for one in usage["meters"] if one["meter"] == meter)
 
 
-def _hold(held: Held, meter: str) -> Hold:
+def _hold(held: EffectiveRules, meter: str) -> Hold:
     return holds(held.rules)[meter]
 
 
-def _until(held: Held, usage: Row, meter: str) -> datetime:
+def _until(held: EffectiveRules, usage: Row, meter: str) -> datetime:
     return _hold(held, meter).until(usage["received_at"])

@@ -21,7 +21,7 @@ from jobs.sessionization.pipeline import STAGED as SESSIONS
 from jobs.streams import INSTANT, JOURNAL, QUANTITY
 from metering.meters import REPORTED_COLUMNS
 from metering.sessions import Session, merge
-from metering.words import REQUESTS, Disposition, Family, Reason
+from metering.vocabulary import REQUESTS, Disposition, Family, Reason
 from tests.simulation.declared import OTHER_TYPE
 
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ from tests.simulation.oracle import differences
 from tests.simulation.steps import Step
 from tests.simulation.world import World
 
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Outcome:
         """The history, for whoever looks for the fault."""
         lines = [f"seed {self.seed}, {self.partitions} partitions, {len(self.steps)} steps"]
         lines += [f"  {step!r}  → {came}" for step, came in zip(self.steps, self.came, strict=False)]
-        lines += [f"  BROKEN {sentence}" for sentence in self.broken[:MOST_SHOWN]]
-        if len(self.broken) > MOST_SHOWN:
-            lines.append(f"  and {len(self.broken) - MOST_SHOWN} more")
+        lines += [f"  BROKEN {sentence}" for sentence in self.broken[:MAX_SHOWN]]
+        if len(self.broken) > MAX_SHOWN:
+            lines.append(f"  and {len(self.broken) - MAX_SHOWN} more")
         return "\n".join([*lines, f"run it again: python -m tests.simulation --seed {self.seed}"])
 
 

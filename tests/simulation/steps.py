@@ -17,7 +17,7 @@ from jobs.runtime.errors import Refused
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
-from metering.words import Disposition, EventType, Job
+from metering.vocabulary import Disposition, EventType, Job
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
 from tests.simulation.declared import DECLARED, HISTORY, OTHER_TYPE
@@ -347,7 +347,7 @@ class Retain:
 
 @dataclass(frozen=True)
 class Audit:
-    """`weir audit` appends what it puts right, whatever the applications are in the middle of."""
+    """`weir audit` appends what it corrects, whatever the applications are in the middle of."""
 
     def do(self, world: World) -> str:
         """Audit all that is there."""

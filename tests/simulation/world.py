@@ -24,7 +24,7 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import EVENTS_TOPIC, SCHEMAS, Table
 from metering.instants import rfc3339
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.clocks import HandClock
 from tests.simulation.applications import JOBS, Application
 from tests.simulation.audits import audit
@@ -42,7 +42,7 @@ CONFIGS: Mapping[str, type[JobConfig]] = {
     "billing": BillingConfig,
 }
 ENOUGH_CALLS = 100_000
-MOST_ROUNDS = 12
+MAX_ROUNDS = 12
 SKEWS_S = (0, 0, 0, 2, -90, 600, -18_000)
 """How far the clock of a driver's machine is ahead."""
 
@@ -286,7 +286,7 @@ class World:
             0, self.event(EventType.USAGE, "a0", 0, request_id="last", user_id="u0", model="fast", status="completed")
         )
         moved: object = None
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             ended = [self.run(name, ENOUGH_CALLS, Fault.FREEZE) for name in JOBS]
             before, moved = moved, self._positions()
             if before != moved or not all(driver.baton.is_idle for driver in ended):
@@ -297,7 +297,7 @@ class World:
             audit(str(self.tables), self.clock.now())
             is_audited = True
         ends = {name: drivers[-1].end for name, drivers in self.drivers.items()}
-        raise StandsStillError(f"after {MOST_ROUNDS} rounds: {ends}, {moved}")
+        raise StandsStillError(f"after {MAX_ROUNDS} rounds: {ends}, {moved}")
 
     def _positions(self) -> object:
         positions = self._observer.execute("SELECT job, next_position, frontier FROM positions ORDER BY job").fetchall()

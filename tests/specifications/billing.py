@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from metering.lateness import Arrival, arrival
+from metering.vocabulary import Decision, Outcome
 from metering.windows import Window
-from metering.words import Decision, Outcome
 
 
 def decide(

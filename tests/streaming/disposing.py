@@ -7,10 +7,10 @@ import polars as pl
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.repeats import candidates, entries, repeats
-from jobs.ingestion.set_aside import set_aside
-from jobs.runtime.rules_in_force import History, rules_at
-from metering.words import Disposition
+from jobs.runtime.effective_rules import History, rules_at
+from metering.vocabulary import Disposition
 
 DISPOSED = ("lsn", "offset", "disposition", "reason", "first_lsn", "event_time")
 
@@ -28,7 +28,7 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
         # By which contracts they were judged, the records say themselves.
         judging = {name: rule for name, rule in rules.items() if name in IngestionConfig.DECIDING}
         config = IngestionConfig.model_validate(judging)
-        judged = judged_by_reception(set_aside(row, {}, config.max_record_bytes), config)
+        judged = judged_by_reception(quarantine(row, {}, config.max_record_bytes), config)
         judged = judged.with_columns(replays_lsn=pl.lit(None, pl.Int64))
         first_lsn, disposition = None, Disposition.REJECTED
         if judged["reason"].item() is None:

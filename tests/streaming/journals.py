@@ -18,7 +18,7 @@ from jobs.runtime.config import Environment
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import JOURNAL, CatalogTopic, Table
-from metering.words import Disposition, EventType
+from metering.vocabulary import Disposition, EventType
 
 WRITTEN = JOURNAL.append(conventions.FIELD)
 """What ingestion writes by the contracts that are shipped."""

@@ -22,7 +22,7 @@ from cli.main import app
 from jobs.ingestion.config import Backfill
 from jobs.runtime.kafka.marks import FIRST_RECEIVED
 from metering.instants import rfc3339
-from metering.words import EventType
+from metering.vocabulary import EventType
 from monitoring import metrics
 from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal, let_commands_reach

@@ -37,7 +37,7 @@ from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.streams import USAGE, Table
 from metering.meters import Meter
-from metering.words import LatePolicy
+from metering.vocabulary import LatePolicy
 from tests.pipelines.billing import NOON, billed_by_history, stored, usage_row
 from tests.pipelines.test_billing import random_row
 from tests.streaming.journals import environment

@@ -17,7 +17,7 @@ from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
-from metering.words import EventType
+from metering.vocabulary import EventType
 from monitoring import metrics
 from tests.streaming.journals import Journal, at, event, heartbeat
 

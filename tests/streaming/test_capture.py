@@ -22,16 +22,16 @@ from deltalake import write_deltalake
 
 from catalog import capture
 from catalog.change import Change, compact_json
-from catalog.decisions import Said, Waiting, decide
+from catalog.decisions import DecisionText, Waiting, decide
 from catalog.deletion import delete_row
-from catalog.earlier import forget_earlier_keys
-from catalog.gone import delete_again, gone, tell_again
+from catalog.earlier_keys import forget_earlier_keys
 from catalog.publishing import publish
+from catalog.reconciliation import delete_missing, missing_deletions, publish_differences
 from deployment.capture import read_capture
-from jobs.joins.untold import LOOK_SECONDS, Untold
+from jobs.joins.unpropagated_deletions import LOOK_SECONDS, UnpropagatedDeletions
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import SCHEMAS, CatalogTopic, Table
-from metering.words import Decision
+from metering.vocabulary import Decision
 from tests.clocks import HandClock
 from tests.streaming.capturing import Chain, running_chain
 from tests.waiting import wait_until
@@ -226,7 +226,7 @@ def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
     records = len(chain.told())
     chain.start_worker()
     chain.until_captured()
-    assert len(chain.told()) == records + 2 + 6 + 6, "each row is told again"
+    assert len(chain.told()) == records + 2 + 6 + 6, "each row is published again"
     assert chain.versions() == before
     edits.assert_told()
 
@@ -343,9 +343,9 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
     """What did not count is decided again: then it must come once more, behind what came meanwhile."""
     chain, _ = edited
     one = Waiting(7, "requests", "a", "r7")
-    for said in (Said(Decision.APPROVE, "as agreed", "ann"), Said(Decision.APPROVE, "yes", "bob")):
+    for said in (DecisionText(Decision.APPROVE, "as agreed", "ann"), DecisionText(Decision.APPROVE, "yes", "bob")):
         decide(chain.url, [one], said)
-    decide(chain.url, [one], Said(Decision.REJECT, "no", "eve"))
+    decide(chain.url, [one], DecisionText(Decision.REJECT, "no", "eve"))
     chain.until_captured()
     records = [record for record in chain.told() if record.topic == CatalogTopic.DECISIONS]
     assert all(change_problem(record.topic, record.key, record.value) is None for record in records)
@@ -358,7 +358,9 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
 def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_is_missed_until_it_is_back(
     edited: tuple[Chain, Edits], tmp_path: Path
 ) -> None:
-    """One's own column makes no version. Of a row without ours nothing is believed, and it is told again as it is."""
+    """One's own column makes no version. Of a row without ours nothing is believed, and it is published again as it
+    is.
+    """
     chain, edits = edited
     for statement in ("ADD COLUMN crm_id text", "RENAME COLUMN crm_id TO crm", "DROP COLUMN crm"):
         with edits.transaction() as sql:
@@ -397,7 +399,7 @@ def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_
         sql.execute("ALTER TABLE catalog.prices RENAME COLUMN price_of_unit TO unit_price")
     for table, rows in before.items():
         write_deltalake(f"{tmp_path}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
-    told = tell_again(str(tmp_path), chain.url)
+    told = publish_differences(str(tmp_path), chain.url)
     chain.until_captured()
     with psycopg.connect(chain.url) as sql:
         found = sql.execute(
@@ -468,7 +470,7 @@ def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
     for table, rows in held(before).items():
         write_deltalake(f"{tmp_path}/{table}", rows)
     clock = HandClock()
-    untold = Untold(chain.url, clock)
+    untold = UnpropagatedDeletions(chain.url, clock)
 
     def looks(versions: dict[Table, list[dict[str, Any]]]) -> int:
         """What joins would say, after a look and another when all that was committed is captured."""
@@ -479,7 +481,7 @@ def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
         return untold.rows
 
     never_told = looks(before)
-    deleted = delete_again(str(tmp_path), chain.url, gone(str(tmp_path), chain.url))
+    deleted = delete_missing(str(tmp_path), chain.url, missing_deletions(str(tmp_path), chain.url))
     assert never_told == deleted
 
     chain.until_captured()

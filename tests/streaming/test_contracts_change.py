@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.ingestion import fingerprints, judge
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import RECORD
+from jobs.runtime.effective_rules import read_history
 from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
-from jobs.runtime.rules_in_force import read_history
 from jobs.streams import Table
 from tests.corpus.contracts import GPU, completions_with
 from tests.streaming.brokers import running_broker

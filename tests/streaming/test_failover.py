@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from catalog.gone import delete_again, gone
+from catalog.reconciliation import delete_missing, missing_deletions
 from jobs.streams import SCHEMAS, Table
 from tests.streaming.capturing import Chain, running_chain
 from tests.streaming.standby import Standby
@@ -88,7 +88,7 @@ def reconcile(chain: Chain, folder: Path) -> int:
     """What `weir catalog reconcile` does when joins has all that was captured."""
     for table, rows in chain.versions().items():
         write_deltalake(f"{folder}/{table}", pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
-    deleted = delete_again(str(folder), chain.url, gone(str(folder), chain.url))
+    deleted = delete_missing(str(folder), chain.url, missing_deletions(str(folder), chain.url))
     chain.until_captured()
     return deleted
 

@@ -59,5 +59,5 @@ def test_an_event_wakes_a_heart_that_rests(spark: SparkSession, broker: str, dat
         topic.producer.produce(topic.name, b"neither an event nor a heartbeat", partition=0)
         topic.producer.flush(30)
         sink.process(batch(spark, topic))
-        assert not sink._heartbeat.is_resting
+        assert not sink._heartbeat.is_idle
         wait_until(lambda: batch(spark, topic).count() > known + 1, "a beat at once")

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.rules_in_force import History, read_history, rules_at
+from jobs.runtime.effective_rules import History, read_history, rules_at
 from jobs.streams import Table
 from metering.joining import Row, Side, step
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.streaming.journals import Journal, at, event, heartbeat
 from tests.streaming.test_usage_sink import COMPLETION, REQUEST, SHARED, driver, universes, usage
 

@@ -29,24 +29,24 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from jobs.audit.conservation import conservation
+from jobs.audit.compare.conservation import conservation
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
+from jobs.runtime.effective_rules import read_history
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials
 from jobs.runtime.kafka.heartbeat import Heartbeat
 from jobs.runtime.kafka.source import TopicSource
-from jobs.runtime.kafka.topic import LATEST, TopicsReader, describe_again, describe_topic, list_partitions, offsets
+from jobs.runtime.kafka.topic import LATEST, TopicsReader, describe_read_topic, describe_topic, list_partitions, offsets
 from jobs.runtime.kafka.topic import Topic as Known
-from jobs.runtime.obstacles import obstacle_of
-from jobs.runtime.rules_in_force import read_history
+from jobs.runtime.transient_errors import transient_error_of
 from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
-from metering.words import Cause
+from metering.vocabulary import Cause
 from monitoring import metrics
 from tests.clocks import HandClock
 from tests.streaming.brokers import running_broker
@@ -320,21 +320,21 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str) -> None
     def at_a_start() -> Known:
         return describe_topic(topic.admin, topic.name, denials, clock)
 
-    for look in (at_a_start, lambda: describe_again(topic.admin, topic.name)):
+    for look in (at_a_start, lambda: describe_read_topic(topic.admin, topic.name)):
         with pytest.raises(NotYet, match="denies the topic not-yet-known") as found:
             look()
         assert found.value.cause is Cause.KAFKA
     # Between two requests of one look at how far a driver is behind.
     with pytest.raises((NotYet, KafkaException)) as vanished:
         offsets(topic.admin, Known(topic.name, "", (0,)), LATEST)
-    obstacle = obstacle_of(vanished.value)
+    obstacle = transient_error_of(vanished.value)
     assert obstacle is not None
     assert obstacle.cause is Cause.KAFKA
     clock.go(BELIEVED_AFTER_SECONDS)
     with pytest.raises(Refused, match="create it, then start again"):
         at_a_start()
     topic.create()
-    assert describe_again(topic.admin, topic.name) == at_a_start()
+    assert describe_read_topic(topic.admin, topic.name) == at_a_start()
 
 
 def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_else_is(

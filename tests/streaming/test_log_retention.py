@@ -22,7 +22,7 @@ from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, Table
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.streaming.drivers import running_driver
 from tests.streaming.journals import START, Journal, environment, event, heartbeat
 

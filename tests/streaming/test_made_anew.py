@@ -22,7 +22,7 @@ from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.report import Reporter
 from jobs.runtime.waiting import Waiting, until_done
-from metering.words import Cause
+from metering.vocabulary import Cause
 from tests.streaming.journals import Journal, environment, heartbeat
 
 ATTEMPTS = 3

@@ -22,7 +22,7 @@ from jobs.runtime.errors import Refused
 from jobs.streams import Table
 from laptop.class_archive import submit_arguments
 from laptop.ports import LOOPBACK, free_port
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.streaming.journals import Journal, event, heartbeat
 from tests.streaming.test_delta_writer import accounts
 

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.postgres.ownership import Ownership
-from metering.words import Cause
+from metering.vocabulary import Cause
 
 
 def test_a_driver_that_was_replaced_is_fenced(database: str) -> None:

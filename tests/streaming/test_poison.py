@@ -42,11 +42,11 @@ from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.attempts import ALONE_LIMIT
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
-from jobs.runtime.kafka.plain_look import PlainLook
+from jobs.runtime.kafka.raw_scan import RawScan
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.kafka.topic import LATEST, Topic, list_partitions, offsets
-from jobs.runtime.obstacles import obstacle_of
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.transient_errors import transient_error_of
 from jobs.streams import CatalogTopic, Table
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, joined_snappy_batch, packed_batch
@@ -128,7 +128,7 @@ class Driver:
                     break
                 except Exception as error:
                     self._source.failed(error)
-                    if obstacle_of(error) is None:
+                    if transient_error_of(error) is None:
                         raise
                     self._source = TopicSource(self._job, self._context, self._sink)
             else:
@@ -228,7 +228,7 @@ def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: st
     expected = [consumer.poll(30) for _ in range(50 + 2 * PARTITIONS)]
     consumer.close()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    look = PlainLook(KafkaAccess(bootstrap=bootstrap), admin, list_partitions(admin, [topic])[0])
+    look = RawScan(KafkaAccess(bootstrap=bootstrap), admin, list_partitions(admin, [topic])[0])
     found = look.next_records({}, 1_000, 64 * MIB, MIB)
     assert {(r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in found} == {
         (m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value()) for m in expected if m is not None

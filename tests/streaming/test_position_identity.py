@@ -27,7 +27,7 @@ from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import CatalogTopic, Table
 from metering.meters import REPORTED_COLUMNS
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.streaming.journals import Journal, change, environment, event
 
 ACCOUNT = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezone": "UTC"}

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from jobs.runtime.obstacles import obstacle_of
-from jobs.runtime.postgres.away import remedy
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import schema_is_current
 from jobs.runtime.postgres.session import ServerIsSilent, Session
-from metering.words import Cause
+from jobs.runtime.postgres.unavailable import remedy
+from jobs.runtime.transient_errors import transient_error_of
+from metering.vocabulary import Cause
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def test_a_server_that_is_frozen_inside_a_transaction_is_noticed_once(database: 
         session.execute("SELECT 1")
         with frozen(session):
             session.execute("SELECT 2")
-    obstacle = obstacle_of(found.value)
+    obstacle = transient_error_of(found.value)
     assert obstacle is not None
     assert obstacle.cause is Cause.DATABASE
     assert session.closed
@@ -98,7 +98,7 @@ def test_a_server_that_answers_is_not_waited_for(database: str, missing: str) ->
             (psycopg.OperationalError, OperationalError), match=r"not exist|authentication failed"
         ) as found:
             connect(url)
-        assert obstacle_of(found.value) is None
+        assert transient_error_of(found.value) is None
         assert remedy(found.value) is not None
 
 
@@ -107,7 +107,7 @@ def test_a_server_that_is_not_there_is_waited_for() -> None:
         for connect in (schema_is_current, lambda url: Ownership.take("joins", url, {})):
             with pytest.raises((psycopg.OperationalError, OperationalError)) as found:
                 connect(f"postgresql://weir@{address}/weir")
-            obstacle = obstacle_of(found.value)
+            obstacle = transient_error_of(found.value)
             assert obstacle is not None, str(found.value)
             assert obstacle.cause is Cause.DATABASE
 

@@ -21,7 +21,7 @@ from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB
 from jobs.streams import JOURNAL, Table
-from metering.words import Disposition, EventType
+from metering.vocabulary import Disposition, EventType
 from monitoring import metrics
 from tests.streaming.journals import batch_of, environment
 

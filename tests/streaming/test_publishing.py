@@ -31,7 +31,7 @@ from jobs.billing.publishing import Publisher, PublishingThread
 from jobs.runtime.errors import Fenced
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.postgres.ownership import Ownership
-from metering.words import Outcome, Published
+from metering.vocabulary import Outcome, Published
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from tests.following import Follower, committed, refuse_other_windows, table, truth

@@ -19,7 +19,7 @@ from jobs.ingestion.sink import journal_rows
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.streams import JOURNAL, Table
-from metering.words import Disposition
+from metering.vocabulary import Disposition
 from monitoring import metrics
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from metering.instants import rfc3339
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal, let_commands_reach
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
 from cli.journal import summary_rows
-from jobs.audit.conservation import consumed_ranges, count_rows
+from jobs.audit.compare.conservation import consumed_ranges, count_rows
 from jobs.retention import Removed, Retention, files_of, oldest_open_day, retain_days, retain_rows
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.runtime.kafka.topic import Topic

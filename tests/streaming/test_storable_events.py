@@ -30,7 +30,7 @@ from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
 from metering.meters import Meter
-from metering.words import Disposition, EventType, Outcome
+from metering.vocabulary import Disposition, EventType, Outcome
 from tests.corpus import RECEIVED_AT
 from tests.generated import generated
 from tests.metered import flat

@@ -37,7 +37,7 @@ from jobs.streams import (
     Table,
 )
 from metering.instants import EPOCH, rfc3339
-from metering.words import Disposition, EventType
+from metering.vocabulary import Disposition, EventType
 from tests.streaming.drivers import running_driver
 from tests.streaming.journals import START
 

@@ -26,7 +26,7 @@ from jobs.runtime.job import Context
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
 from metering.instants import Clock
-from metering.words import Cause, EventType
+from metering.vocabulary import Cause, EventType
 from tests.clocks import HandClock
 from tests.metered import flat
 from tests.streaming.journals import Journal, at, change, environment, event, heartbeat

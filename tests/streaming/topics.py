@@ -30,7 +30,7 @@ from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import LATEST, list_partitions, offsets
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import Table
-from metering.words import EventType
+from metering.vocabulary import EventType
 from tests.waiting import wait_until
 
 IS_EVENT = pl.col("topic").str.starts_with("events-")

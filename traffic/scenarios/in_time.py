@@ -91,5 +91,5 @@ def device(script: Script) -> None:
         script.send(document, at_ms, "device_clock")
     if script.rng.random() < 0.2:
         script.send(document, at_ms + script.rng.randint(1, 15_000), "device_repeat", "duplicate")
-    script.expect(call, "matched", call.ended_ms, at_ms, events.told(call, document))
+    script.expect(call, "matched", call.ended_ms, at_ms, events.reported(call, document))
     script.was_active(call, call.started_ms, moving=True)

@@ -31,7 +31,7 @@ def orphaned(script: Script) -> None:
     sent_ms = script.timeline.sent_at(call.ended_ms)
     completion = events.completion(call)
     script.send(completion, sent_ms, "orphaned")
-    script.expect(call, "orphaned", call.ended_ms, sent_ms, events.told(call, completion))
+    script.expect(call, "orphaned", call.ended_ms, sent_ms, events.reported(call, completion))
 
 
 def superseded_request(script: Script) -> None:
@@ -88,5 +88,5 @@ def usage_after_completion(script: Script) -> None:
     script.send(completion, ended_ms, "usage_after_completion")
     other = replace(call, used={**call.used, "output_tokens": 1}, status="error")
     script.send(events.usage(other), again_ms, "usage_after_completion")
-    script.expect(call, "matched", call.ended_ms, again_ms, events.told(call, completion))
+    script.expect(call, "matched", call.ended_ms, again_ms, events.reported(call, completion))
     script.was_active(call, call.ended_ms)

@@ -23,14 +23,14 @@ def single(script: Script, call: Call, kind: str, sent_ms: int | None = None) ->
     document = events.usage(call)
     at_ms = script.timeline.sent_at(call.ended_ms) if sent_ms is None else sent_ms
     script.send(document, at_ms, kind)
-    script.expect(call, "matched", call.ended_ms, at_ms, events.told(call, document))
+    script.expect(call, "matched", call.ended_ms, at_ms, events.reported(call, document))
     script.was_active(call, call.ended_ms, beyond_us=call.beyond_us)
     return document, at_ms
 
 
 def matched(script: Script, call: Call, completion: Document, sent_ms: int) -> None:
     """A request whose completion came: billed at the completion's time, active at the request's."""
-    script.expect(call, "matched", call.ended_ms, sent_ms, events.told(call, completion))
+    script.expect(call, "matched", call.ended_ms, sent_ms, events.reported(call, completion))
     script.was_active(call, call.started_ms)
 
 

@@ -14,7 +14,7 @@ from traffic.script import Script
 
 LONG_AGO = (Lags(7_500_000, 8_700_000), Lags(108_000_000, 109_200_000))
 """Two hours and thirty. Ranges narrower than a session gap, more than one away from all others."""
-MOST_BEYOND_MS = 10_000
+MAX_BEYOND_MS = 10_000
 """The longest exact horizon that traffic of seconds can get past."""
 
 
@@ -59,7 +59,7 @@ def of_long_ago(script: Script) -> None:
 
 def can_be_beyond(placement: Placement) -> bool:
     """Whether the exact horizon is over while the traffic goes on."""
-    return placement.policy.exact_horizon_seconds * 1000 <= MOST_BEYOND_MS and can_be_long_ago(placement)
+    return placement.policy.exact_horizon_seconds * 1000 <= MAX_BEYOND_MS and can_be_long_ago(placement)
 
 
 def beyond_the_exact_horizon(script: Script) -> None:

@@ -10,7 +10,7 @@ from traffic.placement import Placement
 from traffic.scenarios.plain import matched, single
 from traffic.script import Script
 
-MOST_APART_MS = 15_000
+MAX_APART_MS = 15_000
 
 
 def can_be_ranked(placement: Placement) -> bool:
@@ -24,7 +24,7 @@ def failed(script: Script) -> None:
     call = replace(call, status="error")
     sent_ms, document = script.timeline.sent_at(call.ended_ms), events.usage(call)
     script.send(document, sent_ms, "failed")
-    script.expect(call, "matched", call.ended_ms, sent_ms, events.told(call, document), waits=True)
+    script.expect(call, "matched", call.ended_ms, sent_ms, events.reported(call, document), waits=True)
     script.was_active(call, call.ended_ms)
 
 
@@ -34,7 +34,7 @@ def retried(script: Script) -> None:
     other = script.rng.choice(script.catalog.models)
     error = replace(call, model=other, status="error", ended_ms=call.ended_ms - 1, used=dict.fromkeys(call.used))
     sent_ms = script.timeline.sent_at(call.ended_ms)
-    most_ms = min(MOST_APART_MS, *(script.placement.apart(model).most_ms for model in (call.model, other)))
+    most_ms = min(MAX_APART_MS, *(script.placement.apart(model).most_ms for model in (call.model, other)))
     script.send({**events.usage(error), "id": f"{call.request_id}.u1"}, sent_ms, "retried")
     script.expect(error, "superseded", error.ended_ms, sent_ms)
     script.was_active(error, error.ended_ms)
@@ -53,7 +53,7 @@ def streamed(script: Script) -> None:
     script.send({**document, "id": f"{call.request_id}.c1", "data": counted}, ended_ms, "streamed")
     script.expect(partial, "superseded", partial.ended_ms, ended_ms)
     completion = events.completion(call)
-    most_ms = min(MOST_APART_MS, script.placement.apart(call.model).most_ms)
+    most_ms = min(MAX_APART_MS, script.placement.apart(call.model).most_ms)
     ended_ms += script.rng.randint(1, most_ms)
     script.send(completion, ended_ms, "streamed")
     matched(script, call, completion, ended_ms)

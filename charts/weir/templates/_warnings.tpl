@@ -42,7 +42,7 @@
 {{- end }}
 {{- end }}
 {{- if or (not .Values.audit.enabled) (not .Values.audit.runs) .Values.audit.suspend }}
-- "No audit is scheduled: nobody proves the bills, and what comes late is not put right, unless you run `weir audit`."
+- "No audit is scheduled: nobody proves the bills, and what comes late is not corrected, unless you run `weir audit`."
 {{- end }}
 {{- if not .Values.setup.enabled }}
 - "setup.enabled is false: run `python -m jobs migrate` yourself before the applications can start."

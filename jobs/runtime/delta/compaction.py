@@ -15,7 +15,7 @@ from jobs.streams import Table
 
 FILE_BYTES = 128 << 20
 """About what a reader takes in one go."""
-MOST_KEPT_DAYS = 7
+MAX_KEPT_DAYS = 7
 """So long a log says when a file was replaced; of what it has forgotten the store says only when it was written."""
 
 
@@ -33,7 +33,7 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
     """Merge the files of each log date before `before`; delete what was replaced more than `keep` ago.
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
-    (`skipChangeCommits`). A reader that lags by more than `keep`, at most MOST_KEPT_DAYS, would miss its files.
+    (`skipChangeCommits`). A reader that lags by more than `keep`, at most MAX_KEPT_DAYS, would miss its files.
     A file of a commit that never was goes, too, `keep` after it was written. So would one whose commit was rolled back:
     `refuse_tables_not_read` comes before this. None when there is no such table, or when it has no log dates and is too
     small to need it: then only its log is cleaned. Raises Refused for a table that a newer version writes.

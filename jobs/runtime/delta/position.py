@@ -71,8 +71,8 @@ def recall_position(writer: DeltaWriter, table: Table) -> Position:
 
 def transactions_of(table: Table, position: Position) -> dict[str, int]:
     """A position in `table` as the transactions of a commit."""
-    said = {table.value: position.next_lsn, f"{table}.table": position.table, f"{table}.row": position.row}
-    return {name: version for name, version in said.items() if version is not None}
+    versions = {table.value: position.next_lsn, f"{table}.table": position.table, f"{table}.row": position.row}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def _exactly(value: Any) -> Any:

@@ -14,36 +14,36 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import Environment, JobConfig
-from jobs.runtime.delta.few_rows import Few, FewRows
+from jobs.runtime.delta.driver_rows import DriverRows, TableLimits
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.errors import Refused
+from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
-from jobs.runtime.resting import Resting
 
 log = structlog.get_logger()
 
 READ_ONE_VERSION_SECONDS = 600.0
 """How long a backlog is read from one version of its table: much less than the table's log is kept."""
 SELDOM_FILES = 10_000
-"""A resting query passes over what the driver has taken, in one batch."""
+"""An idle query passes over what the driver has taken, in one batch."""
 LOOK_SECONDS = 0.25
-"""How often the driver looks while the query rests: as often as Spark does else."""
+"""How often the driver looks while the query is idle: as often as Spark does else."""
 WHOLE_ROWS = 400_000
 """Of a commit that the driver reads: two full batches of ingestion."""
 MAX_BYTES_PER_TRIGGER = 32 << 20
 MAX_FILES_PER_TRIGGER = 20
 
 
-class TableSource(Resting):
+class TableSource(IdleTrigger):
     """A Delta table: first what is there, in chunks by lsn, then its commits as they come.
 
-    While no more comes than the driver can read itself the query rests: Spark looks seldom, because a look at a table
+    While no more comes than the driver can read itself the query is idle: Spark looks seldom, because a look at a table
     costs it a job, and the driver takes what there is. As soon as there is more, the query is built anew and does not
     rest.
     """
 
-    few = Few()
+    few = TableLimits()
     whole_file_bytes = 64 << 20
 
     def __init__(
@@ -60,7 +60,7 @@ class TableSource(Resting):
         self._columns: tuple[str, ...] = ()
         self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
         self._read = job.columns(config)
-        self._by_driver = FewRows(f"{environment.tables}/{job.reads}", self._read, self._most())
+        self._by_driver = DriverRows(f"{environment.tables}/{job.reads}", self._read, self._most())
         self._has_told = False
         self._is_verified = False
 
@@ -120,12 +120,12 @@ class TableSource(Resting):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Commits from the version that the backlog ended with; the sink cuts what it knows."""
-        self._rests = self._may_rest()
+        self._is_idle = self._may_idle()
         return (
             spark.readStream.format("delta")
             .option("startingVersion", self._version)
             .option("skipChangeCommits", "true")
-            .option("maxFilesPerTrigger", SELDOM_FILES if self._rests else MAX_FILES_PER_TRIGGER)
+            .option("maxFilesPerTrigger", SELDOM_FILES if self._is_idle else MAX_FILES_PER_TRIGGER)
             .option("maxBytesPerTrigger", f"{int(MAX_BYTES_PER_TRIGGER * self._share)}b")
             .load(self._path)
             .select(*self._read)
@@ -163,11 +163,11 @@ class TableSource(Resting):
         return batch if rows is None else rows
 
     def found(self) -> pa.Table | None:
-        """What the table got first while the query rests, as much as the driver reads at once.
+        """What the table got first while the query is idle, as much as the driver reads at once.
 
         Where a single commit is more, the query is built anew.
         """
-        if not self._rests or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
+        if not self._is_idle or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
             return None
         found = None
         if (new := self._new_versions()) is not None:
@@ -187,7 +187,7 @@ class TableSource(Resting):
     def _is_behind(self) -> bool:
         return self._upstream.next_lsn > self._sink.position()
 
-    def _most(self) -> Few:
+    def _most(self) -> TableLimits:
         """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
 
         A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark would bring it
@@ -199,17 +199,17 @@ class TableSource(Resting):
 
     @property
     def trigger(self) -> str:
-        """At once, or seldom while the query rests."""
-        return f"{self.seldom_seconds:g} seconds" if self._rests else "0 seconds"
+        """At once, or seldom while the query is idle."""
+        return f"{self.seldom_seconds:g} seconds" if self._is_idle else "0 seconds"
 
     @property
     def look_seconds(self) -> float:
-        """The driver looks more often than Spark while the query rests."""
-        return LOOK_SECONDS if self._rests else 1.0
+        """The driver looks more often than Spark while the query is idle."""
+        return LOOK_SECONDS if self._is_idle else 1.0
 
     def must_restart(self) -> bool:
         """Whether the query is to rest, or to rest no more; batches are bounded by files."""
-        return self._may_rest() != self._rests
+        return self._may_idle() != self._is_idle
 
     def close(self) -> None:
         """Nothing is held."""

@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
 from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
-from jobs.runtime.delta.held_commit import HeldCommit, Log
+from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import SCHEMA_VERSIONS, SCHEMAS, Table
@@ -114,7 +114,7 @@ class DeltaWriter:
         self._watched = [self._epoch, LSN]
         self._grow(self._take(epoch, driver))
         self._stored = pa.schema(self._table.schema().to_arrow())
-        self._held = HeldCommit(self.path)
+        self._held = KnownCommit(self.path)
         self._held.hold(self._table)
 
     def _take(self, epoch: int, driver: int) -> list[Field]:

@@ -8,7 +8,7 @@ from datetime import datetime
 import structlog
 from deltalake import DeltaTable
 
-from jobs.runtime.delta.held_commit import HeldCommit, Log
+from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
 from jobs.runtime.delta.rows_by_lsn import rows_at
 from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_table
@@ -34,7 +34,7 @@ class Upstream:
         self._name = table
         self._path = f"{tables}/{table}"
         self._table: DeltaTable | None = None
-        self._held: HeldCommit | None = None
+        self._held: KnownCommit | None = None
         # The batch's thread and the reporting one look at the same handle; one would judge with half of the other's.
         self._looking = threading.Lock()
         self.next_lsn = 1
@@ -76,13 +76,13 @@ class Upstream:
             self._refuse_another_log(self._table, self._held)
             self._table.update_incremental()
         if self._table is not None:
-            self._held = self._held or HeldCommit(self._path)
+            self._held = self._held or KnownCommit(self._path)
             self._held.hold(self._table)
             self.next_lsn = self._table.transaction_version(LSN) or 1
             self.frontier = instant_of(self._table.transaction_version(FRONTIER))
             self.reached = int(self._table.version()), self.next_lsn
 
-    def _refuse_another_log(self, table: DeltaTable, held: HeldCommit) -> None:
+    def _refuse_another_log(self, table: DeltaTable, held: KnownCommit) -> None:
         state = held.log()
         if state is Log.SAME:
             return

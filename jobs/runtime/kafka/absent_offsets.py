@@ -22,7 +22,7 @@ from jobs.runtime.kafka.leaders import leaders
 from jobs.runtime.kafka.log_records import records_of
 from jobs.runtime.kafka.record_batches import RecordBatch, batches_of, committed
 from jobs.runtime.kafka.wire import Broker
-from metering.words import Cause
+from metering.vocabulary import Cause
 from monitoring import metrics
 
 FETCH_BYTES = 1 << 20

@@ -16,12 +16,12 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.postgres.ownership import Ownership
-from metering.words import End
+from metering.vocabulary import End
 
 DIVISOR = 100
 FIRST_LOOK = 32
 """So few are looked at first after a failure, then a hundred times as many: what ended a driver comes next, mostly."""
-MOST_CAREFUL = 10_000
+MAX_QUARANTINE_RECORDS = 10_000
 """Where batches have grown so large again, Spark reads on."""
 SPARK_READS_AHEAD = 1_000
 """What ended a driver may be as many records behind its batch: twice what Java's client unpacks at a time."""
@@ -36,18 +36,18 @@ class Attempt:
     positions: Mapping[int, int]
     records: int
     """Most records in a batch."""
-    careful_records: int = 0
-    """So many records are looked at before Spark reads any; 0: Spark reads."""
-    failed_alone: int = 0
+    quarantine_records: int = 0
+    """How many records are scanned before Spark reads any; 0: Spark reads."""
+    failures_alone: int = 0
     """How often the record at the position of `partition` has failed to be read or judged while it stood alone."""
     partition: int | None = None
     is_blameless: bool = False
     """Whether a failure from now on is no record's: each was judged, or the driver ends for another reason."""
 
     @property
-    def is_careful(self) -> bool:
-        """Whether a plain look comes first."""
-        return self.careful_records > 0
+    def is_quarantined(self) -> bool:
+        """Whether a raw scan comes first."""
+        return self.quarantine_records > 0
 
     def remedy(self, topic: str) -> str:
         """Which record of `topic` was alone when the driver failed, and how to go on without it; empty: none was."""
@@ -62,7 +62,7 @@ class Attempt:
     @property
     def must_give_up(self) -> bool:
         """Whether the next record is the one that no driver can read."""
-        return self.records == 1 and self.failed_alone >= ALONE_LIMIT
+        return self.records == 1 and self.failures_alone >= ALONE_LIMIT
 
     @classmethod
     def first_look(cls, positions: Mapping[int, int], most: int) -> Attempt:
@@ -73,7 +73,7 @@ class Attempt:
     @property
     def alone(self) -> Attempt:
         """The same for what comes next and is read whole or not at all: it stands alone, however many records it is."""
-        return self if self.records == 1 else replace(self, records=1, careful_records=1, failed_alone=0)
+        return self if self.records == 1 else replace(self, records=1, quarantine_records=1, failures_alone=0)
 
     def failed(self) -> Attempt:
         """Nothing was committed: the next is a part of it, and goes on so until as many are passed.
@@ -82,32 +82,32 @@ class Attempt:
         be all that it needed. A record that was to be given up is judged once more then.
         """
         if self.is_blameless:
-            return replace(self, failed_alone=min(self.failed_alone, ALONE_LIMIT - 1), is_blameless=False)
-        if self.is_careful and self.records == 1:
-            return replace(self, failed_alone=self.failed_alone + 1)
-        passing = self.records if self.is_careful else max(self.records, SPARK_READS_AHEAD)
+            return replace(self, failures_alone=min(self.failures_alone, ALONE_LIMIT - 1), is_blameless=False)
+        if self.is_quarantined and self.records == 1:
+            return replace(self, failures_alone=self.failures_alone + 1)
+        passing = self.records if self.is_quarantined else max(self.records, SPARK_READS_AHEAD)
         # A hundredth of many; of fewer, so many parts that the parts and what is in one are about as many.
         part = max(math.isqrt(passing), passing // DIVISOR) if passing > DIVISOR else 1
         return Attempt(self.positions, part, passing)
 
     def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:
-        """So many were committed: when all that failed together are passed, batches grow again, until Spark reads.
+        """Some were committed: when all that failed together are passed, batches grow again, until Spark reads.
 
         They may be more than `most`, of which there are few where records are large: a look has a budget of its own.
         """
-        rest = self.careful_records - records
+        rest = self.quarantine_records - records
         if rest > 0:
             return Attempt(positions, self.records, rest)
         larger = self.records * DIVISOR
-        return Attempt(positions, most) if larger >= MOST_CAREFUL else Attempt(positions, larger, larger)
+        return Attempt(positions, most) if larger >= MAX_QUARANTINE_RECORDS else Attempt(positions, larger, larger)
 
     def resumed(self, positions: Mapping[int, int], most: int) -> Attempt:
         """Something was committed since, or nothing failed: as before, from `positions`."""
-        if not self.is_careful:
+        if not self.is_quarantined:
             return Attempt(positions, most)
         if dict(positions) == dict(self.positions):
             return replace(self, is_blameless=False)
-        return Attempt(positions, min(self.records, most), self.careful_records)
+        return Attempt(positions, min(self.records, most), self.quarantine_records)
 
 
 _COLUMNS = "positions, records, careful_records, failed_alone, partition, blameless"
@@ -143,7 +143,7 @@ class Attempts:
             return last.resumed(positions, most)
         if last.positions == dict(positions):
             return last.failed()
-        return last.resumed(positions, most) if last.is_careful else Attempt.first_look(positions, most)
+        return last.resumed(positions, most) if last.is_quarantined else Attempt.first_look(positions, most)
 
     def begin(self, attempt: Attempt) -> None:
         """Write down what is read next, and from where."""
@@ -163,8 +163,8 @@ class Attempts:
                     self._ownership.epoch,
                     Jsonb({str(partition): at for partition, at in attempt.positions.items()}),
                     attempt.records,
-                    attempt.careful_records,
-                    attempt.failed_alone,
+                    attempt.quarantine_records,
+                    attempt.failures_alone,
                     attempt.partition,
                     attempt.is_blameless,
                 ],
@@ -182,7 +182,7 @@ class Attempts:
             row = cursor.execute(_LAST, [self._ownership.job]).fetchone()
         return None if row is None else _attempt(*row)
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """Why the driver of the last attempt ended, as far as it could say."""
         with self._ownership.transaction() as cursor:
             cursor.execute(

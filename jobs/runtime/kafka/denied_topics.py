@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from jobs.runtime.errors import NotYet, Refused
-from metering.words import Cause
+from metering.vocabulary import Cause
 
 BELIEVED_AFTER_SECONDS = 60.0
 """Within this a broker has loaded what topics and permissions there are."""

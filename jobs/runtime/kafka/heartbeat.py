@@ -14,7 +14,7 @@ from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
 from jobs.streams import HEARTBEAT_SOURCE
 from metering.instants import Clock, rfc3339
 from metering.reports import IDLE_BEAT_SECONDS
-from metering.words import EventType
+from metering.vocabulary import EventType
 from monitoring import metrics
 
 CLOSE_SECONDS = 1.0
@@ -24,7 +24,9 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval; `idle` while it rests."""
+    """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval; `idle` while nothing is
+    open.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class Heartbeat:
         self._clock = clock
         self._timeout_seconds = timeout_seconds
         self._producer, self._is_dead = self._new_producer(), False
-        self.is_resting = False
+        self.is_idle = False
         """Whether it beats slowly."""
         self._is_stopped = False
         self._woken = threading.Event()
@@ -60,12 +62,12 @@ class Heartbeat:
 
     def rest(self) -> None:
         """Nothing waits for the frontier: beat slowly from the next beat on."""
-        self.is_resting = True
+        self.is_idle = True
 
     def wake(self) -> None:
         """Something may wait for the frontier: beat quickly, and at once where it rested."""
-        if self.is_resting:
-            self.is_resting = False
+        if self.is_idle:
+            self.is_idle = False
             self._woken.set()
 
     def _run(self) -> None:
@@ -74,7 +76,7 @@ class Heartbeat:
             if self._is_stopped:
                 return
             self._beat()
-            self._woken.wait((self._idle if self.is_resting else self._interval).total_seconds())
+            self._woken.wait((self._idle if self.is_idle else self._interval).total_seconds())
 
     def _beat(self) -> None:
         try:

@@ -13,13 +13,13 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from jobs.runtime.kafka.marks import MARKS, MOST_BYTES, RECEPTION_MARK, REPLAY_MARK
+from jobs.runtime.kafka.marks import MARKS, MAX_BYTES, RECEPTION_MARK, REPLAY_MARK
 from jobs.runtime.kafka.record_batches import RecordBatch
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES, unpacked
 
 TOO_LARGE = "too_large"
 _COLUMNS = {header.encode(): column for column, header in MARKS.items()}
-MOST_KEY_BYTES = 1 << 15
+MAX_KEY_BYTES = 1 << 15
 """A longer key of a record that is too large is not kept either."""
 
 
@@ -89,7 +89,7 @@ class _Records:
         end = self._at + length
         self._exactly(1)  # attributes, of which there are none
         elapsed_ms, offset_delta = self._varint(), self._varint()
-        key, key_bytes = self._text(MOST_KEY_BYTES if length > largest_bytes else largest_bytes)
+        key, key_bytes = self._text(MAX_KEY_BYTES if length > largest_bytes else largest_bytes)
         value, value_bytes = self._text(largest_bytes - key_bytes)
         if self._at > end:
             raise ValueError("a record is longer than it says")
@@ -109,8 +109,8 @@ class _Records:
         """The marks among the headers, by column; these are read until all are found, and nobody reads the others."""
         found: dict[str, bytes | None] = {}
         for _ in range(self._varint()):
-            name, _ = self._text(MOST_BYTES)
-            value, _ = self._text(MOST_BYTES)
+            name, _ = self._text(MAX_BYTES)
+            value, _ = self._text(MAX_BYTES)
             if (column := _COLUMNS.get(name or b"")) is not None:
                 found.setdefault(column, value)
                 if len(found) == len(_COLUMNS):

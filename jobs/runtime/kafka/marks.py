@@ -16,7 +16,7 @@ FIRST_RECEIVED = "weir-first-received"
 REPLAY_MARK, RECEPTION_MARK = "replay_mark", "reception_mark"
 MARKS: Mapping[str, str] = {REPLAY_MARK: REPLAYS, RECEPTION_MARK: FIRST_RECEIVED}
 """The header of each column."""
-MOST_BYTES = 300
+MAX_BYTES = 300
 """A longer value is no mark."""
 WITH_HEADERS = {"includeHeaders": "true"}
 """An option of Spark's Kafka source."""

@@ -17,16 +17,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention_headroom
+from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.attempts import Attempt, Attempts
-from jobs.runtime.kafka.careful_start import CarefulStart
-from jobs.runtime.kafka.few_records import FewRecords
-from jobs.runtime.kafka.isolated import IsolatedRecords
+from jobs.runtime.kafka.driver_records import DriverRecords
+from jobs.runtime.kafka.isolated_records import IsolatedRecords
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
-from jobs.runtime.kafka.plain_look import PlainLook
-from jobs.runtime.kafka.topic import LATEST, Topic, describe_again, describe_topic, offsets
-from jobs.runtime.obstacles import CANNOT_FETCH, obstacle_of
-from jobs.runtime.resting import Resting
+from jobs.runtime.kafka.quarantine_start import QuarantineStart
+from jobs.runtime.kafka.raw_scan import RawScan
+from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
+from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -36,12 +36,12 @@ COPIES = 5
 FEW_RECORDS_TIMEOUT_MS = 15_000
 LOOK_SECONDS = 1.0
 """How often the driver looks around, at least."""
-MOST_GROWTH = 10
-"""So many times larger batches become at once: what follows may be as large as what had made them small."""
+MAX_GROWTH = 10
+"""By what factor batches grow at once: what follows may be as large as what had made them small."""
 
 
-class TopicSource(Resting):
-    """The topic `events`, from the journal's own positions; the query rests while the driver can read what comes."""
+class TopicSource(IdleTrigger):
+    """The topic `events`, from the journal's own positions; the query is idle while the driver can read what comes."""
 
     def __init__(self, job: TopicJob[Any], context: Context[Any], sink: TopicSink) -> None:
         config, environment = context.config, context.environment
@@ -56,7 +56,7 @@ class TopicSource(Resting):
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
         self._unread, self._began_at = 0, 0
-        self._judge, self._few = job.judge(config), FewRecords(self._kafka.librdkafka(), self._admin)
+        self._judge, self._few = job.judge(config), DriverRecords(self._kafka.librdkafka(), self._admin)
         self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
         self._lasting = Lasting(context.clock)
@@ -76,7 +76,7 @@ class TopicSource(Resting):
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """None, as long as no start has failed: the topic is one stream from its first record on."""
         topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
-        careful = CarefulStart(
+        careful = QuarantineStart(
             topic.name,
             self._built,
             self._sink,
@@ -87,7 +87,7 @@ class TopicSource(Resting):
             clock=self._clock,
         )
         ends = offsets(self._admin, topic, LATEST)
-        return careful.batches(spark, lambda: PlainLook(self._kafka, self._admin, topic), ends, self._fitting())
+        return careful.batches(spark, lambda: RawScan(self._kafka, self._admin, topic), ends, self._fitting())
 
     def _read(self, spark: SparkSession, partition: int, first: int, end: int) -> DataFrame:
         """What Spark's batch source reads of these offsets, and of nothing else."""
@@ -107,11 +107,11 @@ class TopicSource(Resting):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """What the job's `build` makes of the records (looked_records.RECORDS, and more)."""
-        self._limit = min(self._fitting(), MOST_GROWTH * self._limit)
+        self._limit = min(self._fitting(), MAX_GROWTH * self._limit)
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
-        self._rests, self._looks, self._has_come = self._may_rest(), 0, False
+        self._is_idle, self._looks, self._has_come = self._may_idle(), 0, False
         positions = self._sink.positions()
         self._began_at = sum(positions.values())
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
@@ -132,13 +132,13 @@ class TopicSource(Resting):
         return self._job.build(records, self._config, self._folder)
 
     def _built(self, records: DataFrame) -> DataFrame:
-        """What the job makes of records in a careful start, which looks at them itself."""
+        """What the job makes of records in a quarantine start, which looks at them itself."""
         return self._job.build(records, self._config, None)
 
     @property
     def trigger(self) -> str:
-        """As configured, or seldom while the query rests."""
-        return f"{self.seldom_seconds if self._rests else self._config.trigger_interval_seconds:g} seconds"
+        """As configured, or seldom while the query is idle."""
+        return f"{self.seldom_seconds if self._is_idle else self._config.trigger_interval_seconds:g} seconds"
 
     @property
     def look_seconds(self) -> float:
@@ -160,8 +160,8 @@ class TopicSource(Resting):
         return batch if records is None else self._judge(records)
 
     def found(self) -> pa.Table | None:
-        """The same while the query rests, as often as is configured; where they are many it is built anew."""
-        if not self._rests:
+        """The same while the query is idle, as often as is configured; where they are many it is built anew."""
+        if not self._is_idle:
             return None
         is_due = self._looks % self._looks_per_trigger == 0
         self._looks += 1
@@ -177,18 +177,18 @@ class TopicSource(Resting):
             self._leave_to_spark()
         return records
 
-    def _may_rest(self) -> bool:
+    def _may_idle(self) -> bool:
         """Never before the batch has come that a query was built for, however long the brokers take for it."""
-        return (self._rests or self._has_come) and super()._may_rest()
+        return (self._is_idle or self._has_come) and super()._may_idle()
 
     def must_restart(self) -> bool:
         """True when the query is to rest, or to rest no more; when the topic has got partitions; and when records have
         become so large that a full batch would not fit the driver, or batches are smaller than they need to be.
         """
-        rests_wrongly = self._may_rest() != self._rests or self._has_rested()
+        rests_wrongly = self._may_idle() != self._is_idle or self._was_idle()
         return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
 
-    def _has_rested(self) -> bool:
+    def _was_idle(self) -> bool:
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
         there.
         """
@@ -227,7 +227,7 @@ class TopicSource(Resting):
         """
         attempts = Attempts(self._ownership)
         with suppress(NotYet, Fenced):
-            if obstacle_of(error) is None:
+            if transient_error_of(error) is None:
                 if (last := attempts.last()) and (remedy := last.remedy(self._config.topic)):
                     error.add_note(remedy)
                 return
@@ -241,7 +241,7 @@ class TopicSource(Resting):
 
     def lag(self) -> tuple[int, datetime | None]:
         """Kafka's end offsets against the journal's positions."""
-        topic = describe_again(self._admin, self._config.topic)
+        topic = describe_read_topic(self._admin, self._config.topic)
         ends = offsets(self._admin, topic, LATEST)
         positions = self._sink.positions()
         unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}

@@ -22,9 +22,9 @@ from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.denied_topics import Denials, denied, is_denial
 from jobs.runtime.kafka.topic_settings import alter, refusals
-from jobs.runtime.obstacles import obstacle_of
+from jobs.runtime.transient_errors import transient_error_of
 from metering.instants import Clock
-from metering.words import Cause
+from metering.vocabulary import Cause
 
 TIMEOUT_SECONDS = 15.0
 """What the broker does not answer within this it does not answer."""
@@ -76,9 +76,9 @@ def describe_topic(
         described = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)[name].result()
         settings = _settings(admin, name, timeout_seconds)
     except KafkaException as error:
-        if obstacle := obstacle_of(error):
+        if transient_error := transient_error_of(error):
             denials.interrupted(name)
-            raise obstacle from error
+            raise transient_error from error
         if is_denial(error.args[0]):
             raise denials.met(name, error, clock.monotonic()) from error
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; correct that, then start again") from error
@@ -87,7 +87,7 @@ def describe_topic(
     return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
 
 
-def describe_again(admin: AdminClient, name: str) -> Topic:
+def describe_read_topic(admin: AdminClient, name: str) -> Topic:
     """The same, of a topic that is being read: raises NotYet when it is denied, so that a start finds out why."""
     (topic,) = list_partitions(admin, [name])
     try:

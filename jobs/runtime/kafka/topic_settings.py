@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from jobs.streams import CatalogTopic
-from metering.words import Published
+from metering.vocabulary import Published
 
 FOREVER = -1
 

@@ -16,7 +16,7 @@ _XERIAL = b"\x82SNAPPY\x00"
 _CODECS = {1: "gzip", 3: "lz4", 4: "zstd"}
 _SNAPPY = 2
 CHUNK_BYTES = 1 << 16
-MOST_SNAPPY_BYTES = 1 << 28
+MAX_SNAPPY_BYTES = 1 << 28
 """Snappy packs at most 21 times smaller, so a bare block of more than this is no honest one."""
 
 
@@ -57,7 +57,7 @@ def _snappy_block(block: memoryview) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if length > MOST_SNAPPY_BYTES:
+    if length > MAX_SNAPPY_BYTES:
         raise ValueError(f"a Snappy block of {length} bytes")
     return cast("bytes", pa.decompress(pa.py_buffer(block), length, codec="snappy", asbytes=True))
 

@@ -26,7 +26,7 @@ SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION = 17, 1
 SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION = 36, 0
 READ_COMMITTED = 1
 ANY_REPLICA, NO_SESSION, ANY_EPOCH, ANY_START = -1, -1, -1, -1
-LONGEST_ANSWER_BYTES = 1 << 30
+MAX_ANSWER_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Broker:
         try:
             self._socket.sendall(struct.pack(">i", len(request)) + request)
             (length,) = struct.unpack(">i", self._receive(4))
-            if not 4 <= length <= LONGEST_ANSWER_BYTES:
+            if not 4 <= length <= MAX_ANSWER_BYTES:
                 raise OSError(f"an answer of {length} bytes")
             answer = self._receive(length)
         except OSError as error:
@@ -135,9 +135,9 @@ class Scram:
 
     def final(self, challenge: bytes) -> bytes:
         """The proof that the password is known."""
-        said = dict(part.split("=", 1) for part in challenge.decode().split(","))
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, base64.b64decode(said["s"]), int(said["i"]))
-        unproved = f"c=biws,r={said['r']}"
+        fields = dict(part.split("=", 1) for part in challenge.decode().split(","))
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, base64.b64decode(fields["s"]), int(fields["i"]))
+        unproved = f"c=biws,r={fields['r']}"
         message = f"{self._bare},{challenge.decode()},{unproved}".encode()
         client = self._hmac(salted, b"Client Key")
         mask = self._hmac(hashlib.new(self._hash, client).digest(), message)

@@ -8,14 +8,14 @@ import psycopg
 
 from jobs.runtime.postgres.session import Session
 from metering.texts import encodable
-from metering.words import End
+from metering.vocabulary import End
 
-LONGEST_REASON = 2_000
+MAX_REASON = 2_000
 
 
 def record_exit(postgres_url: str, job: str, how: End, reason: str) -> None:
     """Add a row to `exits`. A database that is the reason keeps none."""
-    text = encodable(reason, LONGEST_REASON)
+    text = encodable(reason, MAX_REASON)
     with (
         suppress(psycopg.Error),
         Session.to(postgres_url, f"weir {job} exit", options="-c statement_timeout=5s") as connection,

@@ -46,12 +46,12 @@ def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration], 
         for meter in meters:
             if (before := meant[meter.name]) != meter.meaning:
                 raise Refused(
-                    f"meter {meter.name} is declared as {_said(*meter.meaning)}, but it was {_said(*before)}, and its "
+                    f"meter {meter.name} is declared as {_unit(*meter.meaning)}, but it was {_unit(*before)}, and its "
                     "usage is kept; give what it counts now another name, or declare it as it was"
                 )
         if are_all:
             connection.execute(_REMOVED, [names])
 
 
-def _said(unit: str, sums: str | None) -> str:
+def _unit(unit: str, sums: str | None) -> str:
     return f"{'outcomes' if sums is None else f'the sum of {sums}'} in the unit {unit}"

@@ -12,10 +12,10 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from jobs.runtime.errors import Fenced, NotYet, Refused
-from jobs.runtime.postgres.away import database_is_away
 from jobs.runtime.postgres.session import Session
-from metering.reports import Doing
-from metering.words import Cause
+from jobs.runtime.postgres.unavailable import database_is_unavailable
+from metering.reports import Phase
+from metering.vocabulary import Cause
 
 log = structlog.get_logger()
 
@@ -95,7 +95,7 @@ class Ownership:
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
         connection.execute(_END_PREDECESSOR, [round(SESSION_ENDS_WITHIN_SECONDS * 1_000), job])
         row = connection.execute(
-            _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Doing.STARTING}
+            _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Phase.STARTING}
         ).fetchone()
         assert row is not None
         if is_alone:
@@ -116,7 +116,7 @@ class Ownership:
             self.connection.close()
             self.connection = self._registered(_connected(self.job, self._postgres_url), ends_within_seconds)
         except psycopg.Error as error:
-            if not database_is_away(error):
+            if not database_is_unavailable(error):
                 raise
             raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
         log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
@@ -151,7 +151,7 @@ class Ownership:
         try:
             self.connection.execute("SELECT 1")
         except psycopg.Error as error:
-            if not database_is_away(error):
+            if not database_is_unavailable(error):
                 raise
             return False
         return True
@@ -171,7 +171,7 @@ class Ownership:
                     raise Fenced(f"{self.job}: epoch {self.epoch} was followed by {row and row[0]}")
                 yield cursor
         except psycopg.Error as error:
-            if not database_is_away(error):
+            if not database_is_unavailable(error):
                 raise
             self.resume()
             raise NotYet(Cause.DATABASE, f"the database ended a transaction: {error}") from error

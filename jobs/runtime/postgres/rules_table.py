@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
+from jobs.runtime.effective_rules import NOTHING_CLOSED, EffectiveRules, History, Rules, effective_at
 from jobs.runtime.job import PostgresJob
-from jobs.runtime.rules_in_force import NOTHING_CLOSED, Held, History, Rules, held_at
 from metering.lateness import still_closed
 from metering.meters import OfMeter
 
@@ -30,7 +30,9 @@ ON CONFLICT (job, first_position) DO UPDATE SET
 def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
     """The rules that made a job's rows, for whoever recomputes them."""
     return tuple(
-        Held(first, rules, since, OfMeter(closed, {meter: datetime.fromisoformat(at) for meter, at in own.items()}))
+        EffectiveRules(
+            first, rules, since, OfMeter(closed, {meter: datetime.fromisoformat(at) for meter, at in own.items()})
+        )
         for first, rules, since, closed, own in connection.execute(_HISTORY, [job]).fetchall()
     )
 
@@ -51,13 +53,13 @@ class RulesTable:
         self._present = configured if self._last is None else job.following(self._last.rules, configured)
         self._decided_before = decided_before if self._history else 1
 
-    def in_force(self, first: int, frontier: datetime | None) -> Held:
+    def in_force(self, first: int, frontier: datetime | None) -> EffectiveRules:
         """What decides a batch that begins at `first`, when all that was received before `frontier` is folded."""
         if first < self._decided_before:
-            return held_at(self._history, first)
+            return effective_at(self._history, first)
         if self._last is not None and self._last.rules == self._present:
             return self._last
-        return Held(first, self._present, closed_before=self._closed_before(frontier))
+        return EffectiveRules(first, self._present, closed_before=self._closed_before(frontier))
 
     def borders(self, first: int) -> Sequence[int]:
         """Where other rules decide, within a batch that begins at `first`: only in what was decided already."""
@@ -72,14 +74,14 @@ class RulesTable:
         own = {meter: still_closed(frontier, after.of(meter), before.of(meter)) for meter in {*after.own, *before.own}}
         return OfMeter(every, {meter: closed for meter, closed in own.items() if closed != every})
 
-    def keep(self, cursor: psycopg.Cursor[Any], held: Held) -> None:
+    def keep(self, cursor: psycopg.Cursor[Any], held: EffectiveRules) -> None:
         """Write what is `in_force`, if it is new, in the transaction of what it decides: a batch, or what is closed."""
         if held.rules and held is not self._last and held not in self._history:
             closed = held.closed_before
             own = {meter: at.isoformat() for meter, at in closed.own.items() if at is not None}
             cursor.execute(_KEEP, [self._job.name, held.first, Jsonb(held.rules), closed.every, Jsonb(own)])
 
-    def kept(self, held: Held) -> None:
+    def written(self, held: EffectiveRules) -> None:
         """That transaction is committed."""
         if held.rules and held not in self._history:
             self._last = held

@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.meters import outcomes_at_once
-from jobs.runtime.new_rows import few_new_rows, new_rows
+from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
-from jobs.runtime.postgres.remembered import Remembered, kept_rows, remember, remembered, restore
+from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
-from jobs.runtime.rules_in_force import Held
 from monitoring.instruments import GaugeMetric
 
 log = structlog.get_logger()
@@ -86,7 +86,7 @@ class PostgresSink:
             self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
         self._upstream = Upstream(context.environment.tables, job.reads)
-        self._untold: Counts = {}
+        self._uncounted: Counts = {}
         self._tables = context.environment.tables
         self._remembered: list[dict[str, Any]] = []
         self._has_decided: set[str] = set()
@@ -104,9 +104,9 @@ class PostgresSink:
 
     def _refuse_another_past(self) -> None:
         """Raises Refused where a database without a past would decide again, by other rules, what another one has."""
-        if self._at.next_lsn > 1 or kept_rows(self._ownership.connection, self._job):
+        if self._at.next_lsn > 1 or stored_rules(self._ownership.connection, self._job):
             return
-        known = remembered(self._tables, self._job.name)
+        known = read_backup(self._tables, self._job.name)
         if known is not None and known.history:
             raise Refused(
                 f"{self._job.name} has nothing in this database, but {self._tables} remembers by which rules it has "
@@ -120,7 +120,7 @@ class PostgresSink:
         A database that was restored from a backup lacks the rules that decided since: they are known beside the tables.
         (A gap of sessions decides no money: the present one holds for what is folded again.)
         """
-        stored, known = kept_rows(self._ownership.connection, self._job), remembered(self._tables, self._job.name)
+        stored, known = stored_rules(self._ownership.connection, self._job), read_backup(self._tables, self._job.name)
         if self._job.summarize is None or known is None:
             return 1
         newest = max((row["first_position"] for row in stored), default=0)
@@ -147,11 +147,11 @@ class PostgresSink:
         if once in self._has_decided:
             return
         self._has_decided |= {once} if once else set()
-        said = kept_rows(self._ownership.connection, self._job)
-        if said != self._remembered:
+        history = stored_rules(self._ownership.connection, self._job)
+        if history != self._remembered:
             config = self._config.model_dump(mode="json")
-            remember(self._tables, self._job.name, Remembered(self._ownership.epoch, config, said))
-            self._remembered = said
+            write_backup(self._tables, self._job.name, RulesBackup(self._ownership.epoch, config, history))
+            self._remembered = history
 
     def position(self) -> int:
         """The next lsn to fold."""
@@ -183,14 +183,14 @@ class PostgresSink:
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
         self._at, self._frontier = after, frontier
-        self._rules.kept(held)
+        self._rules.written(held)
         self._remember("batch")
-        told = Counter(counts)
-        told.update(self._untold)
-        self._untold = {}
-        return Progress(rows.records, told)
+        totals = Counter(counts)
+        totals.update(self._uncounted)
+        self._uncounted = {}
+        return Progress(rows.records, totals)
 
-    def _summary(self, batch: DataFrame | pa.Table, held: Held) -> tuple[pa.Table, LsnRange]:
+    def _summary(self, batch: DataFrame | pa.Table, held: EffectiveRules) -> tuple[pa.Table, LsnRange]:
         """What the job makes of the new rows under the rules that hold, and their range."""
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
         summarize = self._job.summarize
@@ -201,14 +201,16 @@ class PostgresSink:
         if not isinstance(batch, pa.Table):
             found, rows = new_rows(batch, position, job, build, fingerprint, keeps_rows=summarize is not None)
         else:
-            found, rows = few_new_rows(batch, position, job, fingerprint)
+            found, rows = driver_new_rows(batch, position, job, fingerprint)
             if summarize is None:
                 concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
                 none = self._job.staged.empty_table()
                 found = none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow()
         return (found if summarize is None else self._summarized(summarize, found, held)), rows
 
-    def _summarized(self, summarize: Callable[[pa.Table, Held], pa.Table], rows: pa.Table, held: Held) -> pa.Table:
+    def _summarized(
+        self, summarize: Callable[[pa.Table, EffectiveRules], pa.Table], rows: pa.Table, held: EffectiveRules
+    ) -> pa.Table:
         """Each row by the rules that decide it: several where the past is decided again. The fold adds them up."""
         first, summaries = self._at.next_lsn, []
         for border in self._rules.borders(first):
@@ -229,12 +231,12 @@ class PostgresSink:
                 self._rules.keep(cursor, held)
                 self._move(cursor, self._at, frontier)
             self._frontier = frontier
-            self._rules.kept(held)
+            self._rules.written(held)
             self._remember("time")
             # It is told with the next batch.
-            untold = Counter(self._untold)
-            untold.update(counts)
-            self._untold = untold
+            uncounted = Counter(self._uncounted)
+            uncounted.update(counts)
+            self._uncounted = uncounted
         if self._at.next_lsn >= self._upstream.next_lsn and self._upstream.goes_on():
             self._upstream.refresh()
 

@@ -1,0 +1,250 @@
+"""`weir stragglers approve` and `reject`: what becomes of usage that waits, by whom and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.author import ByOption, who
+from cli.drain import TimeoutOption
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
+from cli.reading import AccountOption, Database, read_only
+from deployment.errors import CannotRun
+from metering.instants import rfc3339
+from metering.vocabulary import Decision, UsageCause
+
+if TYPE_CHECKING:
+    from catalog.decisions import DecisionText, Waiting
+    from deployment.draining import Tell, Waiter
+    from deployment.stack import Deployment
+
+COLUMNS = (
+    *("usage_lsn", "meter", "account", "window_start", "decision", "quantity", "amount", "currency", "decided_at"),
+    *("decided_by", "reason"),
+)
+MAX_SENTENCES = 20
+
+say = partial(typer.echo, err=True)
+
+_ASKED = """
+    (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
+      AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+      AND (%(lsns)s::bigint[] IS NULL OR usage_lsn = ANY (%(lsns)s))
+"""
+_FOUND = f"""
+    SELECT usage_lsn, meter, account, request_id, decision, cause, corrects_lsns, hold_until,
+           hold_until <= now() AS is_over, decided_by, settled IS NOT NULL AS has_waited
+    FROM stragglers
+    WHERE {_ASKED} AND (%(lsns)s::bigint[] IS NOT NULL OR (decision = 'hold' AND cause = 'stream'))
+    ORDER BY usage_lsn, meter
+"""
+# Of former usage another may have stood at the lsn.
+_IS_SAID = f"""
+    SELECT EXISTS (
+        SELECT FROM stragglers
+        WHERE {_ASKED} AND decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (
+            SELECT usage_lsn, meter, account, request_id FROM catalog.decisions
+        )
+    ) AS is_said
+"""
+_DECIDED = f"""
+    SELECT {", ".join(COLUMNS)} FROM stragglers
+    WHERE (usage_lsn, meter) IN (SELECT * FROM unnest(%(lsns)s::bigint[], %(meters)s::text[]))
+    ORDER BY usage_lsn, meter
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which stragglers are to be decided: those of usage (None: all that wait), of these meters and accounts or any."""
+
+    lsns: tuple[int, ...] | None
+    meters: tuple[str, ...] | None
+    accounts: tuple[str, ...] | None
+
+
+LsnsArgument = Annotated[
+    list[int] | None, typer.Argument(metavar="USAGE_LSN", help="Which, by `usage_lsn` of `weir stragglers`.")
+]
+MeterOption = Annotated[list[str] | None, typer.Option("--meter", help="Only of this meter; may be repeated.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait, of --account and --meter where they are given.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with your name.")]
+
+
+def approve(
+    usage_lsn: LsnsArgument = None,
+    *,
+    meter: MeterOption = None,
+    account: AccountOption = None,
+    everything: AllOption = False,
+    reason: ReasonOption,
+    by: ByOption = None,
+    timeout: TimeoutOption = 60.0,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Bill stragglers that wait, and print them as they are then: each changes its window, once.
+
+    What corrects them is decided with them. The first decision that counts holds; the same one again changes nothing.
+    Exit status 1 when one was decided otherwise or waits no more (nothing is decided then), or is not billed in time
+    (it will be). --all leaves out what is past its deadline.
+    """
+    asked = asked_of(usage_lsn, meter, account, everything=everything)
+    _decide(asked, decision_text(Decision.APPROVE, reason, by), timeout, form, data_dir)
+
+
+def reject(
+    usage_lsn: LsnsArgument = None,
+    *,
+    meter: MeterOption = None,
+    account: AccountOption = None,
+    everything: AllOption = False,
+    reason: ReasonOption,
+    by: ByOption = None,
+    timeout: TimeoutOption = 60.0,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Leave stragglers that wait off every bill, for good, and print them as they are then.
+
+    As `approve`, which says what else holds.
+    """
+    asked = asked_of(usage_lsn, meter, account, everything=everything)
+    _decide(asked, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)
+
+
+def asked_of(
+    lsns: Sequence[int] | None, meters: Sequence[str] | None, accounts: Sequence[str] | None, *, everything: bool
+) -> Asked:
+    """What options ask for. Raises `typer.BadParameter` unless they name stragglers, or say that all are meant."""
+    if everything == bool(lsns):
+        raise typer.BadParameter("name stragglers by their USAGE_LSN, or say --all: one of both.")
+    return Asked(tuple(lsns) if lsns else None, *(tuple(one) if one else None for one in (meters, accounts)))
+
+
+def is_decided(database: Database, asked: Asked) -> bool:
+    """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
+    found = database.execute(_IS_SAID, _parameters(asked)).fetchone()
+    return bool(found and found["is_said"])
+
+
+def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
+    """What is to be decided now, and what was decided so before, when billing has heard all that was decided.
+
+    What waits then, nobody has decided with effect. Raises CannotRun when one that is named cannot be decided; of
+    `--all` those are left out that are past their deadline, and that is said.
+    """
+    from catalog.decisions import NAMES, Waiting
+
+    rows = database.execute(_FOUND, _parameters(asked)).fetchall()
+    found: dict[bool, list[Waiting]] = {True: [], False: []}
+    problems = list(_missing(asked, rows))
+    # Of a row of usage that has other meters than those that wait, those are meant.
+    waited = {row["usage_lsn"] for row in rows if row["has_waited"]}
+    over = [row for row in rows if asked.lsns is None and row["is_over"]]
+    for row in (row for row in rows if (row["has_waited"] or row["usage_lsn"] not in waited) and row not in over):
+        is_so = row["decision"] == decision
+        found[is_so].append(Waiting(*(row[name] for name in NAMES)))
+        problems += [] if is_so else list(_problem(row))
+    if problems:
+        more = f"\n… and {len(problems) - MAX_SENTENCES} more." if len(problems) > MAX_SENTENCES else ""
+        raise CannotRun("\n".join(["Nothing was decided.", *problems[:MAX_SENTENCES]]) + more)
+    if over:
+        say(f"{len(over)} that wait had to be decided before now: `hold.expires` decides them.")
+    return found[False], found[True]
+
+
+def _parameters(asked: Asked) -> dict[str, list[Any] | None]:
+    lists = {"lsns": asked.lsns, "meters": asked.meters, "accounts": asked.accounts}
+    return {name: None if one is None else list(one) for name, one in lists.items()}
+
+
+def _missing(asked: Asked, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if asked.lsns is None:
+        return
+    known = {row["usage_lsn"] for row in rows}
+    for lsn in dict.fromkeys(asked.lsns):
+        if lsn not in known:
+            which = " of these accounts and meters" if asked.meters or asked.accounts else ""
+            yield f"Usage {lsn} is no straggler{which}: `weir stragglers` lists them by `usage_lsn`."
+
+
+def _problem(row: dict[str, Any]) -> Iterator[str]:
+    """Why nobody can decide about a straggler, in a sentence; nothing where somebody can."""
+    place = f"Usage {row['usage_lsn']}, {row['meter']},"
+    if row["decision"] != Decision.HOLD:
+        by = f" by {row['decided_by']}" if row["decided_by"] else ""
+        yield f"{place} does not wait: it is `{row['decision']}`{by}."
+    elif row["cause"] != UsageCause.STREAM:
+        corrected = ", ".join(map(str, row["corrects_lsns"] or ()))
+        yield f"{place} corrects usage {corrected}, and is decided with it: decide that."
+    elif row["is_over"]:
+        yield f"{place} had to be decided before {rfc3339(row['hold_until'])}: `hold.expires` decides it."
+
+
+def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionText:
+    """The decision with its reason and its author. Raises CannotRun for a reason that says nothing."""
+    from catalog.decisions import DecisionText
+
+    if not reason.strip():
+        raise CannotRun("--reason is empty: say why, for whoever asks what became of this usage.")
+    return DecisionText(decision, reason.strip(), (by or who()).strip())
+
+
+def _decide(asked: Asked, text: DecisionText, timeout: float, form: Format, data_dir: Path) -> None:
+    from cli.progress import telling
+    from deployment.stack import running_deployment
+
+    stack = running_deployment(data_dir)
+    with telling("Deciding …") as tell:
+        decided = decided_by(stack, asked, text, timeout, tell)
+    with read_only(stack.postgres_url) as database:
+        lsns, meters = [one.usage_lsn for one in decided], [one.meter for one in decided]
+        rows = database.execute(_DECIDED, {"lsns": lsns, "meters": meters}).fetchall()
+    print_rows(rows, COLUMNS, form)
+    if other := [row for row in rows if row["decision"] != text.decision]:
+        raise CannotRun(
+            f"{len(other)} of {len(rows)} were decided otherwise before this decision came, as `decision` says, or "
+            "still wait, and can be decided again."
+        )
+
+
+def decided_by(stack: Deployment, asked: Asked, text: DecisionText, timeout: float, tell: Tell) -> list[Waiting]:
+    """Store decisions, and wait until billing has them; all that are as `asked` now or were before.
+
+    Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.
+    """
+    from catalog.decisions import decide, deciding_alone
+    from deployment.draining import Waiter
+
+    waiter = Waiter(stack, timeout, tell)
+    with deciding_alone(stack.postgres_url, timeout, say):
+        with read_only(stack.postgres_url) as database:
+            has_said = is_decided(database, asked)
+        if has_said:
+            unsure = "Some were decided about before, and whether it counts is not known yet: nothing was decided now."
+            _wait_for_billing(waiter, unsure)
+        with read_only(stack.postgres_url) as database:
+            waiting, before = to_decide(database, asked, text.decision)
+        decide(stack.postgres_url, waiting, text)
+    if waiting:
+        _wait_for_billing(waiter, "The decision is stored, but billing does not have it yet.")
+    return [*waiting, *before]
+
+
+def _wait_for_billing(waiter: Waiter, otherwise: str) -> None:
+    """Until billing has heard all that was decided. Raises CannotRun with `otherwise` when the time is over."""
+    from deployment.draining import Stuck
+    from jobs.streams import Table
+
+    try:
+        waiter.until_catalog_joined()
+        waiter.until_billed(waiter.positions.next_lsn(Table.USAGE))
+    except Stuck as stuck:
+        raise CannotRun(f"{otherwise} {stuck}") from stuck

@@ -1,0 +1,207 @@
+"""The document of an explanation as lines to read, from the bill down to what was received."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from cli.output import printable
+from metering.csv_lines import text_of
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
+from metering.vocabulary import Decision, UsageCause
+
+SHOWN_CHARACTERS = 200
+Document = Mapping[str, Any]
+
+
+def print_explanation(document: Document, out: TextIO | None = None) -> None:
+    """Print a document (`explanation`), each step with a heading; JSON has all of it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = out or sys.stdout
+    console = Console(file=out, soft_wrap=True, highlight=False)
+    for style, line in _lines(document):
+        console.print(Text(printable(line), style=style))
+
+
+def _lines(document: Document) -> Iterator[tuple[str, str]]:
+    """Styles and lines."""
+    steps = (
+        ("Session", [document["session"]] if "session" in document else [], _session),
+        ("Line of the bill", document["line"] or [], _line),
+        ("Price versions", document["prices"], _price),
+        ("Windows", document["windows"], _window),
+        ("Corrections", document["corrections"], _correction),
+        ("Stragglers", document["stragglers"], _straggler),
+        ("Usage", document["usage"], _usage),
+        ("Outcomes", document["outcomes"], _outcome),
+        ("Reports", document["reports"], _report),
+        ("Reversals", document["reversals"], _reversal),
+        ("Records", document["records"], _record),
+    )
+    for heading, rows, lines_of in steps:
+        if rows:
+            yield "bold", heading
+        for row in rows:
+            yield from (("", f"  {line}") for line in lines_of(row))
+    if not any(document[name] for name in ("usage", "windows", "stragglers", "corrections")):
+        yield "", "Usage has nothing of it: it is on no bill (or waits for its other part, or for joins)."
+    if document["cut"]:
+        there_are = ", ".join(f"{name} {count}" for name, count in document["cut"].items())
+        yield "yellow", f"Not all is shown ({there_are}). Raise --limit."
+        if document["usage_summed"] < document["cut"].get("usage", 0):
+            yield "yellow", f"Sums are of the first {document['usage_summed']} rows of usage only."
+    for problem in document["differences"]:
+        yield "red", problem
+    yield _verdict(document)
+
+
+def _verdict(document: Document) -> tuple[str, str]:
+    match document["adds_up"]:
+        case True:
+            return "green", "It adds up."
+        case False:
+            return "red", "It does not add up."
+    since = document["usage_removed_before"]
+    return "yellow", f"Whether it adds up cannot be told: `weir retain` has removed usage of the days before {since}."
+
+
+def _session(row: Document) -> Iterator[str]:
+    times = f"{_said(row['session_start'])} to {_said(row['session_end'])}"
+    replaced = ", replaced by a later version" if row["retracted_at"] else ""
+    yield f"{row['account']} {row['user_id']}, {times}: {row['events']} events, version {row['version']}{replaced}"
+
+
+def _line(row: Document) -> Iterator[str]:
+    yield f"{row['account']} {row['month']}, {_what(row)}: {_product(row)}; of it {_sum(row['contribution'], row)}"
+
+
+def _price(row: Document) -> Iterator[str]:
+    record = row["record"]
+    price = "withdrawn" if row["deleted"] else f"{_said(row['unit_price'])} {row['currency']}"
+    yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _said(
+        row["effective_from"]
+    )
+    yield f"  {_changed(row)}"
+    if record is None:
+        yield "  the journal no longer has its record"
+    else:
+        yield f"  committed {_said(row['committed_at'])}, told by {_said(row['told_by'])} in {_place(record)}"
+
+
+def _changed(row: Document) -> str:
+    """Who made it the price."""
+    if row["changed_by"] is not None:
+        return f"changed by {row['changed_by']}, {_said(row['changed_at'])}"
+    why = "a row that is deleted says it no more" if row["deleted"] else "of a release that did not keep it"
+    return f"changed by unknown ({why})"
+
+
+def _window(row: Document) -> Iterator[str]:
+    unpriced = f", of which {_said(row['unpriced_quantity'])} without a price" if row["unpriced_quantity"] else ""
+    yield (
+        f"{row['account']} {_said(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}; "
+        f"of it {_sum(row['contribution'], row)}"
+    )
+    for version in row["price_versions"]:
+        yield f"  {_product({**row, **version})}; of it {_sum(version['contribution'], row)}"
+
+
+def _correction(row: Document) -> Iterator[str]:
+    old, new = (
+        _sum({"quantity": row[f"{side}_quantity"], "amount": row[f"{side}_amount"]}, row) for side in ("old", "new")
+    )
+    rows = ", ".join(map(str, row["usage_lsns"]))
+    yield f"{_said(row['window_start'])}, {_what(row)}, {row['cause']}: {old} became {new}, by usage {rows}"
+
+
+def _straggler(row: Document) -> Iterator[str]:
+    yield (
+        f"usage {row['usage_lsn']}, {_what(row)}: {_said(row['late_seconds'])} s after the end of the minute "
+        f"{_said(row['window_start'])}, {row['decision']}{_by(row)}: {_sum(row, row)}"
+    )
+
+
+def _by(row: Document) -> str:
+    """Who decided and why, of a straggler or of what says its decision; until when one waits."""
+    if row["decision"] == Decision.HOLD:
+        return f" until {_said(row['hold_until'])}" if row["hold_until"] else ""
+    return f" by {row['decided_by']} ({row['reason']})" if row["decided_by"] else ""
+
+
+def _usage(row: Document) -> Iterator[str]:
+    corrected = f", corrects {', '.join(map(str, row['corrects_lsns']))}" if row["corrects_lsns"] else ""
+    unbilled = "" if row["is_billed"] else ", not billed yet"
+    yield (
+        f"lsn {row['lsn']}, {row['account']} {row['request_id']}: {row['outcome']}, sign {row['sign']}, "
+        f"{row['cause']}{corrected}, occurred {_said(row['event_time'])}{unbilled}"
+    )
+    for meter in row["meters"]:
+        if row["cause"] == UsageCause.DECIDED:
+            yield f"  {meter['meter']}: {row['dimensions']['decision']}{_by(row['dimensions'])}"
+        elif meter["quantity"] is None:
+            yield f"  {meter['meter']}: not reported"
+        else:
+            decision = f", straggler: {meter['decision']}" if meter["decision"] else ""
+            yield f"  {meter['meter']}: {_product({**row, **meter})}{decision}"
+
+
+def _outcome(row: Document) -> Iterator[str]:
+    parts = ", ".join(
+        f"{name} lsn {row[f'{name}_lsn']}" for name in ("request", "completion") if row[f"{name}_lsn"] is not None
+    )
+    yield f"{row['request_id']}: {row['outcome']} of {parts}, a fact since {_said(row['received_at'])}"
+
+
+def _report(row: Document) -> Iterator[str]:
+    does = "bills" if row["bills"] else "bills nothing"
+    reported = ", ".join(f"{_said(quantity)} {column}" for column, quantity in row["quantities"].items())
+    words = ", ".join(row[name] for name in ("status", "usage_source") if row[name])
+    yield (
+        f"{row['request_id']}: event {row['id']}, lsn {row['lsn']}{f', {words}' if words else ''}, occurred "
+        f"{_said(row['event_time'])}, {does}: it reports {reported or 'no quantity'}"
+    )
+    yield f"  {row['explanation']}"
+
+
+def _reversal(row: Document) -> Iterator[str]:
+    yield f"{row['explanation']} ({row['source']}, lsn {row['lsn']}, received {_said(row['received_at'])})"
+
+
+def _record(row: Document) -> Iterator[str]:
+    why = "".join(f", {row[name]}" for name in ("reason", "violation") if row[name])
+    first = f" of lsn {row['first_lsn']}" if row["first_lsn"] else ""
+    yield f"{_place(row)}, received {_said(row['received_at'])}: {row['disposition']}{first}{why}"
+    value = row.get("value_base64") or row["value"] or ""
+    more = len(value) - SHOWN_CHARACTERS
+    yield f"  {value[:SHOWN_CHARACTERS]}" + (f"… ({more} more characters)" if more > 0 else "")
+
+
+def _place(row: Document) -> str:
+    return f"{row['topic']}[{row['partition']}] offset {row['offset']}, lsn {row['lsn']}"
+
+
+def _what(row: Document) -> str:
+    return f"{row['model'] or 'no model'} {row['meter']}"
+
+
+def _product(row: Document) -> str:
+    if row["price_version"] is None:
+        return f"{_said(row['quantity'])} without a price"
+    if row["price_version"] == BILLED_AS_PART:
+        return f"{_said(row['quantity'])} billed by a meter within it, which has a price of its own"
+    if row["price_version"] == BILLED_IN_WHOLE:
+        return f"{_said(row['quantity'])} billed by the meter that it is within; it has no price of its own"
+    product = f"{_said(row['quantity'])} x {_said(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
+    return f"{product} (price version {row['price_version']})"
+
+
+def _sum(of: Document, row: Document, *, amount_only: bool = False) -> str:
+    amount = f"{_said(of['amount'])} {row['currency'] or ''}".strip()
+    return amount if amount_only else f"{_said(of['quantity'])} for {amount}"
+
+
+def _said(value: Any) -> str:
+    return "unknown" if value is None else text_of(value)

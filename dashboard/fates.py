@@ -1,0 +1,188 @@
+"""What became of a request or an event, in sentences: of the document of jobs.explain, which `weir explain` prints."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from dashboard.exact import EXACT, total
+from dashboard.wording import instant, minute, money, several, spaced
+from metering.pricing import BILLED_AS_PART
+from metering.quantity_events import is_of_quantity
+from metering.vocabulary import BILLED, Decision, Disposition, Outcome, UsageCause
+from metering.windows import tumbling
+
+CAUSES: Mapping[str, str] = {
+    UsageCause.STREAM: "straggler",
+    UsageCause.DUPLICATE: "billed twice",
+    UsageCause.REJOINED: "late partner",
+    UsageCause.REPRICED: "late price",
+    UsageCause.CONTRACTED: "late contract",
+    UsageCause.RESTATED: "better report",
+    UsageCause.REVERSED: "reversal",
+}
+"""Why a closed window changed, as pages say it."""
+
+_OUTCOMES: Mapping[str, str] = {
+    Outcome.MATCHED: "a request with its completion",
+    Outcome.ABANDONED: "a request that was abandoned: no completion came in time",
+    Outcome.ORPHANED: "a completion that was orphaned: no request came in time",
+    Outcome.SUPERSEDED: "superseded: another event of its request counts, so it bills nothing",
+}
+_MAX_TOLD = 5
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """`is_settled`: nothing has to come or to be decided any more. `is_billed`: something of it is on a bill."""
+
+    sentence: str
+    is_settled: bool = True
+    is_billed: bool = False
+
+
+def fates(document: Row, text: str) -> tuple[Fate, ...]:
+    """What became of an id; of many requests of the same id, of the first _MAX_TOLD."""
+    usage: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in document["usage"]:
+        if row["cause"] != UsageCause.DECIDED:
+            usage[row["account"], row["request_id"]].append(row)
+    of_requests = [_of_usage(rows, document) for rows in usage.values()][:_MAX_TOLD]
+    if len(usage) > 1:
+        names = [f"{account}, request {request_id}: " for account, request_id in usage]
+        of_requests = [
+            replace(one, sentence=name + one.sentence) for name, one in zip(names, of_requests, strict=False)
+        ]
+    if len(usage) > _MAX_TOLD:
+        of_requests.append(Fate(f"So many requests have this id that only {_MAX_TOLD} are shown here."))
+    of_requests += [Fate(f"Reversal: {one['explanation']}.") for one in document["reversals"][:_MAX_TOLD]]
+    reversals = {one["lsn"] for one in document["reversals"]}
+    records = [row for row in document["records"] if row["lsn"] not in reversals]
+    received = tuple(_of_records(records, text, in_usage=bool(usage)))
+    # Of an event its own record comes first, of a request what it costs.
+    is_event = any(row["id"] == text for row in document["records"])
+    return (*received, *of_requests) if is_event else (*of_requests, *received)
+
+
+def _of_records(records: Sequence[Row], text: str, *, in_usage: bool) -> Iterator[Fate]:
+    """What ingestion said of the records with this id; of one that is in usage, what else it received."""
+    own = [row for row in records if row["id"] == text]
+    asked = own or [row for row in records if row["request_id"] == text]
+    kept = [row for row in asked if row["disposition"] == Disposition.ACCEPTED]
+    if kept and not in_usage:
+        yield _waits(kept[0])
+    others = [row for row in asked if row["disposition"] != Disposition.ACCEPTED]
+    if len(others) == 1 or (others and not kept):
+        yield Fate(_refused(others[0]))
+        others = others[1:]
+    for disposition, many in Counter(row["disposition"] for row in others).items():
+        yield Fate(f"{several(many, 'record')} of this id more: {disposition}.")
+
+
+def _waits(record: Row) -> Fate:
+    if record["request_id"] is None:
+        return Fate(f"Accepted as lsn {record['lsn']}. It is of no request, so it is on no bill.")
+    return Fate(
+        f"Accepted as lsn {record['lsn']}, and in no usage yet: it waits for its other part, or for joins to give it "
+        "up. It is on no bill.",
+        is_settled=False,
+    )
+
+
+def _refused(record: Row) -> str:
+    match record["disposition"]:
+        case Disposition.DUPLICATE:
+            return f"Lsn {record['lsn']} is a duplicate of lsn {record['first_lsn']}: only that one counts."
+        case Disposition.CONFLICT:
+            return (
+                f"Lsn {record['lsn']} is in conflict with lsn {record['first_lsn']}: the same identity says something "
+                "else. The first counts, this one does not."
+            )
+        case _:
+            why = f" ({record['violation']})" if record["violation"] else ""
+            return f"Lsn {record['lsn']} was rejected as {record['reason']}{why}: it is on no bill."
+
+
+def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
+    """Of all rows of usage of one request."""
+    negated = {lsn for row in rows if row["sign"] < 0 for lsn in row["corrects_lsns"]}
+    standing = [row for row in rows if row["sign"] > 0 and row["lsn"] not in negated]
+    causes = sorted(CAUSES[cause] for cause in {row["cause"] for row in rows} - {UsageCause.STREAM})
+    corrected = f" Corrected since by the audit ({', '.join(causes)})." if causes else ""
+    if not standing:
+        return Fate(f"Taken back: it adds nothing to any bill.{corrected}")
+    newest = standing[-1]
+    is_what = f"It is {_what(newest)}."
+    if not newest["is_billed"]:
+        return Fate(f"Waits for billing to read it from usage. {is_what}{corrected}", is_settled=False)
+    by_decision: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in standing:
+        for one in row["meters"]:
+            if one["quantity"]:
+                decision = one["decision"]
+                by_decision["" if decision is None or decision in BILLED else decision].append(one)
+    billed = by_decision.pop("", [])
+    parts = [_decided(newest, decision, found, document) for decision, found in sorted(by_decision.items())]
+    if billed:
+        parts.insert(0, f"{_amounts(rows, billed)} {_where(newest, billed, document)}.")
+    elif not parts:
+        parts.append("Counted with nothing to bill.")
+    sentence = f"{' '.join(parts)} {is_what}{corrected}"
+    return Fate(sentence, is_settled=Decision.HOLD not in by_decision, is_billed=bool(billed))
+
+
+def _what(row: Row) -> str:
+    is_quantity = is_of_quantity(row["request_id"]) and row["outcome"] == Outcome.MATCHED
+    return "a quantity of its own, of no request" if is_quantity else _OUTCOMES[row["outcome"]]
+
+
+def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:
+    """What all rows of a request add to the bill by now."""
+    amounts: defaultdict[str, list[Decimal]] = defaultdict(list)
+    for row in rows:
+        for one in row["meters"]:
+            counts = one["decision"] is None or one["decision"] in BILLED
+            # Where the account has no currency, units that another meter bills are worth 0 of none.
+            if row["is_billed"] and counts and one["amount"] is not None and row["currency"] is not None:
+                amounts[row["currency"]].append(EXACT.multiply(one["amount"], row["sign"]))
+    unpriced = [spaced(one["meter"]) for one in billed if one["price_version"] is None]
+    if len(unpriced) == len(billed) or not amounts:
+        return "Counted without a price, so it costs nothing yet:"
+    costs = " and ".join(money(total(found), currency) for currency, found in sorted(amounts.items()))
+    return f"Billed: {costs}" + (f" (and {', '.join(unpriced)} without a price)" if unpriced else "")
+
+
+def _where(row: Row, billed: Sequence[Row], document: Row) -> str:
+    """Window, day and versions of prices."""
+    start = tumbling(row["event_time"]).start
+    key = (start, row["account"], row["model"])
+    states = {one["state"] for one in document["windows"] if (one["window_start"], one["account"], one["model"]) == key}
+    day = f", on the account's day {row['day']}" if row["day"] else ""
+    versions = sorted({one["price_version"] for one in billed if (one["price_version"] or 0) > BILLED_AS_PART})
+    word = "version" if len(versions) == 1 else "versions"
+    price = f", at price {word} {', '.join(map(str, versions))}" if versions else ""
+    return f"in the minute {minute(start)} UTC ({', '.join(sorted(states)) or 'unknown'}){day}{price}"
+
+
+def _decided(row: Row, decision: str, meters: Sequence[Row], document: Row) -> str:
+    """What became of meters that came after their window's grace and are on no bill."""
+    names = ", ".join(sorted({spaced(one["meter"]) for one in meters}))
+    waiting = [
+        one
+        for one in document["stragglers"]
+        if (one["account"], one["request_id"], one["decision"]) == (row["account"], row["request_id"], decision)
+    ]
+    straggler: Row = waiting[0] if waiting else {"hold_until": None, "decided_by": None, "reason": None}
+    match decision:
+        case Decision.HOLD:
+            until = f", at most to {instant(straggler['hold_until'])} UTC" if straggler["hold_until"] else ""
+            return f"Held: {names}, received after grace, until somebody decides{until}; billed to nobody."
+        case Decision.DROP:
+            return f"Dropped: {names}, received after grace; on no bill."
+        case _:
+            who = f" by {straggler['decided_by']} ({straggler['reason']})" if straggler["decided_by"] else ""
+            return f"Rejected{who}: {names}, received after grace; on no bill."

@@ -1,0 +1,31 @@
+"""Checks as rows: what `weir audit` prints and the table `audits` keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jobs.audit.check import Check
+
+COLUMNS = ("check", "holds", "examined", "found", "corrected", "says")
+NOT_EXAMINED = {
+    "I3": "what was produced is known to producers alone; `weir compare` asks generated traffic's truth",
+    "I7": "there are no invoices yet",
+    "I9": "there are no invoices yet",
+}
+Row = Mapping[str, Any]
+
+
+def check_rows(checks: Iterable[Check]) -> list[Row]:
+    """A row (COLUMNS) for each check, in the order of their numbers, also for those that nobody can make yet."""
+    return sorted([*map(check_row, checks), *_not_examined()], key=lambda each: int(each["check"][1:]))
+
+
+def check_row(check: Check) -> Row:
+    """One check (COLUMNS)."""
+    return {name: getattr(check, name) for name in COLUMNS}
+
+
+def _not_examined() -> Iterator[Row]:
+    for check, text in NOT_EXAMINED.items():
+        yield check_row(Check(check, 0, 0, text))

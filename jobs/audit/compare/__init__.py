@@ -1,0 +1,1 @@
+"""What is stored beside what must be: the differences, row by row."""

@@ -1,0 +1,34 @@
+"""How many records of a partition there were to account for, and how many of their rows are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+RowKey = tuple[str, int, str, str | None]
+"""Topic, partition, disposition and reason of a row of the journal."""
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """The range of offsets that the journal covers: `[first_offset, next_offset)`, of which `absent` hold no record.
+
+    `removed`: rows that the journal had, and that it need not keep any longer.
+    """
+
+    first_offset: int
+    next_offset: int
+    absent: int
+    removed: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records there were to account for."""
+        return self.next_offset - self.first_offset - self.absent
+
+
+def residual(consumed: PartitionRange, rows: int) -> int:
+    """How many of the partition's rows are missing; below 0: rows too many."""
+    return consumed.records - consumed.removed - rows

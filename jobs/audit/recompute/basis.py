@@ -1,0 +1,94 @@
+"""The basis of an audit, from one version of usage: how far joins was, with which F, rules and prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+import polars as pl
+from deltalake import DeltaTable
+
+from jobs.audit.recompute.expected import MAX_ROWS, Pinned
+from jobs.audit.tables.retained import RetainedRows
+from jobs.joins.config import JoinsConfig
+from jobs.joins.recovery import CLOCK_SKEW
+from jobs.joins.timeouts import Timeouts
+from jobs.runtime.delta.growth import with_stored_columns
+from jobs.runtime.delta.position import position_in
+from jobs.runtime.delta.table import FRONTIER, instant_of, open_table
+from jobs.runtime.effective_rules import EffectiveRules, parse_history, read_history
+from jobs.streams import SCHEMAS, Table
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is audited: all that the tables hold, or what was received from `since` on and occurred before `until`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    most_rows: int = MAX_ROWS
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no period was asked for."""
+        return self.since is None and self.until is None
+
+
+EVERYTHING = Scope()
+
+
+def pin(
+    usage: DeltaTable, retained: Iterable[RetainedRows], tables: str, present: JoinsConfig, asked: Scope = EVERYTHING
+) -> Pinned:
+    """What `usage` was made from, and by which rules; `retained`: what it and the journal still have of their rows.
+
+    `present`: what joins was started with last. Its rules are those of usage that kept none, as releases before 0.2.0.
+    Versions of accounts and prices that came later than the outcomes say nothing of them: each is priced as known when
+    it was decided.
+    """
+    history = read_history(usage)[0] or (EffectiveRules(1, present.deciding),)
+    versions = {table: open_table(tables, table) for table in (Table.ACCOUNTS, Table.PRICES)}
+    accounts, prices = (
+        # Of an older release they lack columns until joins begins.
+        SCHEMAS[table].empty_table() if found is None else with_stored_columns(found.to_pyarrow_table(), SCHEMAS[table])
+        for table, found in versions.items()
+    )
+    stored = pl.scan_pyarrow_dataset(usage.to_pyarrow_dataset())
+    rules_rows = stored.filter(pl.col("rules").is_not_null()).select("lsn", "rules").sort("lsn").collect()
+    timeouts = Timeouts(history)
+    return Pinned(
+        position=position_in(usage, Table.JOURNAL).next_lsn,
+        frontier=instant_of(usage.transaction_version(FRONTIER)),
+        history=history,
+        metered=[(lsn, parse_history(rules)[-1].rules) for lsn, rules in rules_rows.iter_rows()],
+        accounts=accounts,
+        prices=prices,
+        known_from=history[0].first,
+        since=_since(retained, timeouts, asked),
+        until=asked.until,
+        rejoin_within=present.rejoin_within,
+        most_rows=asked.most_rows,
+    )
+
+
+def first_log_date(usage: DeltaTable, present: JoinsConfig, asked: Scope) -> date | None:
+    """The log date from which on all is read that can belong to what was received since `asked.since`."""
+    if asked.since is None:
+        return None
+    history = read_history(usage)[0] or (EffectiveRules(1, present.deciding),)
+    return (asked.since - CLOCK_SKEW - _longest(Timeouts(history))).date()
+
+
+def _since(retained: Iterable[RetainedRows], timeouts: Timeouts, asked: Scope) -> datetime | None:
+    """From when on nothing that belongs together lacks a row: it was removed, or is not read."""
+    whole = [
+        datetime.combine(one.since, time(), UTC) + CLOCK_SKEW + _longest(timeouts)
+        for one in retained
+        if one.since is not None
+    ]
+    return max([*whole, *([] if asked.since is None else [asked.since])], default=None)
+
+
+def _longest(timeouts: Timeouts) -> timedelta:
+    return timedelta(microseconds=max(configured.longest_us for configured in timeouts.configured))

@@ -1,0 +1,321 @@
+"""Usage as it stands beside usage as it must be by what is known by now → the signed rows that make the one the other.
+
+Only what has one of the known causes is corrected. Anything else is a fault: it is reported, and the rows of its key
+stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.audit.compare.differences import COMPARED, as_differences, beside, differs
+from jobs.audit.recompute.expected import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, expected_usage, with_timeouts
+from jobs.audit.recompute.late_versions import priced_later
+from jobs.audit.recompute.rejoins import Pair, may_rejoin, rejoin_outcomes
+from jobs.audit.recompute.restatements import pairs_in_reach, ranked_keys, restate, with_groups
+from jobs.audit.recompute.reversals import TakenBack, taken_back
+from jobs.joins.memory import CONDITION, KEY, TEXT
+from jobs.streams import USAGE
+from metering.vocabulary import Outcome, UsageCause
+
+CORRECTIONS = pa.schema(
+    [field for field in USAGE if field.name not in ("lsn", "log_date", "logged_at", "rules", "frontier")]
+)
+"""Rows of usage that nobody has numbered yet."""
+_AS_DECIDED = [name for name in COMPARED if name not in ("plan", "currency", "day")]
+"""What a later price changes nothing of."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Usage of whole keys (`differences.net`): what the stream said of them, and what stands by now."""
+
+    stream: pl.DataFrame
+    now: pl.DataFrame
+    first: pl.DataFrame
+    """(OUTCOME, usage_lsn) of the first row that ever stood for an outcome."""
+
+    def of(self, keys: pl.DataFrame) -> Standing:
+        """What is of these keys (KEY)."""
+        return Standing(*(rows.join(keys, on=KEY, how="semi") for rows in (self.stream, self.now, self.first)))
+
+    def without(self, keys: pl.DataFrame) -> Standing:
+        """What is of all other keys."""
+        return Standing(*(rows.join(keys, on=KEY, how="anti") for rows in (self.stream, self.now, self.first)))
+
+
+def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
+    """The keys (KEY) of which something else may be known by now than when the stream decided.
+
+    `carried`: rows of the journal (Pinned.schema, identity); `expected`: what the stream must have made of them.
+    """
+    changed = standing.now.filter(pl.col("cause") != UsageCause.STREAM.value)
+    negated = standing.stream.join(standing.now, on=OUTCOME, how="anti", nulls_equal=True)
+    contracted = carried.filter(IS_CONTRACTED)
+    again = (repeats(carried), contracted, ranked_keys(carried, pinned), may_rejoin(expected))
+    found = (*again, changed, negated, priced_later(expected, pinned))
+    return pl.concat([rows.select(KEY) for rows in found]).unique()
+
+
+def repeats(carried: pl.DataFrame) -> pl.DataFrame:
+    """Rows (lsn, family, KEY, identity, IS_CONTRACTED) of the journal → those whose event was accepted before.
+
+    That is the same identity of the same family, and the same request: a request and its completion repeat each other
+    never. What was judged when it came stands before what was judged later.
+    """
+    known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
+    return known.filter(pl.col("lsn") != pl.col("lsn").first().over(*KEY, "identity", "family"))
+
+
+def corrections(
+    carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
+
+    `reversals` (`reversed.without_reversals`) take back what these or other keys bill. The differences are those that
+    have no known cause; a key with one of them has no corrections.
+    """
+    every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
+    first = carried.join(repeats(carried), on="lsn", how="anti")
+    rows, once = with_timeouts(first, pinned), decided(first, pinned)
+    pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).rows()
+    # What still waits may become a partner of what came: the next audit knows.
+    waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
+    if len(waiting):
+        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        return corrections(done, made, standing.without(waiting), pinned, reversals)
+    ranked = ranked_keys(carried, pinned)
+    pairs_made = _rejoined(once.join(ranked, on=KEY, how="anti"), rows, carried, pairs, pinned)
+    best, members = restate(rows.join(ranked, on=KEY, how="semi"), carried, pinned)
+    joined = pl.concat([pairs_made, best.select(pairs_made.columns)])
+    taken = taken_back(reversals, rows, members, pinned)
+    must = _expected_now(taken.left(joined), carried, standing, pinned)
+    moving = _with_pairs(_moving(beside(standing.now, must)), expected)
+    both = _with_own_days(with_groups(moving, members), standing.now)
+    known = {
+        "is_contracted": _changed_outcomes(expected, every),
+        "is_repeated": _changed_outcomes(every, once),
+        "is_joined": _changed_outcomes(once, joined),
+    }
+    judged = _with_causes(both, known, _from_another_part(once, best), taken)
+    faults = judged.filter(pl.col("is_fault"))
+    sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
+    negated = _negated(sound.filter(pl.col("is_found")), standing.now)
+    put = _replacements(sound.filter(pl.col("is_expected")), must, negated)
+    return as_differences(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
+
+
+def _rejoined(
+    outcomes: pl.DataFrame, rows: pl.DataFrame, carried: pl.DataFrame, standing: Sequence[Pair], pinned: Pinned
+) -> pl.DataFrame:
+    """Outcomes of keys that are not ranked → the same with the pairs of what was given up.
+
+    Where the best report bills they belong together by the rules that held for them, as if they had met.
+    """
+    late = set(carried.filter(IS_CONTRACTED)["lsn"])
+    in_reach = pairs_in_reach(carried, pinned)
+    longest_us = max(pinned.reach_us(effective.first) for effective in pinned.history)
+    by_rank, earlier = (outcomes.join(in_reach, on=KEY, how=how) for how in ("semi", "anti"))
+    within_us = pinned.rejoin_within // timedelta(microseconds=1)
+    found = ((by_rank, longest_us), (earlier, within_us))
+    return pl.concat([rejoin_outcomes(part, rows, reach_us, standing, late) for part, reach_us in found])
+
+
+def _expected_now(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
+    """Outcomes as they must stand (`expected_usage`), by all that is known at the position."""
+    late = carried.filter(IS_CONTRACTED)["lsn"].to_list()
+    is_contracted = pl.any_horizontal(pl.col(part).is_in(late).fill_null(value=False) for part in PARTS)
+    outcomes = outcomes.with_columns(is_contracted.alias(IS_CONTRACTED))
+    contracted = outcomes.filter(IS_CONTRACTED).select(OUTCOME)
+    put = standing.first.join(contracted, on=OUTCOME, how="semi", nulls_equal=True)
+    found = pl.concat([standing.stream.select(*OUTCOME, "usage_lsn"), put.select(*OUTCOME, "usage_lsn")])
+    return expected_usage(outcomes, found, pinned, seen_from=pinned.position)
+
+
+def _from_another_part(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes (OUTCOME) of the same parts whose model, dimensions or conditions are those of another part."""
+    names = ("model", "user_id", *(name for name in after.columns if name.startswith((TEXT, CONDITION))))
+    both = before.join(after, on=[*OUTCOME, "outcome"], how="inner", suffix="_after", nulls_equal=True)
+    return both.filter(pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_after")) for name in names)).select(
+        OUTCOME
+    )
+
+
+def _changed_outcomes(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes (OUTCOME) that are in one of them alone, or became something else."""
+    one, other = (rows.select(*OUTCOME, "outcome") for rows in (before, after))
+    alone = [a.join(b, on=[*OUTCOME, "outcome"], how="anti", nulls_equal=True) for a, b in ((one, other), (other, one))]
+    return pl.concat(alone).select(OUTCOME).unique()
+
+
+def _moving(both: pl.DataFrame) -> pl.DataFrame:
+    """`differences.beside` with what `goes` and `comes`. What is superseded is billed to nobody: it does neither."""
+    is_superseded = pl.col("outcome").eq_missing(Outcome.SUPERSEDED.value)
+    was_superseded = pl.col("outcome_found").eq_missing(Outcome.SUPERSEDED.value)
+    return both.with_columns(
+        is_same=pl.col("is_found") & pl.col("is_expected"),
+        goes=pl.col("is_found") & ~pl.col("is_expected") & ~was_superseded,
+        comes=pl.col("is_expected") & ~pl.col("is_found") & ~is_superseded,
+    )
+
+
+def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
+    """The same with `is_pair` where one comes, or goes for it: those whose parts stand, if the stream has billed them.
+
+    A part that only a repeat has superseded was billed to nobody, and does not go.
+    """
+    pairs = moving.filter(pl.col("comes") & pl.all_horizontal(pl.col(PARTS).is_not_null())).select(*KEY, *PARTS)
+    goes = _alone(moving.filter(pl.col("goes")))
+    billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)
+    gone = _alone(billed).join(goes, on=[*KEY, "lsn"], how="anti")
+    for part in PARTS:
+        pairs = pairs.join(gone, left_on=[*KEY, part], right_on=[*KEY, "lsn"], how="anti")
+    parts = pl.concat([pairs.select(*KEY, lsn=part) for part in PARTS])
+    is_pair = pl.concat(
+        [
+            pairs.select(*KEY, *PARTS),
+            parts.select(*KEY, request_lsn="lsn", completion_lsn=pl.lit(None, pl.Int64)),
+            parts.select(*KEY, request_lsn=pl.lit(None, pl.Int64), completion_lsn="lsn"),
+        ]
+    ).unique()
+    named = is_pair.with_columns(is_pair=pl.lit(value=True))
+    return moving.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
+        pl.col("is_pair").fill_null(value=False)
+    )
+
+
+def _with_own_days(both: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """The same with `cause_found` and `has_own_day` (`differences.standing`) of what stands.
+
+    Of the stream I10 compares the day.
+    """
+    own = pl.col("has_own_day") if "has_own_day" in now.columns else pl.lit(value=False)
+    stands = both.join(now.select("usage_lsn", cause_found="cause", has_own_day=own), on="usage_lsn", how="left")
+    return stands.with_columns(pl.col("has_own_day").fill_null(value=False))
+
+
+def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """(KEY, lsn) of those that wait for nobody any more."""
+    is_alone = pl.any_horizontal(pl.col(PARTS).is_null())
+    return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
+
+
+def _with_causes(
+    both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_another: pl.DataFrame, taken: TakenBack
+) -> pl.DataFrame:
+    """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
+
+    Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
+    (`known`: OUTCOME of each) may come, go or become something else; and those of a key of which the best report bills.
+    What stays the same outcome of the same parts says the same for ever, but for its price and what is `taken` back; so
+    whatever else it says was never right. Only what the stream has `said_by_another` part is restated once.
+    """
+    both = taken.judged(both)
+    for name, outcomes in {**known, "is_by_another": said_by_another}.items():
+        named = outcomes.with_columns(pl.lit(value=True).alias(name))
+        both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
+            pl.col(name).fill_null(value=False)
+        )
+    is_on_another_day = pl.col("has_own_day") & differs("day") & (pl.col("outcome") != Outcome.SUPERSEDED.value)
+    is_otherwise = pl.col("is_same") & (
+        pl.any_horizontal(*(differs(name) for name in (*_AS_DECIDED, "counted"))) | is_on_another_day
+    )
+    is_by_another = pl.col("is_by_another") & pl.col("cause_found").eq_missing(UsageCause.STREAM.value)
+    stays = ~differs("outcome") & ~is_by_another
+    is_counted_less = pl.col("is_same") & differs("counted") & pl.col("is_credited") & ~differs("outcome")
+    is_decided_otherwise = pl.col("is_same") & pl.any_horizontal(*(differs(name) for name in _AS_DECIDED))
+    is_explained = is_counted_less & ~is_decided_otherwise & ~is_on_another_day
+    is_untrue = is_otherwise & stays & ~is_explained & (pl.col("outcome") != Outcome.SUPERSEDED.value)
+    is_ranked = pl.col("group").is_not_null()
+    is_restated = pl.col("is_replaced") | (is_otherwise & is_by_another)
+    restated_as = (
+        pl.when(is_restated).then(pl.lit(UsageCause.RESTATED.value)).otherwise(pl.lit(UsageCause.DUPLICATE.value))
+    )
+    is_priced_otherwise = pl.col("is_same") & (differs("priced") | differs("currency"))
+    changes = pl.col("goes") | pl.col("comes") | (is_otherwise & ~is_untrue) | pl.col("is_put_again")
+    cause = (
+        pl.when(pl.col("is_put_again"))
+        .then(pl.lit(UsageCause.RESTATED.value))
+        .when((changes & pl.col("is_reversed")) | (is_counted_less & ~is_untrue))
+        .then(pl.lit(UsageCause.REVERSED.value))
+        .when(changes & pl.col("is_joined") & pl.col("is_pair"))
+        .then(pl.lit(UsageCause.REJOINED.value))
+        .when(changes & pl.col("is_joined") & is_ranked)
+        .then(restated_as)
+        .when(changes & pl.col("is_repeated"))
+        .then(pl.lit(UsageCause.DUPLICATE.value))
+        .when(changes & pl.col("is_contracted"))
+        .then(pl.lit(UsageCause.CONTRACTED.value))
+        .when(changes & is_ranked)
+        .then(restated_as)
+        .when(is_priced_otherwise & ~is_otherwise)
+        .then(pl.lit(UsageCause.REPRICED.value))
+        .when(changes & pl.col("has_reversal"))
+        .then(pl.lit(UsageCause.REVERSED.value))
+    )
+    is_counted_otherwise = pl.col("count") != 1
+    return both.with_columns(cause=cause).with_columns(
+        is_fault=is_untrue
+        | ((changes | is_priced_otherwise) & pl.col("cause").is_null())
+        | is_counted_otherwise.fill_null(value=False)
+    )
+
+
+def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """What goes, or is replaced → rows that take back what stands."""
+    rows = now.drop("cause").join(sound.select("usage_lsn", "cause", "group"), on="usage_lsn", how="inner")
+    return rows.with_columns(sign=pl.lit(-1, pl.Int32), corrects_lsns=pl.concat_list("usage_lsn"))
+
+
+def _replacements(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
+    """What comes, or is put in the place of what stood → rows that name those that it replaces.
+
+    They copy the day of what occurred when they did: of the completion, and of a request without one. Of a pair that is
+    taken apart the request was on the day of the completion, and is on its own from now on. A report that bills from
+    now on also names all that its request billed before.
+    """
+    comes = sound.select(*OUTCOME, "cause", "group")
+    rows = must.join(comes, on=OUTCOME, how="inner", nulls_equal=True).with_row_index("row")
+    occurred = pl.coalesce("completion_lsn", "request_lsn")
+    parts = [rows.select("row", *KEY, lsn=part, occurred=pl.col(part) == occurred) for part in PARTS]
+    gone = [negated.select(*KEY, "usage_lsn", "day", lsn=part, had_day=pl.col(part) == occurred) for part in PARTS]
+    shared = (
+        pl.concat(parts)
+        .join(pl.concat(gone).unique(), on=[*KEY, "lsn"], how="inner")
+        .select("row", *KEY, "usage_lsn", "day", occurred=pl.col("occurred") & pl.col("had_day"))
+    )
+    billing = rows.filter(pl.col("outcome") != Outcome.SUPERSEDED.value).select(
+        "row", *KEY, "group", occurred=pl.lit(value=False)
+    )
+    before = negated.filter(pl.col("cause") == UsageCause.RESTATED.value)
+    of_request = billing.join(before.select(*KEY, "group", "usage_lsn", "day"), on=[*KEY, "group"], how="inner")
+    replaced = (
+        pl.concat([shared, of_request.select(shared.columns)])
+        .sort("row", "usage_lsn")
+        .group_by("row", maintain_order=True)
+        .agg(
+            corrects_lsns=pl.col("usage_lsn").unique().sort(),
+            day_before=pl.col("day").filter(pl.col("occurred")).last(),
+        )
+    )
+    return (
+        rows.join(replaced, on="row", how="left")
+        .with_columns(pl.coalesce("day_before", "day").alias("day"), sign=pl.lit(1, pl.Int32))
+        .drop("row", "day_before", "group")
+    )
+
+
+def as_rows(made: pl.DataFrame) -> pa.Table:
+    """What `corrections` gave, as CORRECTIONS; columns that only earlier releases filled are null in others."""
+    table = made.drop("usage_lsn", "count", "group", strict=False).to_arrow()
+    have = set(table.column_names)
+    columns = [
+        table[field.name].cast(field.type) if field.name in have else pa.nulls(len(table), field.type)
+        for field in CORRECTIONS
+    ]
+    return pa.table(columns, schema=CORRECTIONS)

@@ -1,0 +1,162 @@
+"""All rows of some keys, of the journal and of usage → how much was examined, what is wrong, and what is corrected."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.audit.compare.differences import DIFFERENCES, differences, net, standing
+from jobs.audit.compare.prices import wrong_prices
+from jobs.audit.recompute.corrections import Standing, as_rows, corrections, repeats, suspects
+from jobs.audit.recompute.expected import EXPECTED, IS_CONTRACTED, OUTCOME, PARTS, Pinned, recompute
+from jobs.audit.recompute.restatements import REPORT
+from jobs.audit.recompute.reversals import REVERSAL, without_reversals
+from jobs.joins.memory import KEY, column_of
+from jobs.joins.recovery import as_carried, columns_read
+from jobs.runtime.families import family
+from jobs.streams import USAGE
+from jobs.usage_entries import METERED_COLUMNS
+from metering.vocabulary import UsageCause
+
+SUM, STANDING = "sum", "standing"
+EXAMINATION = pl.Schema(
+    {
+        **DIFFERENCES,
+        "rows": pl.Int64(),
+        "outcomes": pl.Int64(),
+        "changes": pl.Int64(),
+        "corrections": pl.Binary(),
+    }
+)
+"""DIFFERENCES of what the stream made (`of` null) and of what stands by now (STANDING), and one row of the kind SUM:
+how many rows of the journal and outcomes were examined, how many rows put them right, and the first of those (an Arrow
+stream of `corrections.CORRECTIONS`)."""
+_KINDS = pl.DataFrame(USAGE.empty_table()).schema
+_COLUMNS = [name for name in EXPECTED if name not in METERED_COLUMNS]
+USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", "logged_at", *EXPECTED, *METERED_COLUMNS)))
+
+
+def journal_read(pinned: Pinned) -> tuple[str, ...]:
+    """The columns of the journal that `examine` wants."""
+    return tuple(dict.fromkeys((*columns_read(pinned.schema), *REPORT, *REVERSAL)))
+
+
+def examine(
+    journal: pl.DataFrame,
+    usage: pl.DataFrame,
+    pinned: Pinned,
+    first: pl.DataFrame | None = None,
+    without: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Accepted requests, completions and reversals below the position (`journal_read`), usage (USAGE_READ) →
+    EXAMINATION.
+
+    Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
+    A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
+    `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
+    usage tells of a row of the journal that is not read.
+
+    `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
+    `without` (KEY): of these nothing is corrected.
+    """
+    kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
+    kinds |= {"identity": pl.Binary(), "usage_source": pl.String(), **REVERSAL}
+    if IS_CONTRACTED not in journal.columns:
+        journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
+    absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
+    journal = journal.with_columns(absent).with_columns(family())
+    # A decision about a straggler is no outcome.
+    journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
+    journal, reversals = without_reversals(journal)
+    carried = as_carried(journal, pinned.schema)
+    usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _COLUMNS if name not in usage.columns)
+    stream = net(usage.filter(pl.col("cause") == UsageCause.STREAM.value))
+    is_untouched = bool((usage["cause"] == UsageCause.STREAM.value).all())
+    now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
+    broken = pl.concat([broken, wrong_prices(now, pinned)])
+    known = Standing(stream, now, first_rows(usage) if first is None else first)
+    judged = carried.filter(~pl.col(IS_CONTRACTED))
+    expected = recompute(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
+    wrong = differences(stream, expected)
+    # What the stream has made wrong is nothing to build upon.
+    doubtful = pl.concat([suspects(carried, expected, known, pinned), reversals.select(KEY)]).unique()
+    keys = doubtful.join(pl.concat([wrong, broken]), on=KEY, how="anti")
+    concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
+    faults, rows = corrections(concerned, decided, known.of(keys), pinned, reversals)
+    rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
+    counted = pl.DataFrame(
+        {
+            "kind": [SUM],
+            "rows": [len(judged)],
+            "outcomes": [len(stream)],
+            "changes": [len(rows)],
+            "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
+        }
+    )
+    parts = [wrong, pl.concat([broken, faults]).with_columns(of=pl.lit(STANDING)), counted]
+    return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINATION.items())
+
+
+def first_rows(usage: pl.DataFrame) -> pl.DataFrame:
+    """Rows of usage (lsn, sign, OUTCOME) → (OUTCOME, usage_lsn) of the first that ever stood."""
+    return usage.filter(pl.col("sign") > 0).group_by(OUTCOME).agg(usage_lsn=pl.min("lsn"))
+
+
+def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Without the keys that are left out."""
+    left_out = []
+    if pinned.known_from > 1:
+        parts = [journal.filter(pl.col("lsn") < pinned.known_from)]
+        parts += [usage.filter(pl.col(part) < pinned.known_from) for part in PARTS]
+        left_out += [rows.select(KEY) for rows in parts]
+    if pinned.since is not None:
+        left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
+        left_out += _unread(journal, usage)
+        left_out.append(_reversed_unread(usage, pinned))
+    if pinned.until is not None:
+        is_later = pl.min("event_time") >= pinned.until
+        times = pl.concat([rows.select(*KEY, "event_time") for rows in (journal, usage)])
+        left_out.append(times.group_by(KEY).agg(is_later=is_later).filter("is_later").select(KEY))
+    if not left_out:
+        return journal, usage
+    keys = pl.concat(left_out).unique()
+    return journal.join(keys, on=KEY, how="anti"), usage.join(keys, on=KEY, how="anti")
+
+
+def _unread(journal: pl.DataFrame, usage: pl.DataFrame) -> list[pl.DataFrame]:
+    """Keys whose usage names a row from before all that are read, or takes back a repeat whose first is not read."""
+    named = [usage.select(*KEY, "sign", "cause", lsn=part).drop_nulls("lsn") for part in PARTS]
+    parts = pl.concat(named)
+    gone = parts.filter(pl.col("lsn") < pl.lit(journal["lsn"].min())).select(KEY) if len(journal) else parts.select(KEY)
+    is_repeat = (pl.col("cause") == UsageCause.DUPLICATE.value) & (pl.col("sign") < 0)
+    repeated = parts.filter(is_repeat).select(KEY).unique()
+    return [gone, repeated.join(repeats(journal), on=KEY, how="anti")]
+
+
+def _reversed_unread(usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Keys of which something was taken back whose reversal may be from before all that are read."""
+    reach = timedelta(microseconds=max(pinned.reach_us(held.first) for held in pinned.history))
+    # A reversal is that near to the first row of a request, and so are its others, which waited no longer than that.
+    first_received_at = pl.coalesce("first_received_at", "received_at")
+    is_near = first_received_at < pl.lit(pinned.since) + 3 * reach
+    return usage.filter((pl.col("cause") == UsageCause.REVERSED.value) & is_near).select(KEY)
+
+
+def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """About `most` rows, all of the last key."""
+    # Numbered before it is asked by key: an expression over keys would number the rows of each.
+    return rows.with_row_index("_row").filter(pl.col("_row").min().over(KEY) < most).drop("_row")
+
+
+def _as_stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def as_table(stream: bytes) -> pa.Table:
+    """`corrections` of EXAMINATION."""
+    return pa.ipc.open_stream(stream).read_all()

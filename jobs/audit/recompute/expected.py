@@ -1,0 +1,192 @@
+"""Rows of the journal → the usage that they must have made, by the functions that the stream decides and prices with.
+
+An outcome is a pure function of the journal, F and the rules that held, whatever the stream's batches were, so all rows
+of a key are decided at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.joins.billing_days import BillingDays
+from jobs.joins.catalog_versions import Versions, account_versions, price_versions
+from jobs.joins.memory import Schema, carried
+from jobs.joins.pricing import price
+from jobs.joins.resolve import resolve
+from jobs.joins.timeouts import SECOND_US, Timeouts
+from jobs.runtime.effective_rules import History, Rules, rules_at
+from jobs.runtime.meters import restored
+from jobs.streams import ACCOUNTS, PRICES
+from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
+from metering.price_attributes import PriceAttribute, columns_of_accounts, columns_of_bands, texts_of_events
+from metering.price_attributes import restored as attributes_restored
+from metering.ranking import reach_seconds
+
+EXPECTED = (
+    *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
+    *("event_time", "received_at", "first_received_at", "plan", "currency", "day", "dimensions", "meters"),
+)
+"""What a row of usage says of an outcome."""
+PARTS = ("request_lsn", "completion_lsn")
+OUTCOME = ("account", "request_id", *PARTS)
+"""By what it is known."""
+REJOIN_WITHIN = timedelta(days=35)
+IS_CONTRACTED = "is_contracted"
+"""Whether the contract of a row's type came after the row (`contracted.py`)."""
+MAX_ROWS = 250_000
+"""That are corrected at once: they pass through the driver, 625 bytes each, and Spark gives it a GiB at most."""
+_NEXT = 2**63 - 1
+"""The lsn of what is not in usage yet."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What a recomputation goes by: all of it as joins had it when it wrote the usage that is examined."""
+
+    position: int
+    """The journal below this lsn."""
+    frontier: datetime | None
+    history: History
+    """joins' rules, at least one."""
+    metered: Sequence[tuple[int, Rules]]
+    """From which lsn of usage on its rows have which meters and dimensions: of outcomes that nobody completed, only
+    their rows tell who decided them."""
+    accounts: pa.Table
+    prices: pa.Table
+    """Every version (streams.ACCOUNTS, PRICES)."""
+    known_from: int = 1
+    """Of rows of the journal before that lsn nobody has kept by which rules they were decided."""
+    since: datetime | None = None
+    """Of what was received before not every row is read; None: all are."""
+    rejoin_within: timedelta = REJOIN_WITHIN
+    """So far apart an abandoned request and an orphaned completion may be first received and be one pair."""
+    until: datetime | None = None
+    """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
+    most_rows: int = MAX_ROWS
+    """About how many rows are corrected at once, or those of a key in each part of the keys."""
+
+    def ranks(self, lsn: int) -> bool:
+        """Whether the best report of a request bills that began with this row."""
+        return bool(rules_at(self.history, lsn).get("best_report_bills"))
+
+    def reach_us(self, lsn: int) -> int:
+        """How much later than this row others of its request may be first received, in microseconds."""
+        return reach_seconds(rules_at(self.history, lsn), self.rejoin_within.total_seconds()) * SECOND_US
+
+    @cached_property
+    def accounts_known(self) -> Versions:
+        """The accounts, as `price` wants them."""
+        named = (*self._dimensions, *columns_of_accounts(self._attributes))
+        return account_versions(self.accounts.cast(ACCOUNTS), named)
+
+    @cached_property
+    def prices_known(self) -> Versions:
+        """The prices, as `price` wants them."""
+        return price_versions(self.prices.cast(PRICES))
+
+    @cached_property
+    def days(self) -> BillingDays:
+        """The days of all accounts."""
+        return BillingDays(self.accounts)
+
+    @property
+    def schema(self) -> Schema:
+        """What is needed of a row of the journal (`memory.carried`): the columns of all meters that ever held."""
+        meters = [meter for effective in self.history for meter in restored(effective.rules.get("meters"))]
+        summed = dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)])
+        reported = (*summed, *columns_of_bands(self._attributes))
+        return carried(reported, self._dimensions, (*conditions_of(meters), *texts_of_events(self._attributes)))
+
+    @property
+    def _dimensions(self) -> Sequence[str]:
+        """All that were ever configured."""
+        return list(dict.fromkeys(name for rules in self._rules for name in rules.get("dimensions", ())))
+
+    @property
+    def _attributes(self) -> Sequence[PriceAttribute]:
+        """All that conditions of prices could ever name."""
+        return [each for rules in self._rules for each in attributes_restored(rules.get("price_attributes"))]
+
+    @property
+    def _rules(self) -> Sequence[Rules]:
+        """All that ever held."""
+        return [effective.rules for effective in self.history] + [rules for _, rules in self.metered]
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """The column that each meter adds up that ever was declared."""
+        meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
+        return {meter.name: meter.sums for meter in meters if meter.sums is not None}
+
+
+def recompute(rows: pl.DataFrame, found: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Requests and completions (Pinned.schema without what joins adds), all of their keys → EXPECTED, a row per
+    outcome.
+
+    `found` (OUTCOME, usage_lsn) says which row of usage the stream gave an outcome: of one that waited in vain its
+    meters follow.
+    """
+    return expected_usage(decided(rows, pinned), found, pinned)
+
+
+def with_timeouts(rows: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """The rows as joins has them before anything is decided (Pinned.schema)."""
+    waiting = rows.with_columns(Timeouts(pinned.history).of_row())
+    return waiting.with_columns(pl.lit(None, pl.String).alias("decided_side"), remembered=False).select(*pinned.schema)
+
+
+def decided(rows: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Rows of whole keys → their outcomes (`resolve`)."""
+    return resolve(with_timeouts(rows, pinned), pinned.frontier)
+
+
+def expected_usage(
+    outcomes: pl.DataFrame, found: pl.DataFrame, pinned: Pinned, *, seen_from: int | None = None
+) -> pl.DataFrame:
+    """Outcomes (`resolve`) → EXPECTED: with the prices known when each was decided, or those before lsn `seen_from`.
+
+    Of those that are IS_CONTRACTED, which no driver has decided, the row of usage tells by which meters they count; of
+    those that have none yet these are the newest.
+    """
+    outcomes = outcomes.join(found, on=OUTCOME, how="left", nulls_equal=True, maintain_order="left")
+    accounts, prices, days = pinned.accounts_known, pinned.prices_known, pinned.days
+    made = []
+    for part, rules in _by_rules(outcomes, pinned):
+        meters, named = restored(rules.get("meters")), rules.get("dimensions", ())
+        attributes = attributes_restored(rules.get("price_attributes"))
+        priced = pl.DataFrame(
+            price(part, meters, accounts, prices, named=named, attributes=attributes, seen_from=seen_from)
+        )
+        made.append(priced.with_columns(day=days.days(part)).select(EXPECTED))
+    return pl.concat(made, how="vertical_relaxed")
+
+
+def _by_rules(outcomes: pl.DataFrame, pinned: Pinned) -> Iterator[tuple[pl.DataFrame, Rules]]:
+    """The outcomes that have the same meters and dimensions, with what these are; at least one part."""
+    decided = pl.max_horizontal(PARTS)
+    if IS_CONTRACTED not in outcomes.columns:
+        outcomes = outcomes.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
+    is_alone = pl.any_horizontal(pl.col(name).is_null() for name in PARTS)
+    # Who waited was decided by the driver of then.
+    has_waited = (is_alone | pl.col("is_lesser")) & pl.col("usage_lsn").is_not_null()
+    tells = pl.col(IS_CONTRACTED) | has_waited
+    by_usage = _place(pl.col("usage_lsn").fill_null(_NEXT), [first for first, _ in pinned.metered])
+    by_journal = _place(decided, [effective.first for effective in pinned.history])
+    every = [effective.rules for effective in pinned.history] + [rules for _, rules in pinned.metered]
+    place = pl.when(tells & pl.lit(len(pinned.metered) > 0)).then(by_usage + len(pinned.history)).otherwise(by_journal)
+    placed = outcomes.with_columns(place.alias("place"))
+    for number, rules in enumerate(every):
+        part = placed.filter(pl.col("place") == number).drop("place", "usage_lsn", IS_CONTRACTED)
+        if number == 0 or len(part):
+            yield part, rules
+
+
+def _place(lsn: pl.Expr, firsts: Sequence[int]) -> pl.Expr:
+    """The number of the last of `firsts` (in order) at or below it; before all of them the first."""
+    return pl.sum_horizontal(pl.lit(0), *[(lsn >= first).cast(pl.Int32) for first in firsts[1:]])

@@ -1,0 +1,161 @@
+"""Events of a type that had no contract when they came → what the first contract says of them that takes them.
+
+Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit judges
+them by it. Which contract judges a row is a pure function of the journal, so that no later one judges it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.audit.recompute.expected import IS_CONTRACTED, Pinned
+from jobs.audit.tables.pieces import Wanted
+from jobs.ingestion.conventions import Convention
+from jobs.ingestion.conventions import stored_conventions as conventions_kept
+from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.stored_contracts import stored_contracts
+from jobs.runtime.effective_rules import EffectiveRules, read_history, rules_at
+from jobs.runtime.families import family
+from jobs.runtime.kafka.marks import MARKS
+from jobs.runtime.meters import conditions_stored, restored
+from metering.contracts.model import Contract
+from metering.vocabulary import BILLABLE, Disposition
+
+JUDGED_FROM = ("lsn", "topic", "partition", "offset", "key", "value", "type")
+"""What is read of a row to judge it, beside what was known of it when it came."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """Contracts of types that some rows came before, in force from `first` on."""
+
+    first: int
+    contracts: Mapping[str, Contract]
+    conventions: Sequence[Convention] = ()
+
+
+@dataclass(frozen=True)
+class LaterContracts:
+    """The contracts that judge what came before them, in their order."""
+
+    later: tuple[Later, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.later)
+
+    @property
+    def types(self) -> list[str]:
+        """Of which events."""
+        return sorted({name for later in self.later for name in later.contracts})
+
+    @property
+    def before(self) -> int:
+        """The lsn before which all rows are that can be judged."""
+        return self.later[-1].first
+
+    @property
+    def wanted(self) -> Wanted:
+        """Which rows of the journal they may take."""
+        types, before = self.types, self.before
+
+        def is_unknown(rows: pl.DataFrame) -> pl.Series:
+            held = rows if "family" in rows.columns else rows.with_columns(pl.lit(None, pl.String).alias("family"))
+            is_accepted = pl.col("disposition") == Disposition.ACCEPTED.value
+            is_early = (pl.col("lsn") < before) & pl.col("type").is_in(types)
+            return held.select((is_accepted & is_early & family().is_null()).fill_null(value=False)).to_series()
+
+        return Wanted(("lsn", "type", "family", "disposition"), is_unknown)
+
+    def takes(self, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+        """Rows of the journal without a family (JUDGED_FROM, `columns`) → those that a contract takes (`columns`).
+
+        The contract says what its fields are; what else is known of a row is what the journal says.
+        """
+        names, remaining = list(columns), rows
+        kinds = rows.select(names).schema
+        found = [rows.clear().select(names)]
+        for later in self.later:
+            asked = remaining.filter((pl.col("lsn") < later.first) & pl.col("type").is_in(list(later.contracts)))
+            if asked.is_empty():
+                continue
+            judge = Judge(later.contracts, of_sources=later.conventions)
+            validated = pl.DataFrame(judge.judge(_as_records(asked))).with_columns(asked["lsn"])
+            taken = validated.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
+            fields = [name for name in ("family", *(field.name for field in judge.fields)) if name in names]
+            known = asked.select(name for name in names if name not in fields)
+            found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names).cast(kinds))
+            remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")
+        return pl.concat(found)
+
+
+def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
+    """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
+
+    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had
+    no outcome since, or never was started with it. What is put meanwhile would be counted without it, and for good.
+    """
+    sums = pinned.sums
+    known = [effective for effective in read_history(journal)[0] if effective.first < pinned.position]
+    history = [
+        effective
+        for number, effective in enumerate(known)
+        if _has_meters(effective, pinned) and _has_conditions(effective, known[number + 1 :], pinned)
+    ]
+    by_rules = [(effective, stored_contracts(effective.rules, sums)) for effective in history]
+    ever = [set(contracts) for _, contracts in by_rules]
+    late = set().union(*ever).difference(*(set.intersection(*ever),)) if ever else set()
+    changed = [(effective, after) for (_, before), (effective, after) in pairwise(by_rules) if after != before]
+    found = [
+        Later(
+            effective.first,
+            {name: contract for name, contract in contracts.items() if name in late and contract is not None},
+            conventions_kept(effective.rules),
+        )
+        for effective, contracts in changed
+    ]
+    return LaterContracts(tuple(later for later in found if later.contracts))
+
+
+def _has_meters(effective: EffectiveRules, pinned: Pinned) -> bool:
+    """Whether joins has had all meters of these rules of ingestion since they came: no later telling undoes that."""
+    ends = [*(after.first for after in pinned.history[1:]), effective.first + 1]
+    since = [of_joins.rules for of_joins, end in zip(pinned.history, ends, strict=True) if end > effective.first]
+    summed = [{meter.sums for meter in restored(rules.get("meters"))} for rules in since]
+    return effective.rules.get("max_per_event", {}).keys() <= pinned.sums.keys() and any(
+        columns.issuperset(effective.rules.get("summed", ())) for columns in summed
+    )
+
+
+def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], pinned: Pinned) -> bool:
+    """Whether joins had the conditions of these rules of ingestion when they came, or has told its own since.
+
+    Or never will: others came `after`. No later telling undoes any of that.
+    """
+    asked = effective.rules.get("where", {})
+    if any(later.rules.get("where", {}) != asked for later in after):
+        return True
+    had = conditions_stored(rules_at(pinned.history, effective.first).get("meters", {}))
+    return had == asked or any(of_joins.first > effective.first for of_joins in pinned.history)
+
+
+def judge_late(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:
+    """Rows with IS_CONTRACTED."""
+    return rows.with_columns(pl.lit(late).alias(IS_CONTRACTED))
+
+
+def _as_records(rows: pl.DataFrame) -> pa.Table:
+    """As Kafka gave them, when they were judged first."""
+    given = rows.select(
+        *("key", "value", "topic", "partition", "offset"),
+        pl.col("received_at").alias("timestamp"),
+        pl.lit(LOG_APPEND_TIME, pl.Int32).alias("timestampType"),
+        *[pl.lit(None, pl.Binary).alias(column) for column in MARKS],
+    )
+    return given.to_arrow()

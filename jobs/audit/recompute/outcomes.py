@@ -1,0 +1,174 @@
+"""Every outcome recomputed beside usage: executors do it, each with some keys; the driver gets what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.audit.recompute.corrections import CORRECTIONS
+from jobs.audit.recompute.examination import (
+    EXAMINATION,
+    STANDING,
+    SUM,
+    USAGE_READ,
+    as_table,
+    journal_read,
+)
+from jobs.audit.recompute.examination import (
+    examine as examined,
+)
+from jobs.audit.recompute.expected import Pinned
+from jobs.audit.recompute.late_contracts import JUDGED_FROM, LaterContracts, judge_late, later_contracts
+from jobs.audit.recompute.reversals import is_examined
+from jobs.audit.tables.pieces import ROWS_PER_TASK, made_in_tasks, pieces
+from jobs.audit.tables.spill import SHIPPED, as_batches, by_part, shipped
+from jobs.audit.tables.versions import Versions, arrow, spark_schema
+from jobs.joins.memory import KEY
+from metering.vocabulary import UsageCause
+
+ROWS_PER_BUCKET = 100_000
+"""Of the journal: about what a task holds at once."""
+_ARROW = arrow(EXAMINATION)
+_JOURNAL, _USAGE = "journal", "usage"
+
+
+def _bucket(buckets: int) -> pl.Expr:
+    """All rows of a key are in one, of the journal and of usage."""
+    return (pl.struct(KEY).hash(0) % buckets).cast(pl.Int64)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How many rows of the journal and outcomes were examined, and what of them differs."""
+
+    rows: int
+    outcomes: int
+    wrong: pl.DataFrame
+    """DIFFERENCES of what the stream made."""
+    faults: pl.DataFrame
+    """DIFFERENCES of what stands by now, without a known cause."""
+    corrections: pa.Table
+    """CORRECTIONS of what has one; the first of them, where there are more `changes`."""
+    changes: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the corrections put everything right that can be."""
+        return len(self.corrections) == self.changes
+
+    @property
+    def causes(self) -> Counter[str]:
+        """How many of the corrections have which cause."""
+        counted = self.corrections["cause"].value_counts().to_pylist()
+        return Counter({each["values"]: each["counts"] for each in counted})
+
+
+def outcomes(
+    versions: Versions, pinned: Pinned, rows_per_bucket: int = ROWS_PER_BUCKET, without: pl.DataFrame | None = None
+) -> Outcomes:
+    """Recompute what was made of the journal below the pinned position; nothing of the keys `without` is corrected."""
+    journal = pieces(versions.journal, (*journal_read(pinned), "disposition"), versions.since, pinned.position)
+    usage = pieces(versions.usage, USAGE_READ, versions.since)
+    buckets = 1 + journal.rows // rows_per_bucket
+    later = later_contracts(versions.journal, pinned)
+    nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
+    # All that is corrected at once passes through the driver, so each bucket has its share: keys spread evenly.
+    share = replace(pinned, most_rows=max(1, pinned.most_rows // buckets))
+
+    def ship(part: str, rows: pl.DataFrame) -> list[pa.RecordBatch]:
+        return as_batches(shipped({part: (rows, _bucket(buckets))}))
+
+    def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = _with_family(rows)
+        return ship(_JOURNAL, judge_late(read.filter((pl.col("lsn") < pinned.position) & is_examined()), late=False))
+
+    def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
+        read = pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)
+        return ship(_JOURNAL, judge_late(later.takes(read, journal.schema.names), late=True))
+
+    def of_usage(rows: pa.Table) -> list[pa.RecordBatch]:
+        return ship(_USAGE, pl.DataFrame(rows))
+
+    def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
+        for _, parts in by_part(shipments):
+            rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
+            yield from examined(rows, made, share, without=without).to_arrow().cast(_ARROW).to_batches()
+
+    spark, kind = versions.spark, spark_schema(SHIPPED)
+    made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(
+        made_in_tasks(spark, usage, of_usage, kind, ROWS_PER_TASK)
+    )
+    if later:
+        read = (*journal.schema.names, *JUDGED_FROM)
+        unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
+        made = made.union(made_in_tasks(spark, unknown, of_unknown, kind))
+    grouped = made.repartition(buckets, "bucket").sortWithinPartitions("bucket")
+    found = pl.DataFrame(grouped.mapInArrow(examine, spark_schema(EXAMINATION)).toArrow())
+    counted = found.filter(pl.col("kind") == SUM)
+    differences = found.filter(pl.col("kind") != SUM)
+    is_of_now = pl.col("of").eq_missing(STANDING)
+    corrections = pa.concat_tables([CORRECTIONS.empty_table(), *map(as_table, counted["corrections"])])
+    faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
+    if versions.since is not None:
+        unsaid = _not_of_a_period(versions, later, corrections, faults)
+        remaining = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti", maintain_order="left")
+        if len(remaining) < len(corrections) < changes:
+            # Those behind them have not been asked for, and would wait for ever.
+            known = unsaid if without is None else pl.concat([without, unsaid])
+            return outcomes(versions, pinned, rows_per_bucket, known)
+        changes -= len(corrections) - len(remaining)
+        corrections, faults = remaining.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
+    return Outcomes(
+        rows=int(counted["rows"].sum()),
+        outcomes=int(counted["outcomes"].sum()),
+        wrong=differences.filter(~is_of_now),
+        faults=faults,
+        corrections=corrections,
+        changes=changes,
+    )
+
+
+def _not_of_a_period(
+    versions: Versions, later: LaterContracts, corrections: pa.Table, faults: pl.DataFrame
+) -> pl.DataFrame:
+    """The keys (KEY) of which the days before the period hold rows, too: what belongs together, all of it says.
+
+    Rows that a contract takes which came later are such: what they say only that contract tells. A later price needs
+    nobody else: what is repriced alone stays.
+    """
+    rows = pl.DataFrame(corrections.select([*KEY, "cause"]))
+    concerned = rows.filter(pl.col("cause") != UsageCause.REPRICED.value)
+    keys = pl.concat([concerned.select(KEY), faults.select(KEY)]).unique()
+    if keys.is_empty():
+        return keys
+    columns = ("lsn", *KEY, "family", "received_at")
+
+    def of_keys(rows: pl.DataFrame) -> list[pa.RecordBatch]:
+        found = rows.select(KEY).join(keys, on=KEY, how="semi").unique()
+        return list(found.to_arrow().cast(arrow(keys.schema)).to_batches())
+
+    def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
+        return of_keys(_with_family(rows).filter(is_examined()))
+
+    def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
+        return of_keys(later.takes(_with_family(rows), columns))
+
+    spark, kind = versions.spark, spark_schema(keys.schema)
+    before = pieces(versions.journal, (*KEY, "type", "family", "disposition"), until=versions.since)
+    found = made_in_tasks(spark, before, of_journal, kind)
+    if later:
+        read = (*columns, *JUDGED_FROM, "disposition")
+        unknown = pieces(versions.journal, read, None, later.before, until=versions.since, wanted=later.wanted)
+        found = found.union(made_in_tasks(spark, unknown, of_unknown, kind))
+    return pl.DataFrame(found.toArrow()).unique()
+
+
+def _with_family(rows: pa.Table) -> pl.DataFrame:
+    """The journal's rows; an older release's table has no such column."""
+    read = pl.DataFrame(rows)
+    return read if "family" in read.columns else read.with_columns(pl.lit(None, pl.String).alias("family"))

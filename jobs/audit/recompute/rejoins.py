@@ -1,0 +1,80 @@
+"""An abandoned request and an orphaned completion of one key → one pair: they were received too far apart to meet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
+
+import polars as pl
+
+from jobs.audit.recompute.expected import PARTS
+from jobs.joins.memory import KEY
+from jobs.joins.pairs import FOUND, paired
+from metering.joining import Side
+from metering.rejoining import Decided, rejoin
+from metering.vocabulary import Outcome
+
+_OUTCOMES = (Outcome.ABANDONED.value, Outcome.ORPHANED.value, Outcome.MATCHED.value)
+Pair = tuple[int, int]
+"""The lsn of a request and that of its completion."""
+
+
+def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Outcomes (KEY, outcome) → the keys (KEY) that have both an abandoned request and an orphaned completion."""
+    alone = [outcomes.filter(outcome=each).select(KEY) for each in (Outcome.ABANDONED.value, Outcome.ORPHANED.value)]
+    return alone[0].join(alone[1], on=KEY, how="semi").unique()
+
+
+def rejoin_outcomes(
+    outcomes: pl.DataFrame,
+    rows: pl.DataFrame,
+    within_us: int,
+    standing: Iterable[Pair],
+    late: Collection[int] = (),
+) -> pl.DataFrame:
+    """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
+
+    Pairs of such that are `standing` in usage stay, whatever is known since. The rest is joined by
+    `metering.rejoining.rejoin`, by when its rows were first received: that of a redriven or backfilled record is the
+    time at which it would have met its partner. `late`: lsns of rows whose contract came after them.
+    """
+    concerned = outcomes.join(may_rejoin(outcomes), on=KEY, how="semi")
+    if concerned.is_empty():
+        return outcomes
+    first_received = rows.select(pl.coalesce("first_received_at", "received_at").dt.epoch("us")).to_series()
+    first_received_us = dict(zip(rows["lsn"], first_received, strict=True))
+    rows_by_lsn = {
+        lsn: (outcome, (account, request_id), any(part in late for part in parts))
+        for account, request_id, outcome, *parts in concerned.select(*KEY, "outcome", *PARTS).iter_rows()
+        for lsn in dict.fromkeys(part for part in parts if part is not None)
+        if outcome in _OUTCOMES
+    }
+    waited = (Outcome.ABANDONED.value, Outcome.ORPHANED.value)
+    stays = [pair for pair in standing if tuple(rows_by_lsn[lsn][0] for lsn in pair if lsn in rows_by_lsn) == waited]
+    found = [(rows_by_lsn[request][1], (request, completion)) for request, completion in stays]
+    remaining = rows_by_lsn.keys() - {lsn for pair in stays for lsn in pair}
+    decided = sorted((rows_by_lsn[lsn][1], lsn, rows_by_lsn[lsn][0], rows_by_lsn[lsn][2]) for lsn in remaining)
+    found += [
+        (key, pair)
+        for key, of_key in groupby(decided, key=lambda row: row[0])
+        for pair in rejoin([_decided(row[1:], first_received_us) for row in of_key], within_us)
+    ]
+    numbers = {lsn: number for number, lsn in enumerate(rows["lsn"])}
+    listed = [(*key, numbers[request], numbers[completion], False) for key, (request, completion) in found]
+    pairs = paired(rows, pl.DataFrame(listed, schema=FOUND, orient="row"))
+    last_us, instant = pl.max_horizontal("request_us", "completion_us"), pl.Datetime("us", "UTC")
+    made = pairs.with_columns(
+        pl.lit(Outcome.MATCHED.value).alias("outcome"),
+        received_at=last_us.cast(instant),
+        first_received_at=pl.col("first_us").cast(instant),
+    )
+    consumed = [lsn for _, pair in found for lsn in pair]
+    is_over = (pl.col("outcome") != Outcome.SUPERSEDED.value) & pl.coalesce(*PARTS).is_in(consumed)
+    return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
+
+
+def _decided(row: tuple[int, str, bool], first_received_us: Mapping[int, int]) -> Decided:
+    """A row (lsn, outcome, whether its contract came later) as the rule wants it. Of a match only its time counts."""
+    lsn, outcome, is_late = row
+    side = Side.COMPLETION if outcome == Outcome.ORPHANED else Side.REQUEST
+    return Decided(lsn, side, first_received_us[lsn], is_alone=outcome != Outcome.MATCHED, is_late=is_late)

@@ -1,0 +1,99 @@
+"""An audit and its row of `audits`, which is written as it goes: whoever kills it leaves what it had found by then."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg.types.json import Jsonb
+
+from jobs.audit.check import Check
+from jobs.audit.check_rows import check_rows
+from jobs.audit.recompute.basis import Scope
+from jobs.audit.recompute.money import EXACT, Changed, added, money_by_cause, rows_by_cause
+from jobs.audit.run import Audit, NotBilledError
+from jobs.audit.tables.database import connected
+from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.schema import refuse_other_schema
+from metering.texts import encodable
+
+MAX_FAILURE = 2_000
+
+_BEGIN = "INSERT INTO audits (received_from, occurred_to, version) VALUES (%s, %s, %s) RETURNING audit_id"
+_CHECKED = "UPDATE audits SET checks = %s, unexpected = %s WHERE audit_id = %s"
+_APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
+_FINISH = "UPDATE audits SET finished_at = now(), is_proved = %s, failure = %s WHERE audit_id = %s"
+
+
+def record_audit(audit: Audit, others: Callable[[], Iterable[Check]] = tuple) -> Generator[Check]:
+    """The checks that `others` makes and then those of `audit`, written down as they come; a dry run is not.
+
+    Raises what `Audit.run` and `others` raise, and Refused for a database of another version.
+    """
+    refuse_other_schema(audit.postgres_url)
+    if not audit.appends:
+        yield from others()
+        yield from audit.run()
+        return
+    record = Record(audit.postgres_url, audit.asked)
+    try:
+        for check in others():
+            record.check(check)
+            yield check
+        for check in replace(audit, appended=record.append).run():
+            record.check(check)
+            yield check
+        record.finish()
+    except Exception as error:
+        with suppress(psycopg.Error):
+            record.finish(_sentence(error))
+        raise
+
+
+class Record:
+    """One row of `audits`."""
+
+    def __init__(self, postgres_url: str, asked: Scope) -> None:
+        self._postgres_url = postgres_url
+        self._checks: list[Check] = []
+        self._rows: Counter[str] = Counter()
+        self._changed: Changed = {}
+        with connected(postgres_url) as connection:
+            begun = connection.execute(_BEGIN, [asked.since, asked.until, version("weir")]).fetchone()
+        assert begun is not None
+        self._audit_id: int = begun[0]
+
+    def check(self, check: Check) -> None:
+        """It has examined this."""
+        self._checks.append(check)
+        unexpected = {one.check: one.found - one.expected for one in self._checks if not one.holds}
+        self._write(_CHECKED, Jsonb(check_rows(self._checks)), Jsonb(unexpected))
+
+    def append(self, corrections: pa.Table) -> None:
+        """It has appended these (`corrections.CORRECTIONS`) to usage."""
+        self._rows.update(rows_by_cause(corrections))
+        self._changed = added(self._changed, money_by_cause(corrections))
+        money: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for (cause, currency), amount in sorted(self._changed.items()):
+            money[cause][currency] = f"{amount.normalize(EXACT):f}"
+        self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
+
+    def finish(self, failure: str | None = None) -> None:
+        """It is over. It has proved what it examined if nothing ended it and all holds."""
+        is_proved = failure is None and all(check.holds for check in self._checks)
+        self._write(_FINISH, is_proved, failure)
+
+    def _write(self, statement: str, *values: Any) -> None:
+        with connected(self._postgres_url) as connection:
+            connection.execute(statement, [*values, self._audit_id])
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) if isinstance(error, Refused | NotBilledError) else f"{type(error).__name__}: {error}"
+    return encodable(text, MAX_FAILURE)

@@ -1,0 +1,117 @@
+"""The document of lines of an account's month: the minutes that add up to them, and some of the usage behind these."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+
+import polars as pl
+
+from jobs.explain.arithmetic import Entry, Row, WindowKey
+from jobs.explain.checks import wrong_stragglers
+from jobs.explain.days import Span, span_of_month
+from jobs.explain.documents import Document, line_objects
+from jobs.explain.explanation import Billed, Problems, Sources, document_of
+from jobs.explain.records import Found, Tables
+from metering.digits import plain
+from metering.windows import MINUTE
+
+MAX_LOOKS = 10
+"""So often `limit` rows of usage are looked through for those that have a quantity of the meter."""
+
+
+@dataclass(frozen=True)
+class LineAsked:
+    """A month (its first day) of an account; of one model, meter or currency, or of any (None)."""
+
+    account: str
+    month: date
+    model: str | None = None
+    meter: str | None = None
+    currency: str | None = None
+
+    def names(self, row: Row) -> bool:
+        """Whether a row with a model, a meter and a currency is of it."""
+        return all(getattr(self, name) in (None, row[name]) for name in ("model", "meter", "currency"))
+
+    def holds(self, key: WindowKey) -> bool:
+        """Whether a window is of it."""
+        return self.names(key._asdict())
+
+
+def explain_line(sources: Sources, asked: LineAsked) -> Document | None:
+    """The document: all minutes of the lines are added up, `limit` of them told, with so many rows of their usage.
+
+    None: there is no such line. Days of another month that overlap with this one's are added up with it.
+    """
+    stored, limit = sources.stored, sources.limit
+    lines = [row for row in stored.lines(asked.account, asked.month) if asked.names(row)]
+    span = span_of_month(stored, asked.account, asked.month)
+    if not lines or span is None:
+        return None
+    keys, windows_found = stored.windows_of(asked.account, span.starts, span.ends, _filters(asked), limit)
+    places = sorted({(key.window_start, key.account) for key in keys})
+    windows = {cell: row for cell, row in stored.windows(places).items() if cell[0] in keys}
+    found, entries = _usage(sources, asked, keys)
+    lsns = {one.usage_lsn for one in entries}
+    billed = Billed(
+        windows,
+        [row for row in stored.stragglers(places) if asked.names(row)],
+        [row for row in stored.corrections(places) if asked.names(row)],
+        windows_found,
+    )
+    mine = [row for row in billed.stragglers if row["usage_lsn"] in lsns]
+    sure = [*_wrong_sums(sources, asked, span), *wrong_stragglers(entries, mine, stored.corrections(places, lsns))]
+    document = document_of(sources, found, entries, billed, Problems(sure, (), None))
+    return {**document, "line": line_objects(lines, entries, is_all=True)}
+
+
+def _filters(asked: LineAsked) -> dict[str, str | None]:
+    return {"model": asked.model, "meter": asked.meter, "currency": asked.currency}
+
+
+def _wrong_sums(sources: Sources, asked: LineAsked, span: Span) -> list[str]:
+    """Where minutes do not add up to their days, which lines are sums of, as sentences."""
+    meters = None if asked.meter is None else [asked.meter]
+    rows = sources.stored.unequal_days(asked.account, span.days, span.starts, span.ends, meters)
+    return [
+        f"{asked.account} {asked.month:%Y-%m}, {row['model']} {row['meter']} {row['currency']}, price version "
+        f"{row['price_version']}: the minutes make {plain(row['quantity'])} for {plain(row['amount'])}, the days have "
+        f"{plain(row['day_quantity'])} for {plain(row['day_amount'])}"
+        for row in rows
+        if asked.names(row)
+    ]
+
+
+def _usage(sources: Sources, asked: LineAsked, keys: Collection[WindowKey]) -> tuple[Found, tuple[Entry, ...]]:
+    """The first rows of usage that are in these windows of the line, by lsn, and what they add to it.
+
+    Where there are more, `usage_found` counts also those that have no quantity of the meter: they are not read.
+    """
+    tables, limit = sources.tables, sources.limit
+    lsns, wanted = _lsns(tables, asked, {key.window_start for key in keys}), set(keys)
+    held: list[Entry] = []
+    looked_at = 0
+    while looked_at < min(len(lsns), MAX_LOOKS * limit) and len({one.usage_lsn for one in held}) < limit:
+        rows = tables.of_usage_alone(lsns[looked_at : looked_at + limit])
+        held += [one for one in sources.entries(rows) if one.window in wanted and one.month == asked.month]
+        looked_at += limit
+    mine = sorted({one.usage_lsn for one in held})
+    listed = set(mine[:limit])
+    there_are = len(mine) if looked_at >= len(lsns) else len(lsns)
+    found = replace(tables.of_usage(listed), usage_found=there_are)
+    return found, tuple(one for one in held if one.usage_lsn in listed)
+
+
+def _lsns(tables: Tables, asked: LineAsked, starts: Collection[datetime]) -> list[int]:
+    """Of the usage of these minutes that may be of the line."""
+    if not starts:
+        return []
+    first, last = min(starts), max(starts) + MINUTE
+    where = (pl.col("event_time") >= first) & (pl.col("event_time") < last) & (pl.col("account") == asked.account)
+    for name, value in (("model", asked.model), ("currency", asked.currency)):
+        where &= pl.lit(True) if value is None else pl.col(name) == value
+    rows = tables.usage.between("event_time", first, last).rows(where, ("lsn", "event_time"))
+    minutes = pl.Series(list(starts), dtype=rows.schema["event_time"])
+    return rows.filter(pl.col("event_time").dt.truncate("1m").is_in(minutes.implode()))["lsn"].sort().to_list()

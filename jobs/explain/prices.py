@@ -1,0 +1,68 @@
+"""The versions of prices that usage names: what each says, since when, and the record that told it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.explain.arithmetic import Entry
+from jobs.explain.files import Files
+from jobs.streams import AUTHOR
+from metering.instants import EPOCH
+
+PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR)
+RECORD_OF = ("topic", "partition", "offset", "lsn", "received_at")
+
+
+def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Versions that entries name (PRICE), each with its `record` (RECORD_OF) in the journal.
+
+    `model` is what the price is for (`metering.price_models`): the usage's own, how it begins, with its conditions.
+    `changed_by` and `changed_at`: who made it the price, and when; null where a release did not keep it. `committed_at`
+    and `told_by` are as the record has them: when the change was committed, and the name of the connector that
+    published it (`weir`: our own).
+    """
+    asked = {
+        (version, one.window.meter, one.window.currency)
+        for one in entries
+        if (version := one.price_version) is not None
+    }
+    if not asked:
+        return []
+    versions = sorted({version for version, *_ in asked})
+    records = {row["lsn"]: row for row in journal.by_lsn(versions, (*RECORD_OF, "value")).iter_rows(named=True)}
+    found = prices.by_lsn(versions, ("lsn", *PRICE)).sort("lsn", "plan", "meter").iter_rows(named=True)
+    return [
+        {"price_version": row["lsn"], **{name: row[name] for name in PRICE}, **_source_of(records.get(row["lsn"]))}
+        for row in found
+        if (row["lsn"], row["meter"], row["currency"]) in asked
+    ]
+
+
+def _source_of(record: dict[str, Any] | None) -> dict[str, Any]:
+    """What the record of a change says of itself; nothing where `weir retain` has removed it."""
+    if record is None:
+        return {"committed_at": None, "told_by": None, "record": None}
+    source = _source(record["value"])
+    at_ms = source.get("ts_ms")
+    return {
+        "committed_at": _instant(at_ms) if isinstance(at_ms, int) else None,
+        "told_by": source.get("name"),
+        "record": {name: record[name] for name in RECORD_OF},
+    }
+
+
+def _source(value: bytes | None) -> dict[str, Any]:
+    """The part `source` of Debezium's envelope; empty where the record has none."""
+    try:
+        envelope = json.loads(value or b"null")
+    except ValueError:
+        return {}
+    source = envelope.get("source") if isinstance(envelope, dict) else None
+    return source if isinstance(source, dict) else {}
+
+
+def _instant(at_ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=at_ms)

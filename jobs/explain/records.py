@@ -1,0 +1,184 @@
+"""Rows of the journal and of usage by what they concern: a request, an event, a window, a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from jobs.explain.files import Files, is_among
+from jobs.runtime.families import family
+from jobs.usage_entries import METERED_COLUMNS
+from metering.vocabulary import REQUESTS, Disposition, UsageCause
+from metering.windows import Window
+
+RECORD = (
+    *("topic", "partition", "offset", "lsn", "received_at", "first_received_at", "disposition", "reason", "violation"),
+    *("first_lsn", "source", "id", "type", "account", "request_id", "event_time", "value"),
+)
+"""What is told of a row of the journal."""
+USAGE = (
+    *("lsn", "account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
+    *("event_time", "received_at", "plan", "currency", "sign", "cause", "corrects_lsns", "day", "dimensions"),
+)
+"""What is told of a row of usage, beside its meters."""
+RECORDS_OF_A_ROW = 4
+"""A request and its completion, and a repeat of each."""
+DEFAULT_PERIOD = timedelta(days=35)
+"""How long identities are remembered by default, and how old an event may be."""
+USAGE_READ = (*USAGE, *METERED_COLUMNS)
+
+
+@dataclass(frozen=True)
+class Period:
+    """What was received in `[start, end)`; None: without an end."""
+
+    start: datetime
+    end: datetime | None = None
+
+    def files(self, files: Files) -> Files:
+        """Those that may hold some of it."""
+        return files.between("received_at", self.start, self.end)
+
+    def holds(self) -> pl.Expr:
+        """Whether a row with `received_at` is in it."""
+        is_within = pl.col("received_at") >= self.start
+        return is_within if self.end is None else is_within & (pl.col("received_at") < self.end)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows of usage (USAGE_READ) and of the journal (RECORD), each in the order of lsn; and how many there are."""
+
+    usage: pl.DataFrame
+    records: pl.DataFrame
+    usage_found: int
+    records_found: int
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that an explanation reads. `whose`: of rows with `account`, which may be told; None: all.
+
+    Of an id `limit` rows of usage are read, and of anything RECORDS_OF_A_ROW times as many records.
+    """
+
+    journal: Files
+    usage: Files
+    whose: pl.Expr | None
+    limit: int
+
+    def of_id(self, text: str, period: Period) -> Found:
+        """What concerns a request, or else an event, of this id.
+
+        Of a request: all usage of it, the records that name it or that its usage names, and their repeats. Of anything
+        else (an event, or a request that is in no usage): its records, their repeats, and the usage that names them.
+        Both are looked for in the period; what they name, wherever it is. Where there is more usage than the limit, the
+        records are those of what is read.
+        """
+        if lsns := self._usage_of(text, period):
+            is_whole = len(lsns) <= self.limit
+            named = _with_firsts(self._records_of("request_id", text, period)) if is_whole else ()
+            return replace(self._found(lsns[: self.limit], named), usage_found=len(lsns))
+        # One column at a time: a comparison with one value is not made text by text. An event's id is no other's
+        # request id, so all records are looked through again only where it is its own.
+        events = self._records_of("id", text, period)
+        if events.is_empty() or text in events["request_id"]:
+            events = pl.concat([events, self._records_of("request_id", text, period)])
+        lsns = self._mine_of(self._with_repeats(_with_firsts(events)))
+        records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
+        naming = sorted(self._with_parted(self._usage_naming(records)))
+        found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
+        usage, records_found = max(found.usage_found, len(naming)), max(found.records_found, len(lsns))
+        return replace(found, usage_found=usage, records_found=records_found) if len(naming) > self.limit else found
+
+    def of_usage(self, lsns: Iterable[int]) -> Found:
+        """Rows of usage with these lsns, the records that they name, and their repeats."""
+        return self._found(lsns, ())
+
+    def of_usage_alone(self, lsns: Iterable[int]) -> pl.DataFrame:
+        """Rows of usage (USAGE_READ) with these lsns, without any record."""
+        return self._mine(self.usage.by_lsn(lsns, USAGE_READ))
+
+    def of_correction(self, lsns: Iterable[int]) -> Found:
+        """As `of_usage`, with the rows of usage that these correct."""
+        rows = self.usage.by_lsn(lsns, ("lsn", "corrects_lsns"))
+        return self.of_usage({*rows["lsn"], *rows["corrects_lsns"].explode().drop_nulls()})
+
+    def usage_of_window(self, account: str, window: Window) -> pl.DataFrame:
+        """All usage (USAGE_READ) of an account in a window, in the order of lsn."""
+        occurred_at = pl.col("event_time")
+        where = (occurred_at >= window.start) & (occurred_at < window.end) & (pl.col("account") == account)
+        return self.usage.between("event_time", window.start, window.end).rows(where, USAGE_READ).sort("lsn")
+
+    def of_session(self, account: str, user: str, first: datetime, last: datetime) -> tuple[Found, int]:
+        """The first requests of a user that occurred from `first` to `last` with what concerns them, and how many."""
+        where = pl.col("event_time").is_between(first, last) & (pl.col("account") == account)
+        where &= (pl.col("user_id") == user) & (pl.col("disposition") == Disposition.ACCEPTED)
+        candidates = self.journal.between("event_time", first, last)
+        rows = candidates.rows(where & family().is_in(list(REQUESTS)), ("lsn", "received_at"))
+        listed = rows.sort("lsn").head(self.limit)
+        return self._found(self._usage_naming(listed), listed["lsn"]), len(rows)
+
+    def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
+        rows = self.of_usage_alone(usage)
+        named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
+        lsns = self._mine_of(self._with_repeats(named))
+        visible = self._mine(self.journal.by_lsn(lsns[: self._most_records], RECORD))
+        return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._most_records else len(lsns))
+
+    def _usage_of(self, request_id: str, period: Period) -> list[int]:
+        """The lsns of usage of a request. Only the column that is asked for is read of all rows."""
+        is_wanted = pl.col("request_id") == request_id
+        found = period.files(self.usage).rows(is_wanted, ("lsn", "account", "received_at"))
+        return self._mine(found).filter(period.holds())["lsn"].sort().to_list()
+
+    def _usage_naming(self, records: pl.DataFrame) -> set[int]:
+        """The lsns of usage that is of any of these records. No outcome is a fact before its parts were received."""
+        since = records["received_at"].min()
+        if not isinstance(since, datetime):
+            return set()
+        files = self.usage.between("received_at", since, None)
+        parts = (files.rows(is_among(side, records["lsn"]), ("lsn",)) for side in ("request_lsn", "completion_lsn"))
+        return {lsn for part in parts for lsn in part["lsn"]}
+
+    def _with_parted(self, lsns: set[int]) -> set[int]:
+        """The lsns of usage, and those of what was billed of the other part of a pair before it was put together."""
+        rows = self.usage.by_lsn(lsns, ("lsn", "cause", "request_lsn", "completion_lsn"))
+        pairs = rows.filter(pl.col("cause").is_in([UsageCause.REJOINED.value, UsageCause.RESTATED.value]))
+        parts = {*pairs["request_lsn"].drop_nulls(), *pairs["completion_lsn"].drop_nulls()}
+        return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
+
+    def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
+        """Records of the period with this text (lsn, first_lsn, account, request_id, received_at)."""
+        columns = ("lsn", "first_lsn", "account", "request_id", "received_at")
+        return self._mine(period.files(self.journal).rows(pl.col(column) == text, columns)).filter(period.holds())
+
+    def _with_repeats(self, lsns: Iterable[int]) -> set[int]:
+        """The lsns, and those of what was received again: a repeat names the lsn of its first, which comes before."""
+        firsts = set(lsns)
+        if not firsts:
+            return firsts
+        later = self.journal.between("lsn", min(firsts), None)
+        is_repeat = is_among("first_lsn", pl.Series(sorted(firsts), dtype=pl.Int64))
+        return firsts | set(later.rows(is_repeat, ("lsn",))["lsn"])
+
+    @property
+    def _most_records(self) -> int:
+        return RECORDS_OF_A_ROW * self.limit
+
+    def _mine_of(self, lsns: Iterable[int]) -> list[int]:
+        """Those of records that may be told, in order."""
+        if self.whose is None:
+            return sorted(lsns)
+        return self._mine(self.journal.by_lsn(lsns, ("lsn", "account")))["lsn"].to_list()
+
+    def _mine(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows if self.whose is None else rows.filter(self.whose)
+
+
+def _with_firsts(records: pl.DataFrame) -> list[int]:
+    """The lsns of records (lsn, first_lsn), and of what they repeat."""
+    return [*records["lsn"], *records["first_lsn"].drop_nulls()]

@@ -1,0 +1,81 @@
+"""Records that are dead letters whatever they say: too large, unreadable, or skipped by an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import polars as pl
+from deltalake import DeltaTable
+
+from jobs.runtime.kafka.isolated_records import Isolated, Place
+from jobs.runtime.kafka.log_records import MAX_KEY_BYTES
+from jobs.runtime.kafka.topic import Topic
+from metering.vocabulary import Isolation, Reason
+
+QUARANTINED = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "reception_mark", "key"}
+"""The columns of `Judge.schema` that a record has which is too large: the others could not be read of a larger one."""
+
+
+def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> pl.DataFrame:
+    """Records of `Judge.schema` with the reason of those that are isolated, and of those above `largest_bytes`.
+
+    A record that is too large keeps neither value nor columns, and of its key only a short one, as when nobody could
+    read it.
+    """
+    rows = records
+    if isolated:
+        places = [{"partition": p, "offset": o, "isolated": reason.value} for (p, o), reason in isolated.items()]
+        schema = {"partition": pl.Int32, "offset": pl.Int64, "isolated": pl.String}
+        found = rows.join(pl.DataFrame(places, schema), on=["partition", "offset"], how="left", maintain_order="left")
+        # Nothing that it says was judged, so nothing is said of that.
+        violation = pl.when(pl.col("isolated").is_null()).then("violation")
+        rows = found.with_columns(reason=pl.coalesce("isolated", "reason"), violation=violation).drop("isolated")
+    is_large = rows.select(sizes() > largest_bytes).to_series() | (rows["reason"] == Reason.TOO_LARGE).fill_null(False)
+    if not is_large.any():
+        return rows
+    blank = [pl.when(~is_large).then(pl.col(name)).alias(name) for name in rows.columns if name not in QUARANTINED]
+    short_key = pl.col("key").bin.size() <= MAX_KEY_BYTES
+    verdict = {"reason": Reason.TOO_LARGE.value, "violation": f"Weir: at most {largest_bytes} bytes, key and value"}
+    return rows.with_columns(*blank, pl.when(~is_large | short_key).then("key").alias("key")).with_columns(
+        pl.when(is_large).then(pl.lit(text)).otherwise(name).alias(name) for name, text in verdict.items()
+    )
+
+
+def verdicts(
+    received: pl.DataFrame, judged: pl.DataFrame, known: Isolated
+) -> Iterator[tuple[dict[Place, int], Isolation, str]]:
+    """Which records are too large, and which Weir failed on: sizes by place, the reason, and the detail.
+
+    `received` has the records as they came (partition, offset, key, value), `judged` what became of them in the same
+    order (reason, violation): of one that is too large no value. Without those that are `known`.
+    """
+    rows = received.select("partition", "offset", sizes().alias("bytes"), judged["reason"], judged["violation"])
+    for reason in (Isolation.TOO_LARGE, Isolation.UNREADABLE):
+        found = rows.filter(reason=reason.value)
+        places = found.select("partition", "offset", "bytes").iter_rows()
+        size_bytes = {(p, at): size for p, at, size in places if (p, at) not in known}
+        if size_bytes:
+            details = [] if reason is Isolation.TOO_LARGE else found["violation"].drop_nulls().to_list()
+            yield size_bytes, reason, next(iter(details), reason.value)
+
+
+def quarantined_places(records: pl.DataFrame) -> list[Place]:
+    """Where the records are that `quarantine` has given a reason."""
+    return records.filter(pl.col("reason").is_in(list(Isolation))).select("partition", "offset").rows()
+
+
+def skipped_in(journal: DeltaTable, topic: Topic, places: Collection[Place]) -> list[Place]:
+    """Those of places in a topic that the journal has as skipped. Its files tell which offsets they hold."""
+    partitions, offsets = {place[0] for place in places}, {place[1] for place in places}
+    rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
+        pl.col("partition").is_in(list(partitions)),
+        pl.col("offset").is_in(list(offsets)),
+        topic=topic.name,
+        reason=Isolation.SKIPPED.value,
+    )
+    return [place for place in rows.select("partition", "offset").collect().rows() if place in places]
+
+
+def sizes() -> pl.Expr:
+    """Bytes of key and value of each record."""
+    return pl.col("value").bin.size().fill_null(0) + pl.col("key").bin.size().fill_null(0)

@@ -1,0 +1,115 @@
+"""Unpropagated deletions: joins prices with rows that the database no longer has, deleted while a slot was lost.
+
+What a lost slot has missed a snapshot tells, but what was deleted stands in none. So both are compared now and then. A
+row that is missing counts only when its deletion must have come if it were on its way: Kafka had whatever was committed
+before it was missed (`catalog.capture`), and F has passed the moment at which that was so. ingestion reads the catalog
+after the ends of a batch's events are fixed, so who has read an event of later has read what Kafka had then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+import psycopg
+import pyarrow as pa
+import structlog
+from psycopg.rows import tuple_row
+
+from jobs.joins.catalog import KEY_OF
+from jobs.runtime.postgres.session import Session
+from jobs.streams import Table
+from metering.instants import Clock
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 150.0
+"""Longer than a heartbeat that is idle and CLOCKS_DIFFER together, so that F passes a look before the next."""
+CLOCKS_DIFFER = timedelta(seconds=60)
+"""Of brokers and database, at most."""
+BATCH_ROWS = 50_000
+_PATIENCE = "-c statement_timeout=10s -c lock_timeout=2s"
+"""Whoever holds a lock on the catalog shall not hold up what is priced."""
+_CAPTURE = "SELECT captured_until FROM catalog.capture"
+_NOW = "SELECT clock_timestamp()"
+# An instant as joins has it: what lies outside its calendar was refused when it was told.
+_STORED = {
+    Table.ACCOUNTS: "SELECT account FROM catalog.accounts",
+    Table.PRICES: """
+        SELECT plan, model, meter, currency, (extract(epoch FROM effective_from) * 1000000)::bigint
+        FROM catalog.prices WHERE isfinite(effective_from)
+    """,
+}
+
+
+def missing_rows(versions: pl.DataFrame, table: Table, database: psycopg.Connection[Any]) -> pl.DataFrame:
+    """The newest of these versions (streams.ACCOUNTS, PRICES) whose row the database does not have, unless deleted."""
+    key = KEY_OF[table]
+    newest = versions.sort("lsn").unique(key, keep="last").filter(~pl.col("deleted"))
+    joined = newest.with_columns(pl.col(name).dt.epoch("us") for name in key if name == "effective_from")
+    schema = joined.select(key).schema
+    parts = [pl.DataFrame(schema=schema)]
+    with database.transaction(), database.cursor("stored", row_factory=tuple_row) as cursor:
+        cursor.execute(_STORED[table])
+        # A million prices as Python's tuples would take more memory than pricing by them.
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            parts.append(pl.DataFrame(rows, schema=schema, orient="row"))
+    stored = pl.concat(parts)
+    missing = joined.join(stored, on=key, how="anti")["lsn"]
+    return newest.filter(pl.col("lsn").is_in(missing.implode())).sort("lsn")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """When it was over, by the database, and before when all that was committed was in Kafka when it began."""
+
+    at: datetime
+    captured_until: datetime
+
+
+class UnpropagatedDeletions:
+    """Looks now and then; `rows` is how many there are. What nobody could ask stays as it was."""
+
+    def __init__(self, postgres_url: str, clock: Clock) -> None:
+        self.rows = 0
+        self._url, self._clock = postgres_url, clock
+        self._due = clock.monotonic() + LOOK_SECONDS
+        self._before: _Look | None = None
+        self._missed_at: dict[tuple[Table, int], datetime] = {}
+
+    def look_if_due(self, versions: Mapping[Table, pa.Table], frontier: datetime | None) -> None:
+        """Compare, if it is time; `versions`: all versions, by table. Never raises: bills do not depend on it."""
+        if self._clock.monotonic() < self._due:
+            return
+        self._due = self._clock.monotonic() + LOOK_SECONDS
+        try:
+            self._look(versions, frontier)
+        except psycopg.Error as error:
+            log.warning("the catalog cannot be compared with its versions", error=str(error))
+
+    def _look(self, versions: Mapping[Table, pa.Table], frontier: datetime | None) -> None:
+        with Session.to(self._url, "weir joins catalog", options=_PATIENCE) as database:
+            (captured_until,) = database.execute(_CAPTURE).fetchone() or (None,)
+            if captured_until is None:
+                # Nobody captures: then nothing is told, and its own alert says so.
+                return
+            absent = [
+                (table, lsn)
+                for table, rows in versions.items()
+                for lsn in missing_rows(pl.DataFrame(rows), table, database)["lsn"]
+            ]
+            # After the rows: what is missing among them was deleted before this.
+            (now,) = database.execute(_NOW).fetchone() or (captured_until,)
+        look = _Look(now, captured_until)
+        self._missed_at = {row: self._missed_at.get(row, look.at) for row in absent}
+        self.rows = len(self._never_told(frontier))
+        self._before = look
+
+    def _never_told(self, frontier: datetime | None) -> Sequence[tuple[Table, int]]:
+        before = self._before
+        if before is None or frontier is None or frontier <= before.at + CLOCKS_DIFFER:
+            return []
+        return [row for row, missed_at in self._missed_at.items() if missed_at < before.captured_until]

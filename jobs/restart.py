@@ -1,0 +1,56 @@
+"""`python -m jobs.restart COMMAND …`: restarts a driver that crashed in its own pod.
+
+The Spark Operator waits longer with every start in an application's life, so what another start may mend is not left
+to it. How a driver ended by its own decision is passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from jobs.backoff import Backoff
+
+DECIDED = (0, 2, 3, 4)
+"""Stopped, badly configured, refused, fenced: `jobs.runtime.errors.ExitStatus` without crashed."""
+
+
+def keep_running(command: list[str]) -> int:
+    """Run until asked to stop, or until it ends by its own decision; the exit status to end with."""
+    stopping = threading.Event()
+    child: subprocess.Popen[bytes] | None = None
+
+    def stop(number: int, _: object) -> None:
+        stopping.set()
+        if child is not None:
+            child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    backoff = Backoff()
+    while not stopping.is_set():
+        started = time.monotonic()
+        child = subprocess.Popen(command, start_new_session=True)
+        if stopping.is_set():
+            child.terminate()
+        status = child.wait()
+        with suppress(ProcessLookupError):
+            # A Java whose Python is gone would go on writing beside its successor.
+            os.killpg(child.pid, signal.SIGKILL)
+        if stopping.is_set() or status in DECIDED:
+            return status if status >= 0 else 128 - status
+        backoff = backoff.after(time.monotonic() - started)
+        print(
+            f"The driver ended with status {status}; it starts again in {backoff.delay_seconds:g} s.", file=sys.stderr
+        )
+        stopping.wait(backoff.delay_seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(keep_running(sys.argv[1:]))

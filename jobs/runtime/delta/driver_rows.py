@@ -1,0 +1,146 @@
+"""What a table got is read on the driver: a few rows, which Spark needs longer to plan than to read, or a whole batch.
+
+A batch comes whole where a job wants every row as it is: Spark would make rows of the columns, and columns of those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import unquote
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from obstore.store import LocalStore, ObjectStore
+
+from jobs.runtime.delta.object_store import store_of
+
+VALUE = "value"
+"""The column of what a record said."""
+CATALOG = "catalog."
+
+
+@dataclass(frozen=True)
+class TableLimits:
+    """What the driver reads at once: beyond any of these rows are for Spark."""
+
+    rows: int = 1_000
+    rows_of_one: int = 0
+    """Of a single commit, which nobody can cut, if that may have more."""
+    file_bytes: int = 1 << 20
+    """A file is held as it is stored while its columns are read."""
+    commits: int = 20
+    value_bytes: int = 8 << 20
+    """Of what changes of the catalog say."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """The rows that commits up to `version` added, by lsn; None where none of them added any."""
+
+    rows: pa.Table | None
+    version: int
+
+
+class DriverRows:
+    """Reads what the commits of one table added."""
+
+    def __init__(self, path: str, columns: Iterable[str], few: TableLimits = TableLimits()) -> None:
+        self._path = path
+        self._most = few
+        self._columns = tuple(columns)
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        """Looked for when something is read: a table may be made after its reader has started."""
+        return store_of(self._path, os.environ) if "://" in self._path else LocalStore(self._path)
+
+    def added(self, versions: range) -> pa.Table | None:
+        """The rows that all these commits added, by lsn; None where that is for Spark to read, or nothing.
+
+        That is: they are many or large, a commit is not in the log any more, or it changed the table. As in Spark's
+        stream (`skipChangeCommits`), a commit that removed rows adds none.
+        """
+        if len(versions) > self._most.commits:
+            return None
+        found = self.first(versions)
+        return found.rows if found is not None and found.version == versions[-1] else None
+
+    def first(self, versions: range) -> Added | None:
+        """What as many of these commits added, from the first on, as can be read at once; None where none can be."""
+        files: list[_File] = []
+        rows, size, last = 0, 0, None
+        try:
+            for version in versions[: self._most.commits]:
+                added = [*self._files(version)]
+                rows, size = rows + sum(each.rows for each in added), size + sum(each.size for each in added)
+                most_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
+                if rows > most_rows or size > self._most.file_bytes:
+                    break
+                files, last = [*files, *added], version
+            tables = [self._read(file.path) for file in files]
+        except (FileNotFoundError, _Changed):
+            return None
+        if last is None:
+            return None
+        return Added(pa.concat_tables(tables).combine_chunks() if tables else None, last)
+
+    def _files(self, version: int) -> Iterator[_File]:
+        """Each file that a commit added. Raises `_Changed` where it did something else, or the rows are not counted."""
+        log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+        actions = [json.loads(line) for line in log.splitlines()]
+        if any(action.get("remove", {}).get("dataChange") for action in actions):
+            return
+        for action in actions:
+            if "metaData" in action or "protocol" in action:
+                raise _Changed
+            added = action.get("add")
+            if added is not None and added["dataChange"]:
+                rows = json.loads(added.get("stats") or "{}").get("numRecords")
+                if added.get("deletionVector") or rows is None:
+                    raise _Changed
+                yield _File(unquote(added["path"]), added["size"], rows)
+
+    def _read(self, path: str) -> pa.Table:
+        file = pq.ParquetFile(pa.BufferReader(obstore.get(self._store, path).bytes()))
+        if not set(self._columns) <= set(file.schema_arrow.names):
+            # Of a version that lacked some, or one that the table is partitioned by.
+            raise _Changed
+        rows = file.read(columns=[name for name in self._columns if name != VALUE])
+        if VALUE in self._columns:
+            rows = rows.append_column(VALUE, _values_of_changes(file, self._most.value_bytes))
+        return rows.select(list(self._columns))
+
+
+def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray:
+    """What changes of the catalog say; null for events, whose values nobody reads. Raises `_Changed` for too many.
+
+    A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
+    """
+    topics = file.read(columns=["topic"])["topic"]
+    if not pc.any(pc.starts_with(topics, CATALOG)).as_py():
+        return pa.chunked_array([pa.nulls(len(topics), pa.binary())])
+    values, size = [pa.nulls(0, pa.binary())], 0
+    for part in file.iter_batches(batch_size=16, columns=["topic", VALUE]):
+        is_change = pc.starts_with(part["topic"], CATALOG)
+        values.append(pc.if_else(is_change, part[VALUE], pa.scalar(None, pa.binary())))
+        size += pc.sum(pc.binary_length(values[-1])).as_py() or 0
+        if size > most_bytes:
+            raise _Changed
+    return pa.chunked_array(values, pa.binary())
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    size: int
+    rows: int
+
+
+class _Changed(Exception):
+    """A commit is none that only adds a few rows with the columns of today."""

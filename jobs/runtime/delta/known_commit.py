@@ -1,0 +1,58 @@
+"""Whether a Delta log is still the one that a handle has read.
+
+A handle whose log is rolled back below it, or made anew, looks on from its own version and notices nothing: no version
+comes after it for a while, and then those of another history do.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum, auto
+
+import obstore
+from deltalake import DeltaTable
+from obstore.store import LocalStore, ObjectStore
+
+from jobs.runtime.delta.object_store import store_of
+
+
+class Log(Enum):
+    """What became of the log since a handle read it."""
+
+    SAME = auto()
+    GONE = auto()
+    REPLACED = auto()
+
+
+class KnownCommit:
+    """The newest commit that a handle of a table has read, as an object of the store."""
+
+    def __init__(self, path: str) -> None:
+        self._store: ObjectStore = store_of(path, os.environ) if "://" in path else LocalStore(path)
+        self._version = -1
+        self._tag: str | None = None
+
+    def hold(self, table: DeltaTable) -> None:
+        """From now on it is the newest commit that `table` has read."""
+        if (version := int(table.version())) != self._version or self._tag is None:
+            self._version, self._tag = version, self._look(version)
+
+    def log(self) -> Log:
+        """Whether the held commit is still the object that it was; a log that was cleaned up may lack it, too."""
+        if self._tag is None:
+            return Log.SAME
+        found = self._look(self._version)
+        if found is None:
+            return Log.GONE
+        return Log.SAME if found == self._tag else Log.REPLACED
+
+    def has(self, version: int) -> bool:
+        """Whether the log still holds the commit that made `version`."""
+        return self._look(version) is not None
+
+    def _look(self, version: int) -> str | None:
+        try:
+            meta = obstore.head(self._store, f"_delta_log/{version:020d}.json")
+        except FileNotFoundError:
+            return None
+        return meta["e_tag"] or f"{meta['last_modified']} {meta['size']}"

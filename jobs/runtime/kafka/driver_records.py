@@ -1,0 +1,151 @@
+"""A few new records of a topic are read by the driver: Spark needs more for planning a batch than for its records."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.marks import MARKS, mark_in
+from jobs.runtime.kafka.scanned_records import RECORDS
+from jobs.runtime.kafka.topic import COMMITTED, EARLIEST, LATEST, Topic, offsets
+
+
+@dataclass(frozen=True)
+class TopicLimits:
+    """What is few: beyond either, and where reading takes longer, records are for Spark."""
+
+    offsets: int = 1_000
+    value_bytes: int = 1 << 20
+    seconds: float = 5.0
+
+
+class DriverRecords:
+    """Reads the committed records of one topic from given positions to its end, if they are few."""
+
+    def __init__(self, kafka: KafkaSettings, admin: AdminClient, few: TopicLimits = TopicLimits()) -> None:
+        self._admin = admin
+        self._most = few
+        # Spark's thread may ask while the driver's does.
+        self._turn = threading.Lock()
+        self._consumer = Consumer(
+            {
+                **kafka,
+                **COMMITTED,
+                # The end is told, because behind the last record there may be what is none.
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+                # What is larger than a few records, packed or not, is refused by the library, and so for Spark.
+                "queued.max.messages.kbytes": few.value_bytes >> 10,
+                "fetch.max.bytes": 4 * few.value_bytes,
+                "receive.message.max.bytes": 8 * few.value_bytes,
+            }
+        )
+
+    def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
+        """What is committed now (RECORDS), from `positions` on; None where they are for Spark to read.
+
+        A partition without a position begins with the first that it holds. Records are for Spark where a position is
+        of no partition of the topic, where they are many or large, and where the brokers do not give them or the
+        library cannot.
+        """
+        try:
+            ends = offsets(self._admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
+            if not positions.keys() <= ends.keys():
+                return None
+            if positions.keys() < ends.keys():
+                positions = {**offsets(self._admin, topic, EARLIEST), **positions}
+            unread = {partition: end - positions[partition] for partition, end in ends.items()}
+            if min(unread.values()) < 0 or sum(unread.values()) > self._most.offsets:
+                return None
+            new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
+            with self._turn:
+                return self._read(topic.name, new)
+        except (KafkaException, SystemError):
+            return None
+
+    def _read(self, topic: str, new: Mapping[int, tuple[int, int]]) -> pa.Table | None:
+        """`new`: by partition the first offset, and the end that is to be reached."""
+        found: list[Message] = []
+        waited_for, size_bytes, deadline = set(new), 0, time.monotonic() + self._most.seconds
+        self._consumer.assign([TopicPartition(topic, partition, first) for partition, (first, _) in new.items()])
+        try:
+            while waited_for:
+                for message in self._consumer.consume(self._most.offsets, timeout=0.02):
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                        size_bytes += _size_bytes(message)
+                        if size_bytes > self._most.value_bytes:
+                            return None
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        partition, end = message.partition() or 0, message.offset() or 0
+                        # One that is told late may be of an end before these records, or of another partition.
+                        if partition in new and end >= new[partition][1]:
+                            waited_for.discard(partition)
+                    else:
+                        raise KafkaException(error)
+                if time.monotonic() > deadline:
+                    return None
+        finally:
+            # Else it would go on reading what Spark is to read.
+            self._consumer.unassign()
+        return _table(found)
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+
+def _size_bytes(message: Message) -> int:
+    """Unpacked, with what nobody reads of it: the library holds that, too."""
+    headers = sum(len(name) + len(value or b"") for name, value in _headers(message))
+    return len(message.key() or b"") + len(message.value() or b"") + headers
+
+
+_HEADERS = methodcaller("headers")
+"""Of a name that is no UTF-8 the library leaves an error behind and gives a list with a hole, in which Python would
+fall. Called so, and not by a byte code that trusts the library, the error is raised."""
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    """Raises SystemError for a name that is no UTF-8; then nobody may ask again."""
+    return _HEADERS(message) or []
+
+
+def _table(messages: list[Message]) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        "key": [message.key() for message in messages],
+        "value": [message.value() for message in messages],
+        "topic": [message.topic() for message in messages],
+        "partition": [message.partition() for message in messages],
+        "offset": [message.offset() for message in messages],
+        # What a producer stamped is never read, and may be more than an instant can be.
+        "timestamp": [milliseconds * 1_000 if is_stamp else 0 for is_stamp, milliseconds in map(_stamp, messages)],
+        "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
+    }
+    headers = [_headers(message) for message in messages]
+    columns |= {column: [mark_in(those, header) for those in headers] for column, header in MARKS.items()}
+    return pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS)
+
+
+def _stamp(message: Message) -> tuple[bool, int]:
+    """Whether the broker stamped it, and when; milliseconds."""
+    kind, milliseconds = message.timestamp()
+    return kind == TIMESTAMP_LOG_APPEND_TIME, milliseconds

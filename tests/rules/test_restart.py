@@ -1,0 +1,64 @@
+"""A driver that crashed is started again in its pod; one that ended by its own decision, or was asked to, is not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.restart import DECIDED
+
+ENDS = """
+import pathlib, sys
+starts = pathlib.Path(sys.argv[1])
+starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+statuses = sys.argv[2:]
+sys.exit(int(statuses[len(starts.read_text()) - 1]))
+"""
+WAITS = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("runs", flush=True)
+time.sleep(600)
+"""
+
+
+def keeping(*program: str) -> list[str]:
+    return [sys.executable, "-m", "jobs.restart", sys.executable, "-c", *program]
+
+
+@pytest.mark.parametrize("status", DECIDED)
+def test_a_crash_is_followed_by_a_start_and_a_decision_by_the_end(status: int, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    ran = subprocess.run(keeping(ENDS, str(starts), "1", str(status)), capture_output=True, timeout=60, check=False)
+    assert ran.returncode == status
+    assert starts.read_text() == "xx"
+
+
+def test_whoever_is_asked_to_stop_passes_it_on_and_leaves_no_process_behind() -> None:
+    with subprocess.Popen(keeping(WAITS), stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == "runs\n"
+        below = psutil.Process(keeper.pid).children(recursive=True)
+        assert len(below) == 2
+        keeper.send_signal(signal.SIGTERM)
+        assert keeper.wait(timeout=20) == 128 + signal.SIGTERM
+        gone, left = psutil.wait_procs(below, timeout=10)
+        assert left == []
+        assert len(gone) == 2
+
+
+def test_a_signal_between_two_starts_ends_it_at_once(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    crashes = ["1"] * 9
+    with subprocess.Popen(keeping(ENDS, str(starts), *crashes), stderr=subprocess.DEVNULL) as keeper:
+        deadline = time.monotonic() + 30
+        while len(starts.read_text() if starts.exists() else "") < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        keeper.send_signal(signal.SIGTERM)
+        assert keeper.wait(timeout=5) is not None

@@ -1,0 +1,77 @@
+"""A broker or a store that does not answer is waited for, and its clients say so soon instead of trying for minutes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import obstore
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+
+from jobs.runtime.delta.object_store import Patience, store_of
+from jobs.runtime.delta.table import open_table
+from jobs.runtime.errors import NotYet
+from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.denied_topics import Denials
+from jobs.runtime.kafka.topic import describe_topic
+from jobs.runtime.transient_errors import transient_error_of
+from jobs.streams import Table
+from metering.vocabulary import Cause
+from tests.clocks import HandClock
+
+NOBODY = "127.0.0.1:1"
+SHORT = Patience(request_seconds=1, retry_seconds=1)
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(50)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Variables of a store of one's own."""
+    credentials = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    for name, value in {**credentials, "AWS_ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody", "black hole"])
+def test_a_topic_is_not_refused_because_no_broker_answers(listens: bool, black_hole: str) -> None:
+    admin = AdminClient({**KafkaAccess(bootstrap=black_hole if listens else NOBODY).librdkafka(), "log_level": 0})
+    with pytest.raises(NotYet) as found:
+        describe_topic(admin, "events", Denials(), HandClock(), timeout_seconds=1.0)
+    assert found.value.cause is Cause.KAFKA
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody", "black hole"])
+def test_tables_in_a_store_that_does_not_answer_are_waited_for(
+    listens: bool, black_hole: str, reach: pytest.MonkeyPatch
+) -> None:
+    reach.setenv("AWS_ENDPOINT_URL", f"http://{black_hole if listens else NOBODY}")
+    began = time.monotonic()
+    with pytest.raises(OSError, match="S3") as reading:
+        open_table("s3://metering/tables", Table.JOURNAL, SHORT)
+    with pytest.raises(obstore.exceptions.BaseError) as writing:
+        obstore.put(store_of("s3://metering/tables", {"AWS_ALLOW_HTTP": "true"}, SHORT), "probe", b"")
+    for error in (reading.value, writing.value):
+        obstacle = transient_error_of(error)
+        assert obstacle is not None, str(error)
+        assert obstacle.cause is Cause.STORE
+        assert "\n" not in str(obstacle)
+    assert time.monotonic() - began < 30
+
+
+def test_what_a_query_waits_for_is_said_before_the_line_is_full() -> None:
+    where = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: "
+    why = "Cannot fetch record for offset 7 in 30000 milliseconds"
+    error = StreamingQueryException(f"{where * 4}java.util.concurrent.TimeoutException: {why}\n\tat org.apache.spark")
+    assert why in str(transient_error_of(error))

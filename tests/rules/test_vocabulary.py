@@ -1,0 +1,156 @@
+"""The retired words are gone from the product's code: each meant nothing to somebody who did not write it.
+
+The glossary (docs/explanation/glossary.md) lists old and new names for whoever reads an earlier commit.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("metering", "jobs", "catalog", "deployment", "cli", "laptop", "traffic", "monitoring", "dashboard", "charts")
+MIGRATIONS = "jobs/runtime/postgres/migrations/versions"
+
+MODULES = {
+    "way_down": "explain",
+    "careful_start": "quarantine_start",
+    "plain_look": "raw_scan",
+    "looked_records": "scanned_records",
+    "few_records": "driver_records",
+    "few_rows": "driver_rows",
+    "held_commit": "known_commit",
+    "obstacles": "transient_errors",
+    "away": "unavailable",
+    "remembered": "rules_backup",
+    "resting": "idle_trigger",
+    "rules_in_force": "effective_rules",
+    "pace": "adaptive_heartbeat",
+    "set_aside": "quarantine",
+    "kept_contracts": "stored_contracts",
+    "marks_told": "mark_counts",
+    "untold": "unpropagated_deletions",
+    "never_there": "transient_prices",
+    "decisions_told": "journal_decisions",
+    "versions_told": "journal_versions",
+    "supposed": "assumptions",
+    "again": "restart, correction_rows",
+    "told": "documents",
+    "kept": "retained",
+    "named": "replacements",
+    "copied": "copy",
+    "consumed": "partition_balance",
+    "contracted": "late_contracts",
+    "corrected": "corrections",
+    "recomputed": "expected",
+    "rejoined": "rejoins",
+    "restated": "restatements",
+    "examined": "examination",
+    "proved": "proof",
+    "priced": "prices",
+    "appended": "append",
+    "recorded": "audit_record",
+    "listed": "check_rows, source_patterns",
+    "spilled": "spill",
+    "stored": "database",
+    "unequal": "columns",
+    "gone": "reconciliation",
+    "became": "fates",
+    "words": "vocabulary",
+}
+"""Names of modules that were participles, pronouns or riddles, and what took their place."""
+
+NAMES = {
+    "CarefulStart": "QuarantineStart",
+    "PlainLook": "RawScan",
+    "FewRecords": "DriverRecords",
+    "FewOfTopic": "TopicLimits",
+    "FewRows": "DriverRows",
+    "HeldCommit": "KnownCommit",
+    "Resting": "IdleTrigger",
+    "Pace": "AdaptiveHeartbeat",
+    "RulesInForce": "RulesHistory",
+    "Untold": "UnpropagatedDeletions",
+    "Supposed": "Assumptions",
+    "Doing": "Phase",
+    "Told": "Document",
+    "obstacle_of": "transient_error_of",
+    "database_is_away": "database_is_unavailable",
+    "is_away": "is_unavailable",
+    "is_resting": "is_idle",
+    "last_words": "last_error, last_log_line",
+    "told_of": "what it gives",
+    "told_at": "when it was published",
+    "said_of": "what it gives",
+    "held_at": "effective_at",
+    "marks_told": "mark_counts",
+    "contracts_kept": "stored_contracts",
+    "held_frontier": "batch_frontier",
+    "few_new_rows": "driver_new_rows",
+    "otherwise_told": "wrong_versions",
+    "otherwise_decided": "wrong_decisions",
+    "otherwise_priced": "wrong_prices",
+    "places_set_aside": "quarantined_places",
+    "set_aside": "quarantine",
+    "refuse_if_over": "refuse_if_cancelled",
+    "plain_look": "raw_scan",
+    "careful_start": "quarantine_start",
+}
+"""Identifiers that are retired everywhere in the product, and what took their place."""
+
+LIMITS = re.compile(r"_?(MOST|FEWEST|LEAST|SHORTEST|LONGEST)_[A-Z]\w*|_?([A-Z]+_)?AT_ONCE")
+"""A limit is a MAX or a MIN; how much is taken at once is a BATCH."""
+
+STORED: dict[str, str] = {}
+"""Retired words that tables, files or messages hold for ever, and why: an identifier must be called like them."""
+
+
+def _modules() -> Iterator[Path]:
+    for folder in PRODUCT:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if MIGRATIONS not in path.as_posix():
+                yield path
+
+
+def _names(path: Path) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], token.string
+
+
+def test_no_module_has_a_retired_name() -> None:
+    found = {path.relative_to(ROOT).as_posix(): MODULES[path.stem] for path in _modules() if path.stem in MODULES}
+    assert found == {}, "call a module by what it holds"
+    folders = {path.parent.name for path in _modules()} & MODULES.keys()
+    assert folders == set()
+
+
+def test_no_identifier_is_a_retired_word() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in _modules()
+        for line, name in _names(path)
+        if (name in NAMES or LIMITS.fullmatch(name)) and name not in STORED
+    ]
+    assert found == [], "the glossary has the word to use"
+
+
+@pytest.mark.parametrize("name", ["MOST_ROWS", "_MOST_ROWS", "LONGEST_REASON", "AT_ONCE", "_AT_ONCE", "ROWS_AT_ONCE"])
+def test_a_limit_of_the_old_kind_is_found(name: str) -> None:
+    assert LIMITS.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["MAX_ROWS", "BATCH_ROWS", "MIN_BITS", "MOST", "at_once"])
+def test_a_limit_of_the_usual_kind_is_not(name: str) -> None:
+    assert LIMITS.fullmatch(name) is None
+
+
+def test_the_glossary_has_each_retired_name() -> None:
+    glossary = (ROOT / "docs/explanation/glossary.md").read_text()
+    listed = set(re.findall(r"`(\w+)`", glossary))
+    assert MODULES.keys() | NAMES.keys() <= listed

@@ -1,0 +1,82 @@
+"""While little comes ingestion's driver reads it, and when much comes Spark does; nothing is lost between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.runtime.kafka.driver_records import DriverRecords, TopicLimits
+from jobs.runtime.kafka.source import TopicSource
+from jobs.streams import Table
+from tests.streaming.brokers import running_broker
+from tests.streaming.drivers import running_ingestion, triggers
+from tests.streaming.test_driver_rows import jobs_of
+from tests.streaming.topics import Topic, journal
+
+SOON = {"trigger_interval_seconds": 0.5, "heartbeat_interval_seconds": 1}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
+        yield bootstrap
+
+
+def ids(tables: Path) -> list[str]:
+    """Of all events that the journal holds, in its order."""
+    if not DeltaTable.is_deltatable(f"{tables}/{Table.JOURNAL}"):
+        return []
+    return [name for name in journal(tables)["id"] if name.isdigit()]
+
+
+def test_while_few_records_come_spark_starts_no_job_not_even_for_the_first(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path
+) -> None:
+    topic, before = Topic.make(broker, partitions=2), jobs_of(spark)
+    topic.append("0")
+    with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
+        for number in range(1, 5):
+            wait_until(lambda: len(ids(tmp_path)) == number, f"{number} records")  # noqa: B023 -- waited for
+            topic.append(str(number), partition=number % 2)
+        wait_until(lambda: len(ids(tmp_path)) == 5, "all records")
+        assert jobs_of(spark) == before
+
+
+def test_an_ingestion_that_rests_for_long_has_a_query_that_begins_where_it_is(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's own place would stay behind, and be lost with what the brokers remove."""
+    monkeypatch.setattr(TopicSource, "seldom_seconds", 2.0)
+    built, topic, sent = triggers(monkeypatch, TopicSource), Topic.make(broker, partitions=2), 0
+    with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
+        while len(built) < 4:
+            topic.append(str(sent), partition=sent % 2)
+            sent += 1
+            wait_until(lambda: len(ids(tmp_path)) == sent, "all records")  # noqa: B023
+    assert set(built) == {"2 seconds"}
+    assert sorted(map(int, ids(tmp_path))) == list(range(sent))
+
+
+def test_an_ingestion_that_rests_leaves_to_spark_what_is_much_and_rests_again(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TopicSource, "rest_after_seconds", 4.0)
+    monkeypatch.setattr("jobs.runtime.kafka.source.FewRecords", partial(DriverRecords, few=TopicLimits(offsets=20)))
+    built, topic, sent = triggers(monkeypatch, TopicSource), Topic.make(broker, partitions=2), 0
+    with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
+        for _ in range(2):
+            wait_until(lambda: built[-1:] == ["1800 seconds"], "a query that rests")
+            jobs = len(jobs_of(spark))
+            for _ in range(200):
+                # Together more than a driver reads, though a look had begun when they were fewer.
+                topic.producer.produce(topic.name, topic.event(str(sent)), b"a" * 8_000, partition=sent % 2)
+                sent += 1
+            topic.producer.flush(30)
+            wait_until(lambda: len(ids(tmp_path)) == sent, "all records")  # noqa: B023
+            assert len(jobs_of(spark)) > jobs
+    assert sorted(map(int, ids(tmp_path))) == list(range(sent))
