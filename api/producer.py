@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from api.problems import Problem, unavailable
+from jobs.runtime.kafka.heartbeat import is_fatal
 
 log = structlog.get_logger()
 
@@ -47,7 +50,7 @@ class AcknowledgedProducer:
     def __init__(self, kafka: Mapping[str, str | int | float | bool], topic: str, headers: Mapping[str, bytes]) -> None:
         self._topic = topic
         self._headers: list[tuple[str, str | bytes | None]] = list(headers.items())
-        self._settings = {
+        self._settings: dict[str, Any] = {
             **kafka,
             "log_level": 4,
             "acks": "all",
@@ -60,7 +63,9 @@ class AcknowledgedProducer:
             # As Kafka's own clients do: one key reaches one partition whoever sends it.
             "partitioner": "murmur2_random",
         }
-        self._producer = Producer(self._settings)
+        self._producer, self._is_dead = Producer(self._settings), False
+        self._ending: list[Producer] = []
+        """Producers that failed for good, until they have told what became of their records."""
         self._pending_bytes = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -97,7 +102,8 @@ class AcknowledgedProducer:
 
     def close(self) -> None:
         """Wait for what is on its way, and stop."""
-        self._producer.flush(ACKNOWLEDGED_WITHIN_SECONDS)
+        with suppress(KafkaException):  # it has failed for good
+            self._producer.flush(ACKNOWLEDGED_WITHIN_SECONDS)
         self._stopping.set()
         self._thread.join()
         self._producer.close()
@@ -111,13 +117,12 @@ class AcknowledgedProducer:
         except BufferError:
             self._answered(len(record.value), request, KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as error:
+            self._failed(error.args[0])
             self._answered(len(record.value), request, error.args[0])
 
     def _delivered(self, size_bytes: int, request: _Request, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            if error.fatal():
-                # An idempotent producer goes on after nothing that it cannot put in order; a new one does.
-                self._producer = Producer(self._settings)
+            self._failed(error)
             self._answered(size_bytes, request, error)
             return
         place, offset = (message.topic() or self._topic, message.partition() or 0), message.offset() or 0
@@ -132,11 +137,31 @@ class AcknowledgedProducer:
             request.error = request.error or error
             is_done = request.left == 0
         if is_done:
-            request.loop.call_soon_threadsafe(_finish, request)
+            with suppress(RuntimeError):  # the loop has ended, and who waited with it
+                request.loop.call_soon_threadsafe(_finish, request)
+
+    def _failed(self, error: KafkaError) -> None:
+        self._is_dead = self._is_dead or is_fatal(error)
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
-            self._producer.poll(POLL_SECONDS)
+            if self._is_dead:
+                # An idempotent producer goes on after nothing that it cannot put in order; a new one does.
+                log.warning("the producer of events failed for good and is replaced")
+                self._ending.append(self._producer)
+                self._producer, self._is_dead = Producer(self._settings), False
+            self._poll_once(self._producer, POLL_SECONDS)
+            for producer in self._ending:
+                self._poll_once(producer, 0)
+            self._ending = [producer for producer in self._ending if len(producer)]
+
+    def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
+        try:
+            producer.poll(timeout_seconds)
+        except KafkaException as error:
+            # An error for good is raised here, once, whoever it is told besides.
+            if producer is self._producer:
+                self._failed(error.args[0])
 
 
 def _finish(request: _Request) -> None:
