@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
@@ -26,6 +27,7 @@ STRUCTURED = ("application/cloudevents+json", "application/json")
 BATCH = "application/cloudevents-batch+json"
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 _CE = "ce-"
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
@@ -99,13 +101,27 @@ def _events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[El
     )
 
 
+def _attribute(name: str, value: str) -> str:
+    """An attribute from its header, by CloudEvents' HTTP binding 3.1.3.2: out of its quotes, then percent-decoded."""
+    if quoted := _QUOTED.fullmatch(value):
+        value = re.sub(r"\\(.)", r"\1", quoted[1])
+    try:
+        if value.isascii():
+            return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        pass
+    # Nobody could tell UTF-8 from Latin-1: the usage would be another account's.
+    raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} must be ASCII, and all else percent-encoded as UTF-8.")
+
+
 def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Element:
     """An event in binary mode, written in structured mode: attributes from `ce-` headers, `data` as it was sent."""
-    members = {
-        name.removeprefix(_CE): unquote(value, errors="strict")
-        for name, value in headers.items()
-        if name.startswith(_CE)
-    }
+    members: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(_CE):
+            if (attribute := name.removeprefix(_CE)) in members:
+                raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} stands twice.")
+            members[attribute] = _attribute(name, value)
     if media_type:
         members["datacontenttype"] = headers["content-type"]
     text = json.dumps(members, ensure_ascii=False).encode()

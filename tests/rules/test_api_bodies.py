@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.datastructures import Headers
 
 from api.bodies import events_in
 from api.elements import Element, array, lines, single, single_or_array
@@ -106,3 +109,39 @@ def test_a_time_of_the_receipt_is_no_part_of_what_an_event_says_and_any_other_is
 def test_a_body_that_is_blank_holds_no_event_and_a_broken_document_is_one() -> None:
     assert single_or_array(b" \n") == []
     assert [each.document for each in single_or_array(b"{")] == [b"{"]
+
+
+def binary(**attributes: str) -> dict[str, str]:
+    return {
+        "content-type": "application/json",
+        "ce-specversion": "1.0",
+        **{f"ce-{n}": v for n, v in attributes.items()},
+    }
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.booleans())
+def test_an_attribute_in_a_header_is_the_text_that_was_encoded(text: str, is_quoted: bool) -> None:
+    written = quote(text, safe="' !*")
+    headers = binary(subject=f'"{written}"' if is_quoted else written)
+    (event,) = events_in(headers, b"{}")
+    assert event.parsed["subject"] == text
+
+
+@pytest.mark.parametrize("written", ["%FF", "%C3", "Zo\xeb", "Zo\xc3\xab"])
+def test_an_attribute_that_nobody_can_read_is_refused_rather_than_guessed(written: str) -> None:
+    with pytest.raises(Problem) as refused:
+        events_in(binary(subject=written), b"{}")
+    assert (refused.value.status, "ce-subject" in refused.value.detail) == (400, True)
+
+
+def test_a_quoted_attribute_is_what_its_quotes_hold() -> None:
+    for written, meant in (('"a b"', "a b"), (r'"a\"b"', 'a"b'), ('a"b', 'a"b'), ('"', '"'), ('"a"b"', '"a"b"')):
+        (event,) = events_in(binary(subject=written), b"{}")
+        assert event.parsed["subject"] == meant
+
+
+def test_an_attribute_that_stands_twice_is_refused() -> None:
+    sent = [(name.encode(), value.encode()) for name, value in binary(subject="a").items()]
+    with pytest.raises(Problem) as refused:
+        events_in(Headers(raw=[*sent, (b"ce-subject", b"b")]), b"{}")
+    assert refused.value.status == 400
