@@ -72,7 +72,7 @@ def events_in(headers: Mapping[str, str], body: bytes) -> list[Element]:
     if len(found) > MAX_EVENTS:
         raise Problem(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"A request has at most {MAX_EVENTS} events; this one has {len(found)}.",
+            f"A request has at most {MAX_EVENTS} events; this one has {len(found)} or more.",
         )
     for index, event in enumerate(found):
         if len(event.document) > MAX_EVENT_BYTES:
@@ -85,15 +85,15 @@ def events_in(headers: Mapping[str, str], body: bytes) -> list[Element]:
 
 def _events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Element]:
     if media_type == BATCH:
-        return array(body)
+        return array(body, MAX_EVENTS + 1)
     if media_type == STRUCTURED[0]:
-        return single_or_array(body)
+        return single_or_array(body, MAX_EVENTS + 1)
     if f"{_CE}specversion" in headers:
         return [_binary(media_type, headers, body)]
     if media_type in STRUCTURED:
-        return single_or_array(body)
+        return single_or_array(body, MAX_EVENTS + 1)
     if media_type in LINES:
-        return lines(body)
+        return lines(body, MAX_EVENTS + 1)
     taken = ", ".join((*STRUCTURED, BATCH, LINES[0]))
     raise Problem(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

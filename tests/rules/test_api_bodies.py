@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -145,3 +146,19 @@ def test_an_attribute_that_stands_twice_is_refused() -> None:
     with pytest.raises(Problem) as refused:
         events_in(Headers(raw=[*sent, (b"ce-subject", b"b")]), b"{}")
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b"[{}" + b",{}" * 1_300_000 + b"]"),
+        ("application/cloudevents-batch+json", b"[[" + b",[[]]" * 700_000),
+        ("application/x-ndjson", b"{}\n" * 1_300_000),
+        ("application/json", b"[" + b" " * 4_000_000 + b"]"),
+    ],
+)
+def test_a_body_of_a_million_documents_holds_nobody_up(content_type: str, body: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(Problem):
+        events_in({"content-type": content_type}, body)
+    assert time.process_time() - started < 0.5
