@@ -18,7 +18,7 @@ from api.elements import Element, array, lines, single, single_or_array
 from api.events import with_time
 from api.problems import Problem
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged
+from jobs.ingestion.documents import judged, subject_of
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 5, tzinfo=UTC)
 JUDGE = IngestionConfig().judge()
@@ -162,3 +162,8 @@ def test_a_body_of_a_million_documents_holds_nobody_up(content_type: str, body: 
     with pytest.raises(Problem):
         events_in({"content-type": content_type}, body)
     assert time.process_time() - started < 0.5
+
+
+def test_the_kafka_key_is_the_subject_whatever_numbers_an_event_holds() -> None:
+    document = b'{"subject":"acme","pad":' + b"9" * 5_000 + b"}"
+    assert subject_of(document) == b"acme"
