@@ -74,6 +74,18 @@ def lines(body: bytes, most: int | None = None) -> list[Element]:
     return [single(row) for row in islice((row for row in rows if row.strip()), most)]
 
 
+def members_of(text: str) -> Iterator[tuple[str, int, int]]:
+    """The members of an object that Python's reader takes: the name, and where the value begins and ends."""
+    at = _after_space(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, end = _DECODER.raw_decode(text, at)
+        start = _after_space(text, _after_space(text, end) + 1)
+        _, end = _DECODER.raw_decode(text, start)
+        yield name, start, end
+        at = _after_space(text, end)
+        at = _after_space(text, at + (text[at] == ","))
+
+
 def _elements(text: str) -> Iterator[tuple[str, Any]]:
     at = _after_space(text, 0)
     if text[at : at + 1] != "[":

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 
 from api.bodies import events_in, read_body
-from api.elements import Element
+from api.elements import Element, members_of
 from api.in_force import InForce
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
@@ -88,16 +88,24 @@ async def append(services: Services, documents: Sequence[bytes]) -> dict[tuple[s
 
 
 def with_time(event: Element, now: datetime) -> bytes:
-    """An event without `time` gets that of its receipt, and says so; its digest leaves that out (`fingerprints`).
+    """An event without `time`, or with null, gets that of its receipt, and says so.
 
+    Its digest leaves that out (`fingerprints`).
     So the same event, sent again after an answer was lost, is a duplicate and no conflict.
     """
-    if not isinstance(event.parsed, dict) or "time" in event.parsed or TIME_SOURCE in event.parsed:
+    members = event.parsed
+    if not isinstance(members, dict) or any(members.get(name) is not None for name in ("time", TIME_SOURCE)):
         return event.document
-    opening = event.document.index(b"{") + 1
-    comma = "," if event.parsed else ""
-    members = f'"time":"{rfc3339(now)}","{TIME_SOURCE}":"{RECEIPT}"{comma}'
-    return event.document[:opening] + members.encode() + event.document[opening:]
+    filled = {"time": f'"{rfc3339(now)}"', TIME_SOURCE: f'"{RECEIPT}"'}
+    text = event.document.decode()
+    for name, start, end in reversed(list(members_of(text)) if filled.keys() & members.keys() else []):
+        if name in filled:
+            # A null is the same as nothing; a second one of its name stays, and is refused.
+            text = text[:start] + filled.pop(name) + text[end:]
+    opening = text.index("{") + 1
+    added = ",".join(f'"{name}":{value}' for name, value in filled.items())
+    comma = "," if added and members else ""
+    return (text[:opening] + added + comma + text[opening:]).encode()
 
 
 def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 from urllib.parse import quote
 
@@ -84,8 +85,32 @@ def test_a_filled_in_time_adds_two_attributes_and_changes_nothing_else(event: di
     assert (filled[:behind], filled.endswith(document[behind:])) == (document[:behind], True)
 
 
+@given(
+    st.dictionaries(st.text(), values, max_size=3),
+    st.sampled_from([("time",), ("timesource",), ("time", "timesource")]),
+    st.sampled_from([None, 1]),
+    st.randoms(use_true_random=False),
+)
+def test_a_time_of_null_is_filled_in_as_one_that_is_missing(
+    event: dict[str, Any], nulls: tuple[str, ...], indent: int | None, random: Random
+) -> None:
+    members = [*((name, value) for name, value in event.items() if name not in nulls), *dict.fromkeys(nulls).items()]
+    random.shuffle(members)
+    event = {name: value for name, value in members if name not in ("time", "timesource") or value is None}
+    filled = with_time(single(json.dumps(event, indent=indent).encode()), NOW)
+    assert json.loads(filled) == {**event, "time": "2026-11-27T12:00:00.000005Z", "timesource": "receipt"}
+    assert sorted(json.loads(filled, object_pairs_hook=lambda pairs: [name for name, _ in pairs])) == sorted(
+        {**event, "time": 0, "timesource": 0}
+    )
+
+
+def test_a_time_of_null_that_stands_twice_is_not_made_valid() -> None:
+    event = b'{"specversion":"1.0","type":"t","source":"s","id":"1","subject":"a","time":null,"t\\u0069me":null}'
+    assert judged([with_time(single(event), NOW)], JUDGE, 1 << 20)["reason"].to_list() == ["malformed"]
+
+
 def test_an_event_with_a_time_or_another_source_of_it_stays_as_it_is() -> None:
-    for text in ('{"time":null}', '{"time":"x"}', '{"timesource":"gps"}', "[]", "1", "{", "", '{"a":1}{"b":2}'):
+    for text in ('{"time":"x"}', '{"time":0}', '{"timesource":"gps"}', "[]", "1", "{", "", '{"a":1}{"b":2}'):
         assert with_time(single(text.encode()), NOW) == text.encode()
 
 
