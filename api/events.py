@@ -83,15 +83,16 @@ async def judged_events(request: Request, services: Services, key: ApiKey) -> Ju
 
 
 async def append(services: Services, documents: Sequence[bytes]) -> dict[tuple[str, int], int]:
-    """Append valid events; gives the last offset per topic and partition. Raises Problem."""
-    return await services.producer.send([Record(subject_of(document), document) for document in documents])
+    """Append valid events to the topic that ingestion reads; gives each partition's last offset. Raises Problem."""
+    records = [Record(subject_of(document), document) for document in documents]
+    return await services.producer.send(services.validator.topic, records)
 
 
 def with_time(event: Element, now: datetime) -> bytes:
     """An event without `time`, or with null, gets that of its receipt, and says so.
 
-    Its digest leaves that out (`fingerprints`).
-    So the same event, sent again after an answer was lost, is a duplicate and no conflict.
+    Its digest leaves that out (`fingerprints`): the same event, sent again after an answer was lost, is a duplicate and
+    no conflict.
     """
     members = event.parsed
     if not isinstance(members, dict) or any(members.get(name) is not None for name in ("time", TIME_SOURCE)):

@@ -45,10 +45,9 @@ class _Request:
 
 
 class AcknowledgedProducer:
-    """Appends records to one topic, by librdkafka's settings `kafka`; `headers` go with each."""
+    """Appends records to topics, by librdkafka's settings `kafka`; `headers` go with each."""
 
-    def __init__(self, kafka: Mapping[str, str | int | float | bool], topic: str, headers: Mapping[str, bytes]) -> None:
-        self._topic = topic
+    def __init__(self, kafka: Mapping[str, str | int | float | bool], headers: Mapping[str, bytes]) -> None:
         self._headers: list[tuple[str, str | bytes | None]] = list(headers.items())
         self._settings: dict[str, Any] = {
             **kafka,
@@ -77,7 +76,7 @@ class AcknowledgedProducer:
         """Bytes of records that no broker has acknowledged yet."""
         return self._pending_bytes
 
-    async def send(self, records: Sequence[Record]) -> dict[tuple[str, int], int]:
+    async def send(self, topic: str, records: Sequence[Record]) -> dict[tuple[str, int], int]:
         """Append records; gives the offset of the last one per topic and partition, once all are acknowledged.
 
         Raises Problem: 429 while too much waits for the brokers, 503 when they do not acknowledge in time. Some of the
@@ -97,7 +96,7 @@ class AcknowledgedProducer:
         loop = asyncio.get_running_loop()
         request = _Request(len(records), loop.create_future(), loop)
         for record in records:
-            self._produce(record, request)
+            self._produce(topic, record, request)
         return await request.answer
 
     def close(self) -> None:
@@ -108,12 +107,12 @@ class AcknowledgedProducer:
         self._thread.join()
         self._producer.close()
 
-    def _produce(self, record: Record, request: _Request) -> None:
+    def _produce(self, topic: str, record: Record, request: _Request) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._delivered(len(record.value), request, error, message)
 
         try:
-            self._producer.produce(self._topic, record.value, record.key, headers=self._headers, on_delivery=delivered)
+            self._producer.produce(topic, record.value, record.key, headers=self._headers, on_delivery=delivered)
         except BufferError:
             self._answered(len(record.value), request, KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as error:
@@ -125,7 +124,7 @@ class AcknowledgedProducer:
             self._failed(error)
             self._answered(size_bytes, request, error)
             return
-        place, offset = (message.topic() or self._topic, message.partition() or 0), message.offset() or 0
+        place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         with self._lock:
             request.last[place] = max(offset, request.last.get(place, -1))
         self._answered(size_bytes, request, None)

@@ -18,7 +18,6 @@ from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
-from jobs.streams import EVENTS_TOPIC
 
 DOOR = "weir-door"
 """Header of each record: which server took it."""
@@ -84,7 +83,7 @@ def services_of(environment: Mapping[str, str], door: str) -> Services:
     return Services(
         InForce(postgres_url_of(environment), clock, validator.use),
         validator,
-        AcknowledgedProducer(kafka, EVENTS_TOPIC, {DOOR: door.encode()}),
+        AcknowledgedProducer(kafka, {DOOR: door.encode()}),
         clock,
     )
 

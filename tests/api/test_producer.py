@@ -30,14 +30,14 @@ async def sent(producer: AcknowledgedProducer) -> bool:
     """Whether events were acknowledged; what is not answered at all fails the test."""
     try:
         async with asyncio.timeout(15):
-            return bool(await producer.send(EVENTS))
+            return bool(await producer.send("events", EVENTS))
     except Problem:
         return False
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_producer_that_failed_for_good_is_replaced_and_every_request_is_answered() -> None:
-    producer = AcknowledgedProducer({"bootstrap.servers": "none", "test.mock.num.brokers": 1}, "events", {})
+    producer = AcknowledgedProducer({"bootstrap.servers": "none", "test.mock.num.brokers": 1}, {})
 
     async def sends() -> None:
         assert await sent(producer)

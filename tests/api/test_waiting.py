@@ -7,6 +7,7 @@ import socket
 import time
 
 import psycopg
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
 
 from api import key_store
 from api.server import REQUEST_WITHIN_SECONDS
@@ -32,6 +33,17 @@ def test_before_ingestion_was_ever_started_it_says_so(bootstrap: str, database: 
             10,
             every_seconds=0.2,
         )
+
+
+def test_events_go_to_the_topic_that_ingestion_reads(bootstrap: str, database: str) -> None:
+    administrator = AdminClient({"bootstrap.servers": bootstrap})
+    administrator.create_topics([NewTopic("own.events", 2, 1)])["own.events"].result(30)
+    start_ingestion(database, topic="own.events")
+    with serving(bootstrap, database) as server:
+        sent = event()
+        answer = server.post(OWN, encoded(sent), usable(server))
+        assert answer.json["position"].startswith("own.events/")
+        assert [value for _, value, _ in server.records("own.events")] == [encoded(sent)]
 
 
 def test_without_a_broker_nothing_is_called_taken(database: str) -> None:
