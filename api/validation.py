@@ -106,7 +106,8 @@ class Validator:
             self._working = None
 
     def _next(self) -> list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]]:
-        """Who has waited longest, as many as are judged at once; at least one."""
+        """Who has waited longest, as many as are judged at once; at least one, unless all have gone."""
+        self._waiting = [(documents, answer) for documents, answer in self._waiting if not answer.done()]
         count, taken = 0, 0
         for documents, _ in self._waiting:
             if taken and count + len(documents) > MAX_EVENTS_AT_ONCE:
